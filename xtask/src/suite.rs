@@ -1,0 +1,160 @@
+//! The one command that passes the tests: every check in its order, each with its time.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{fetch, layout, shell};
+
+/// Fetches what is needed and runs every check; stops at the first that fails.
+pub(crate) fn run(root: &Path, quick: bool) -> Result<()> {
+    std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
+    let mut steps = Steps::new(if quick { 6 } else { 9 });
+    let tools = steps.take("fetch what the tests need", || fetch::everything(root))?;
+    steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
+    steps.take("lints", || {
+        let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        shell::run(shell::cargo().args(words))
+    })?;
+    steps.take("layout", || layout::check(root))?;
+    let binary = steps.take("build the server", || build_server(root))?;
+    let mut counts = Counts::default();
+    steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
+    if !quick {
+        steps.take("documentation's examples", || doc_tests(&mut counts))?;
+        steps.take("documentation", documentation)?;
+        steps.take("licences and sources of dependencies", dependencies)?;
+    }
+    println!("\nall steps passed in {}", seconds(steps.started.elapsed()));
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    Ok(())
+}
+
+/// Numbers the steps and tells how long each took, so that long work is seen to go on.
+struct Steps {
+    started: Instant,
+    taken: usize,
+    all: usize,
+}
+
+impl Steps {
+    fn new(all: usize) -> Self {
+        Self { started: Instant::now(), taken: 0, all }
+    }
+
+    fn take<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.taken += 1;
+        println!("\n[{}/{}] {name}", self.taken, self.all);
+        let started = Instant::now();
+        let result = step().with_context(|| format!("step {}, {name}, failed", self.taken))?;
+        println!("    done in {}", seconds(started.elapsed()));
+        Ok(result)
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Counts {
+    /// Adds what a closing line of nextest (`Summary [1.2s] 3 tests run: 3 passed, 1 skipped`) or
+    /// of cargo's own runner (`test result: ok. 3 passed; 0 failed; 1 ignored; …`) says.
+    fn read(&mut self, line: &str) {
+        let line = line.trim_start();
+        if !line.starts_with("Summary [") && !line.starts_with("test result:") {
+            return;
+        }
+        let words: Vec<_> = line.split([' ', ',', ';', '.', '(', ')']).collect();
+        for (place, word) in words.iter().enumerate() {
+            let number = place.checked_sub(1).and_then(|before| words[before].parse().ok());
+            let number: u64 = number.unwrap_or(0);
+            match *word {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "skipped" | "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Builds the binary once, with the features that the test build has, and answers where it is.
+fn build_server(root: &Path) -> Result<PathBuf> {
+    shell::run(shell::cargo().args(["build", "--workspace", "--bin", "postern"]))?;
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    let binary = metadata.target_directory.join("debug").join("postern").into_std_path_buf();
+    if !binary.exists() {
+        bail!("the build left no {}", binary.display());
+    }
+    Ok(binary)
+}
+
+fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) -> Result<()> {
+    let with_tools = |command: &mut Command| {
+        command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
+        // Snapshots are compared here, never written.
+        command.env("INSTA_UPDATE", "no");
+    };
+    if shell::answers("cargo", &["nextest", "--version"]) {
+        let mut command = shell::cargo();
+        with_tools(&mut command);
+        command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
+        if quick {
+            command.args(["--profile", "quick"]);
+        }
+        return shell::run_watching(&mut command, true, |line| counts.read(line));
+    }
+    println!("    cargo-nextest is not installed: going on with `cargo test`, one test at a time");
+    let mut command = shell::cargo();
+    with_tools(&mut command);
+    command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
+    if quick {
+        println!("    --quick leaves out tests only with cargo-nextest");
+    }
+    command.args(["--", "--test-threads", "1"]);
+    shell::run_watching(&mut command, false, |line| counts.read(line))
+}
+
+fn doc_tests(counts: &mut Counts) -> Result<()> {
+    let mut command = shell::cargo();
+    command.args(["test", "--workspace", "--doc"]);
+    shell::run_watching(&mut command, false, |line| counts.read(line))
+}
+
+fn documentation() -> Result<()> {
+    let mut command = shell::cargo();
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(command.args(["doc", "--workspace", "--no-deps"]))
+}
+
+fn dependencies() -> Result<()> {
+    if !shell::answers("cargo", &["deny", "--version"]) {
+        println!("    cargo-deny is not installed: skipped (`cargo install cargo-deny` brings it)");
+        return Ok(());
+    }
+    shell::run(shell::cargo().args(["deny", "check", "bans", "licenses", "sources"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_of_both_runners_are_counted() {
+        let mut counts = Counts::default();
+        counts
+            .read("     Summary [   5.031s] 12 tests run: 10 passed (1 slow), 2 failed, 3 skipped");
+        counts.read("test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        counts.read("        PASS [   0.016s] ( 1/12) a test named 7 failed");
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (14, 2, 4));
+    }
+}
