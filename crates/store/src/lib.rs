@@ -10,11 +10,13 @@ pub mod memory;
 pub mod redb;
 pub mod seal;
 
+mod check;
+mod place;
 mod types;
 
 pub use types::{
-    Batch, Change, Condition, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
-    Txn, limits,
+    Batch, Change, Condition, Damaged, Entry, Error, Event, ListRequest, Page, Position, Result,
+    Snapshot, Txn, limits,
 };
 
 use async_trait::async_trait;
@@ -23,7 +25,7 @@ use async_trait::async_trait;
 ///
 /// # The contract
 ///
-/// **Keys** are UTF-8 strings, ordered by their bytes. **Values** are bytes that the store never
+/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. **Values** are bytes that the store never
 /// looks into.
 ///
 /// **Revisions.** Every transaction that changes something takes the next revision: a number that
@@ -33,7 +35,8 @@ use async_trait::async_trait;
 /// become visible. Within its transaction each change has an *index*, its place in
 /// [`Txn::changes`], at most [`limits::CHANGES_PER_TXN`] of them. The pair is the change's
 /// [`Position`], it is kept with the value, and it is what clients see as `resourceVersion`.
-/// A transaction that fails its conditions, or has no changes, takes no revision.
+/// A transaction that fails its conditions, or has no changes, takes no revision; one without
+/// changes whose conditions hold answers the newest revision.
 ///
 /// **Transactions** ([`Store::commit`]) are atomic, isolated and durable: when `Ok` is returned,
 /// every change is on stable storage and is visible to every read that starts afterwards; when
@@ -72,8 +75,12 @@ use async_trait::async_trait;
 /// what the bytes mean. Like any transaction that changes something, one with rewrites takes
 /// a revision.
 ///
-/// **Damage** is reported ([`Error::Corrupt`], with the key where one is known), never returned
-/// as data.
+/// **Damage** is reported, never returned as data. [`Store::get`] and watches fail with
+/// [`Error::Corrupt`], which names the key where one is known. A list goes on and names the
+/// damaged keys in [`Page::damaged`], so that one bad value does not take its neighbours along;
+/// only damage that hides which keys there are fails the list. A damaged key can be replaced
+/// and deleted like any other, but not rewritten. A watcher that meets damage lists again and
+/// goes on from there.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// The newest revision whose transaction is visible, in a linearisable way.

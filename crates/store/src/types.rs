@@ -18,6 +18,10 @@ pub mod limits {
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
     /// Bytes of all values in one transaction.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
+    /// Bytes by which an engine lets each value be longer than the limits above say, so that a
+    /// store which wraps values before it hands them on can keep those limits itself. Callers
+    /// do not rely on it.
+    pub const ENVELOPE_BYTES: usize = 64;
 }
 
 /// The place of a change in the store's history: its transaction's revision, and its index there.
@@ -107,15 +111,38 @@ pub struct ListRequest {
     pub at: Option<u64>,
 }
 
+/// A key whose value is there, but cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// The key.
+    pub key: Arc<str>,
+    /// The last change of this key: what [`Condition::At`] needs to replace or delete it.
+    pub position: Position,
+    /// How the damage shows. Never holds stored bytes.
+    pub reason: String,
+}
+
 /// One page of a list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Page {
     /// In key order.
     pub entries: Vec<Entry>,
+    /// Keys of this page whose values are damaged, in key order; none in good times. They count
+    /// towards the page's limit, and the next page goes on behind the greatest key of both.
+    pub damaged: Vec<Damaged>,
     /// How many keys under the prefix stand behind the last of these.
     pub remaining: u64,
     /// The revision whose state this is.
     pub revision: u64,
+}
+
+impl Page {
+    /// The greatest key on this page, damaged or not: the next page's [`ListRequest::after`].
+    pub fn last_key(&self) -> Option<&Arc<str>> {
+        let sound = self.entries.last().map(|entry| &entry.key);
+        let damaged = self.damaged.last().map(|damaged| &damaged.key);
+        sound.max(damaged)
+    }
 }
 
 /// What has to hold for a transaction to happen.

@@ -1,0 +1,286 @@
+//! The engine that keeps everything in memory: for tests, and for trying Postern out. Nothing
+//! here outlives the process, and nothing here does I/O.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::check::{self, Side};
+use crate::place::Place;
+use crate::{
+    Batch, Change, Condition, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
+    Store, Txn, Watch,
+};
+
+/// Changes that a watch looks at before it lets others have the lock.
+const WATCH_SCAN_CHANGES: usize = 4096;
+
+/// A store in memory. Its watches end when it is dropped.
+#[derive(Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+    /// The newest revision, for the watches to wait on.
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    revision: u64,
+    compacted: u64,
+    /// Every change that is kept, by packed position.
+    changes: BTreeMap<u64, Record>,
+    /// The packed positions of each key's changes, rising.
+    versions: BTreeMap<Arc<str>, Vec<u64>>,
+}
+
+#[derive(Debug)]
+struct Record {
+    key: Arc<str>,
+    /// `None` for a tombstone.
+    value: Option<Bytes>,
+    /// The live version that this one replaced.
+    previous: Option<u64>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self { shared: Arc::default(), newest: watch::Sender::new(0) }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn revision(&self) -> Result<u64> {
+        Ok(self.shared.state.lock().revision)
+    }
+
+    async fn compacted(&self) -> Result<u64> {
+        Ok(self.shared.state.lock().compacted)
+    }
+
+    async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
+        let state = self.shared.state.lock();
+        let value = state.live(key).and_then(|position| state.entry(position));
+        Ok(Snapshot { value, revision: state.revision })
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page> {
+        self.shared.state.lock().list(&request)
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<u64> {
+        check::txn(&txn, Side::Engine)?;
+        let mut state = self.shared.state.lock();
+        let revision = state.commit(txn)?;
+        // Sent under the lock, so that watches never see the number go back.
+        self.newest.send_replace(revision);
+        Ok(revision)
+    }
+
+    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
+        let place = Place::new(prefix, after);
+        place.check_kept(self.shared.state.lock().compacted)?;
+        let newest = self.newest.subscribe();
+        Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), newest, place }))
+    }
+
+    async fn compact(&self, revision: u64) -> Result<()> {
+        self.shared.state.lock().compact(revision)
+    }
+}
+
+impl State {
+    /// The packed position of a key's live version.
+    fn live(&self, key: &str) -> Option<u64> {
+        let newest = *self.versions.get(key)?.last()?;
+        self.changes.get(&newest)?.value.as_ref().map(|_| newest)
+    }
+
+    fn entry(&self, packed: u64) -> Option<Entry> {
+        let record = self.changes.get(&packed)?;
+        let value = record.value.clone()?;
+        Some(Entry { key: Arc::clone(&record.key), value, position: Position::from_packed(packed) })
+    }
+
+    fn list(&self, request: &ListRequest) -> Result<Page> {
+        let revision = request.at.unwrap_or(self.revision);
+        if revision > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        if request.at.is_some() && self.compacted > 0 && revision <= self.compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        let prefix = request.prefix.as_str();
+        let from = match request.after.as_deref() {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let limit = if request.limit == 0 { usize::MAX } else { request.limit };
+        let mut page = Page { revision, ..Page::default() };
+        for (_, versions) in self
+            .versions
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+        {
+            let end = Position::end_of(revision).packed();
+            let seen = versions.partition_point(|packed| *packed <= end);
+            let Some(entry) = seen.checked_sub(1).and_then(|last| self.entry(versions[last]))
+            else {
+                continue;
+            };
+            if page.entries.len() < limit {
+                page.entries.push(entry);
+            } else {
+                page.remaining += 1;
+            }
+        }
+        Ok(page)
+    }
+
+    fn commit(&mut self, txn: Txn) -> Result<u64> {
+        for condition in &txn.conditions {
+            let (key, wanted) = match condition {
+                Condition::Absent(key) => (key, None),
+                Condition::At(key, position) => (key, Some(position.packed())),
+            };
+            let found = self.live(key);
+            if found != wanted {
+                return Err(conflict(key, found));
+            }
+        }
+        for change in &txn.changes {
+            let must_exist = !matches!(change, Change::Put { .. });
+            if must_exist && self.live(change.key()).is_none() {
+                return Err(conflict(change.key(), None));
+            }
+        }
+        if !txn.changes.is_empty() {
+            self.revision += 1;
+        }
+        for (index, change) in (0_u8..).zip(txn.changes) {
+            self.apply(Position::new(self.revision, index).packed(), change);
+        }
+        Ok(self.revision)
+    }
+
+    fn apply(&mut self, packed: u64, change: Change) {
+        let previous = self.live(change.key());
+        let (key, value) = match change {
+            Change::Rewrite { value, .. } => {
+                if let Some(record) = previous.and_then(|live| self.changes.get_mut(&live)) {
+                    record.value = Some(value);
+                }
+                return;
+            }
+            Change::Put { key, value } => (key, Some(value)),
+            Change::Delete { key } => (key, None),
+        };
+        self.versions.entry(Arc::clone(&key)).or_default().push(packed);
+        self.changes.insert(packed, Record { key, value, previous });
+    }
+
+    fn compact(&mut self, revision: u64) -> Result<()> {
+        if revision > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        if revision <= self.compacted {
+            return Ok(());
+        }
+        let from = Position::end_of(self.compacted).packed();
+        let to = Position::end_of(revision).packed();
+        let mut doomed = Vec::new();
+        for (packed, record) in self.changes.range((Bound::Excluded(from), Bound::Included(to))) {
+            doomed.extend(record.previous);
+            if record.value.is_none() {
+                doomed.push(*packed);
+            }
+        }
+        for packed in doomed {
+            self.forget(packed);
+        }
+        self.compacted = revision;
+        Ok(())
+    }
+
+    fn forget(&mut self, packed: u64) {
+        let Some(record) = self.changes.remove(&packed) else { return };
+        if let Some(versions) = self.versions.get_mut(&record.key) {
+            versions.retain(|version| *version != packed);
+            if versions.is_empty() {
+                self.versions.remove(&record.key);
+            }
+        }
+    }
+
+    fn event(&self, packed: u64, record: &Record) -> Event {
+        Event {
+            key: Arc::clone(&record.key),
+            position: Position::from_packed(packed),
+            value: record.value.clone(),
+            previous: record.previous.and_then(|previous| self.entry(previous)),
+        }
+    }
+
+    /// The next transaction that has something for a place, or how far there is nothing.
+    fn next_batch(&self, place: &Place) -> Result<Batch> {
+        place.check_kept(self.compacted)?;
+        let mut batch = Batch { events: Vec::new(), revision: self.revision };
+        let Some(first) = place.first_packed() else { return Ok(batch) };
+        for (scanned, (packed, record)) in self.changes.range(first..).enumerate() {
+            let revision = Position::from_packed(*packed).revision();
+            let begun = batch.events.last().map(|event| event.position.revision());
+            if begun.is_some_and(|begun| begun != revision) {
+                break;
+            }
+            if scanned >= WATCH_SCAN_CHANGES && begun.is_none() {
+                batch.revision = revision - 1;
+                break;
+            }
+            if place.covers(&record.key) {
+                batch.events.push(self.event(*packed, record));
+                batch.revision = revision;
+            }
+        }
+        Ok(batch)
+    }
+}
+
+fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {
+    Error::Conflict { key: Arc::clone(key), found: found.map(Position::from_packed) }
+}
+
+struct MemoryWatch {
+    shared: Arc<Shared>,
+    newest: watch::Receiver<u64>,
+    place: Place,
+}
+
+#[async_trait]
+impl Watch for MemoryWatch {
+    async fn next(&mut self) -> Result<Batch> {
+        while *self.newest.borrow_and_update() <= self.place.done() {
+            let ended = |_| Error::Unavailable("the store was closed".to_owned());
+            self.newest.changed().await.map_err(ended)?;
+        }
+        let batch = self.shared.state.lock().next_batch(&self.place)?;
+        self.place.reached(batch.revision);
+        Ok(batch)
+    }
+}

@@ -1,0 +1,189 @@
+//! The engine on one file, exclusive to one process.
+//!
+//! One thread writes, and commits whatever waits for it in one go: one fsync for many callers.
+//! Here live the store itself and its life from opening to closing; the parts are `write` (what
+//! a group does), `committer` (the thread), `read`, `watch` and `tail` (what callers see),
+//! `layout` (bytes in the file), `verify` (whether they fit together), `file` and `shared`.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ::redb::StorageBackend;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+
+use self::committer::{Committer, Queue};
+use self::file::Opener;
+use self::read::View;
+use self::shared::Shared;
+use self::watch::RedbWatch;
+use self::write::Task;
+use crate::check::{self, Side};
+use crate::{Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn, Watch};
+
+mod committer;
+mod file;
+mod layout;
+mod read;
+mod shared;
+mod tail;
+mod verify;
+mod watch;
+mod write;
+
+/// How a database is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for the file's pages, in bytes.
+    pub cache_bytes: usize,
+}
+
+impl Options {
+    /// The page cache when nothing else is said, in bytes.
+    pub const DEFAULT_CACHE_BYTES: usize = 32 * 1024 * 1024;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: Self::DEFAULT_CACHE_BYTES }
+    }
+}
+
+/// A store on one file.
+///
+/// After a fault of the disk it answers [`Error::Unavailable`], closes the file, and opens it
+/// again by itself as soon as that works; what had been acknowledged is there then.
+///
+/// Dropping it does what [`Redb::close`] does, and blocks meanwhile.
+pub struct Redb {
+    shared: Arc<Shared>,
+    queue: Queue,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Redb {
+    /// Opens the database file at a path; makes it, readable for its owner only, if there is
+    /// none. Blocks: it walks over everything that is stored, and refuses what does not fit
+    /// together.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the file cannot be opened, or another process has it open;
+    /// [`Error::Corrupt`] when it is damaged.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        Self::open_with_backend(move || file::backend(&path), options)
+    }
+
+    /// The same on something else than a file. `make` is called now, and again after each fault.
+    pub fn open_with_backend<B: StorageBackend>(
+        make: impl Fn() -> io::Result<B> + Send + 'static,
+        options: Options,
+    ) -> Result<Self> {
+        Self::start(file::opener(make, options.cache_bytes))
+    }
+
+    fn start(opener: Opener) -> Result<Self> {
+        let (database, revision) = committer::open(&opener)?;
+        let shared = Arc::new(Shared::new(database, revision));
+        let (queue, jobs) = Queue::new();
+        let committer = Committer::new(Arc::clone(&shared), jobs, opener);
+        let thread = std::thread::Builder::new()
+            .name("store-commit".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|error| Error::Unavailable(format!("cannot start the committer: {error}")))?;
+        Ok(Self { shared, queue, committer: Mutex::new(Some(thread)) })
+    }
+
+    /// Whether the database is open and readable: `Ok`, or what is wrong.
+    pub fn healthy(&self) -> Result<()> {
+        self.read(|_| Ok(()))
+    }
+
+    /// A read that fails is for the committer to look into: only it may open the file again.
+    fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
+        self.noticed(self.shared.read(run))
+    }
+
+    fn noticed<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Unavailable(_)) = &result {
+            self.queue.nudge();
+        }
+        result
+    }
+
+    /// Looks whether the database takes writes, and opens it again now if it does not, without
+    /// waiting for the next attempt that would be made anyway.
+    pub async fn recover(&self) -> Result<()> {
+        self.queue.run(Task::Recover { now: true }).await.map(drop)
+    }
+
+    /// Takes no more transactions, commits those that wait, and closes the file: once this has
+    /// returned, another process may open it. Everything but this then answers
+    /// [`Error::Unavailable`]. Closing twice is no error.
+    pub async fn close(&self) {
+        self.queue.close();
+        let thread = self.committer.lock().take();
+        if let Err(error) = spawn_blocking(move || join(thread)).await {
+            tracing::error!(%error, "waiting for the committer failed");
+        }
+    }
+}
+
+impl Drop for Redb {
+    fn drop(&mut self) {
+        self.queue.close();
+        join(self.committer.get_mut().take());
+    }
+}
+
+impl std::fmt::Debug for Redb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redb").finish_non_exhaustive()
+    }
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    if thread.is_some_and(|thread| thread.join().is_err()) {
+        tracing::error!("the committer panicked");
+    }
+}
+
+#[async_trait]
+impl Store for Redb {
+    async fn revision(&self) -> Result<u64> {
+        self.read(|view| Ok(view.revision))
+    }
+
+    async fn compacted(&self) -> Result<u64> {
+        self.read(|view| Ok(view.compacted))
+    }
+
+    /// Runs on the caller's thread: it touches a handful of pages, which are nearly always in
+    /// memory.
+    async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
+        self.read(|view| view.get(key))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page> {
+        let shared = Arc::clone(&self.shared);
+        let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
+        self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<u64> {
+        check::txn(&txn, Side::Engine)?;
+        self.queue.run(Task::Commit(txn)).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
+        Ok(Box::new(RedbWatch::new(&self.shared, prefix, after)?))
+    }
+
+    async fn compact(&self, revision: u64) -> Result<()> {
+        while self.queue.run(Task::Compact(revision)).await? < revision {}
+        Ok(())
+    }
+}

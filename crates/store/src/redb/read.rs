@@ -1,0 +1,287 @@
+//! What is read from the database: one key, a list, a stretch of history. Everything here works
+//! on tables of one transaction, read or write, and knows neither threads nor callers.
+
+use std::sync::Arc;
+
+use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
+use bytes::Bytes;
+
+use super::layout::{self, CHANGES, Damage, INDEX, META, PUT, TOMBSTONE};
+use crate::place::Place;
+use crate::{Batch, Damaged, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot};
+
+/// Changes that one read of history looks at, before it hands over what it has.
+const HISTORY_CHANGES: usize = 4096;
+/// Bytes of values that one read of history collects before it stops at the next revision.
+const HISTORY_BYTES: usize = 8 * 1024 * 1024;
+
+/// A table of changes, of a read or a write transaction.
+pub(super) trait Changes: ReadableTable<u64, &'static [u8]> {}
+impl<T: ReadableTable<u64, &'static [u8]>> Changes for T {}
+
+/// A table of positions, of a read or a write transaction.
+pub(super) trait Index: ReadableTable<(&'static [u8], u64), u8> {}
+impl<T: ReadableTable<(&'static [u8], u64), u8>> Index for T {}
+
+/// What the engine below answers, in this crate's words.
+pub(super) fn fault(error: impl Into<::redb::Error>) -> Error {
+    use ::redb::Error as E;
+    match error.into() {
+        E::Io(error) => Error::Unavailable(format!("database file: {error}")),
+        error @ (E::PreviousIo | E::DatabaseClosed | E::TransactionInProgress) => {
+            Error::Unavailable(format!("database file: {error}"))
+        }
+        E::DatabaseAlreadyOpen => Error::Unavailable(
+            "another process has the database open; only one may at a time".to_owned(),
+        ),
+        error => corrupt(format!("database file: {error}")),
+    }
+}
+
+/// Damage that no single key can be blamed for.
+pub(super) fn corrupt(reason: impl Into<String>) -> Error {
+    Error::Corrupt { key: None, reason: reason.into() }
+}
+
+/// Damage of one key.
+pub(super) fn damaged(key: &str, reason: impl Into<String>) -> Error {
+    Error::Corrupt { key: Some(key.into()), reason: reason.into() }
+}
+
+/// The database as it stood when this was opened.
+pub(super) struct View {
+    changes: ReadOnlyTable<u64, &'static [u8]>,
+    index: ReadOnlyTable<(&'static [u8], u64), u8>,
+    /// The newest revision.
+    pub(super) revision: u64,
+    /// Everything up to here is compacted.
+    pub(super) compacted: u64,
+    /// Held so that the pages that the tables speak of are not used again.
+    _transaction: ReadTransaction,
+}
+
+impl View {
+    /// The newest state that is committed.
+    pub(super) fn open(database: &Database) -> Result<Self> {
+        let transaction = database.begin_read().map_err(fault)?;
+        let meta = transaction.open_table(META).map_err(fault)?;
+        Ok(Self {
+            changes: transaction.open_table(CHANGES).map_err(fault)?,
+            index: transaction.open_table(INDEX).map_err(fault)?,
+            revision: number(&meta, layout::META_REVISION)?,
+            compacted: number(&meta, layout::META_COMPACTED)?,
+            _transaction: transaction,
+        })
+    }
+
+    /// The table of changes.
+    pub(super) fn changes(&self) -> &impl Changes {
+        &self.changes
+    }
+
+    /// The table of positions.
+    pub(super) fn index(&self) -> &impl Index {
+        &self.index
+    }
+
+    /// One key as it is now.
+    pub(super) fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
+        let value = match live(&self.index, key)? {
+            None => None,
+            Some(packed) => {
+                Some(load(&self.changes, key, packed)?.map_err(|reason| damaged(key, reason))?)
+            }
+        };
+        Ok(Snapshot { value, revision: self.revision })
+    }
+
+    /// Keys in order: see [`crate::Store::list`].
+    pub(super) fn list(&self, request: &ListRequest) -> Result<Page> {
+        let revision = self.listed_revision(request)?;
+        let mut page = Page { revision, ..Page::default() };
+        let newest = Position::end_of(revision).packed();
+        let limit = if request.limit == 0 { usize::MAX } else { request.limit };
+        let mut room = limit;
+        self.visit_live(request, newest, |key, packed| {
+            if room == 0 {
+                page.remaining += 1;
+                return Ok(());
+            }
+            room -= 1;
+            match load(&self.changes, key, packed)? {
+                Ok(entry) => page.entries.push(entry),
+                Err(reason) => page.damaged.push(Damaged {
+                    key: key.into(),
+                    position: Position::from_packed(packed),
+                    reason: reason.to_owned(),
+                }),
+            }
+            Ok(())
+        })?;
+        Ok(page)
+    }
+
+    fn listed_revision(&self, request: &ListRequest) -> Result<u64> {
+        let Some(at) = request.at else { return Ok(self.revision) };
+        if at > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        if self.compacted > 0 && at <= self.compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        Ok(at)
+    }
+
+    /// Calls for each key of a request with the position of its last version up to `newest`,
+    /// unless that is a tombstone.
+    fn visit_live(
+        &self,
+        request: &ListRequest,
+        newest: u64,
+        mut visit: impl FnMut(&str, u64) -> Result<()>,
+    ) -> Result<()> {
+        let prefix = request.prefix.as_bytes();
+        // One past the last version of the key that the page before ended with.
+        let from = match request.after.as_deref() {
+            Some(after) if after.as_bytes() >= prefix => (after.as_bytes(), u64::MAX),
+            _ => (prefix, 0),
+        };
+        let mut best: Option<(Vec<u8>, u64, u8)> = None;
+        for item in self.index.range(from..).map_err(fault)? {
+            let (place, mark) = item.map_err(fault)?;
+            let (key, packed) = place.value();
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if packed > newest {
+                continue;
+            }
+            match &mut best {
+                Some((name, version, its_mark)) if name.as_slice() == key => {
+                    (*version, *its_mark) = (packed, mark.value());
+                }
+                other => {
+                    let done = other.replace((key.to_vec(), packed, mark.value()));
+                    done.map_or(Ok(()), |done| visit_if_live(&done, &mut visit))?;
+                }
+            }
+        }
+        best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit))
+    }
+
+    /// What a place still wants, as far as one read goes, and how far that is. The last batch
+    /// may have no events.
+    pub(super) fn history(&self, place: &Place) -> Result<Vec<Batch>> {
+        place.check_kept(self.compacted)?;
+        let mut batches: Vec<Batch> = Vec::new();
+        let (mut scanned, mut bytes, mut through) = (0, 0, self.revision);
+        let Some(first) = place.first_packed() else { return Ok(batches) };
+        let mut current = 0;
+        for item in self.changes.range(first..).map_err(fault)? {
+            let (packed, record) = item.map_err(fault)?;
+            let packed = packed.value();
+            let revision = Position::from_packed(packed).revision();
+            if revision != current && (scanned >= HISTORY_CHANGES || bytes >= HISTORY_BYTES) {
+                through = current;
+                break;
+            }
+            current = revision;
+            scanned += 1;
+            let Some(event) = self.event(place, packed, record.value())? else { continue };
+            bytes += event_bytes(&event);
+            match batches.last_mut() {
+                Some(batch) if batch.revision == revision => batch.events.push(event),
+                _ => batches.push(Batch { events: vec![event], revision }),
+            }
+        }
+        if batches.last().is_none_or(|batch| batch.revision < through) {
+            batches.push(Batch { events: Vec::new(), revision: through });
+        }
+        Ok(batches)
+    }
+
+    fn event(&self, place: &Place, packed: u64, record: &[u8]) -> Result<Option<Event>> {
+        let position = Position::from_packed(packed);
+        let (head, body) = layout::decode_head(packed, record)
+            .map_err(|reason| corrupt(format!("change {position}: {reason}")))?;
+        if !place.covers(head.key) {
+            return Ok(None);
+        }
+        let value = body.check().map_err(|reason| damaged(head.key, reason))?;
+        let value = (head.mark == PUT).then(|| Bytes::copy_from_slice(value));
+        let previous = previous(&self.changes, head.key, head.previous)?
+            .map_err(|reason| damaged(head.key, format!("previous value: {reason}")))?;
+        Ok(Some(Event { key: head.key.into(), position, value, previous }))
+    }
+}
+
+fn visit_if_live(
+    (key, packed, mark): &(Vec<u8>, u64, u8),
+    visit: &mut impl FnMut(&str, u64) -> Result<()>,
+) -> Result<()> {
+    let name = std::str::from_utf8(key).map_err(|_| corrupt("a key in the index is not UTF-8"))?;
+    match *mark {
+        PUT => visit(name, *packed),
+        TOMBSTONE => Ok(()),
+        _ => Err(damaged(name, "its mark in the index is neither of the two")),
+    }
+}
+
+/// The bytes that an event keeps in memory, values only.
+pub(super) fn event_bytes(event: &Event) -> usize {
+    let value = event.value.as_ref().map_or(0, Bytes::len);
+    value + event.previous.as_ref().map_or(0, |entry| entry.value.len())
+}
+
+/// One of the numbers in the table of numbers.
+pub(super) fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64> {
+    let found = meta.get(name).map_err(fault)?.map(|number| number.value());
+    found.ok_or_else(|| corrupt(format!("database file: the number {name:?} is missing")))
+}
+
+/// The packed position of a key's live version.
+pub(super) fn live(index: &impl Index, key: &str) -> Result<Option<u64>> {
+    let name = key.as_bytes();
+    let mut versions = index.range((name, 0)..=(name, u64::MAX)).map_err(fault)?;
+    let Some(last) = versions.next_back() else { return Ok(None) };
+    let (place, mark) = last.map_err(fault)?;
+    match mark.value() {
+        PUT => Ok(Some(place.value().1)),
+        TOMBSTONE => Ok(None),
+        _ => Err(damaged(key, "its mark in the index is neither of the two")),
+    }
+}
+
+/// A version's entry. The inner result is damage of the record; the outer, of the database.
+pub(super) fn load(
+    changes: &impl Changes,
+    key: &str,
+    packed: u64,
+) -> Result<std::result::Result<Entry, Damage>> {
+    let Some(record) = changes.get(packed).map_err(fault)? else {
+        return Ok(Err("the index names a record that is not there"));
+    };
+    let read = layout::decode_head(packed, record.value()).and_then(|(head, body)| {
+        if head.key != key || head.mark != PUT {
+            return Err("the index and the record disagree");
+        }
+        body.check()
+    });
+    Ok(read.map(|value| Entry {
+        key: Arc::from(key),
+        value: Bytes::copy_from_slice(value),
+        position: Position::from_packed(packed),
+    }))
+}
+
+/// The version that a change replaced; packed position 0 stands for none.
+pub(super) fn previous(
+    changes: &impl Changes,
+    key: &str,
+    packed: u64,
+) -> Result<std::result::Result<Option<Entry>, Damage>> {
+    if packed == 0 {
+        return Ok(Ok(None));
+    }
+    Ok(load(changes, key, packed)?.map(Some))
+}

@@ -1,0 +1,219 @@
+//! Where a keyring is kept: one file, for its owner only. The text in it is the neighbour's
+//! business (`keyring`).
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use zeroize::Zeroizing;
+
+use super::keyring::{KeyId, Keyring, KeyringError};
+
+/// Bytes in a keyring's file.
+const FILE_BYTES: u64 = 128 * 1024;
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// Permissions that nobody may have on a file of keys, or on its directory.
+const OTHERS: u32 = 0o077;
+
+impl Keyring {
+    /// Reads a keyring.
+    ///
+    /// # Errors
+    /// [`KeyringError::Exposed`] when others may read the file; [`KeyringError::Malformed`] when
+    /// its text is not wholly understood.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(io_error("open", path))?;
+        check_mode(&file, path, FILE_MODE)?;
+        let mut text = Zeroizing::new(String::with_capacity(capacity(&file, path)?));
+        file.take(FILE_BYTES).read_to_string(&mut text).map_err(io_error("read", path))?;
+        Self::from_text(&text)
+    }
+
+    /// Makes a keyring with one new key. Its directory is made if need be, and must be closed to
+    /// others. The file is on the disk, with its name, when this returns.
+    ///
+    /// # Errors
+    /// [`KeyringError::Exists`] when there is a file already, whatever is in it.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
+        let path = path.as_ref();
+        let _lock = lock_directory(path)?;
+        let ring = Self::generate()?;
+        write_new(path, &ring)?;
+        sync_directory(path)?;
+        Ok(ring)
+    }
+
+    /// Adds a new key, which is the current one from now on, and keeps the old ones. Either
+    /// the old file is there afterwards or the new one, never a mixture.
+    pub fn rotate(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
+        replace(path.as_ref(), Self::rotated)
+    }
+
+    /// Removes a key for good. Whether anything still needs it is for the caller to have asked:
+    /// see [`Sealed::key_ids_in_use`](super::Sealed::key_ids_in_use).
+    ///
+    /// # Errors
+    /// [`KeyringError::Current`] for the current key.
+    pub fn drop_key(path: impl AsRef<Path>, id: KeyId) -> Result<Self, KeyringError> {
+        replace(path.as_ref(), |ring| ring.without(id))
+    }
+}
+
+fn replace(
+    path: &Path,
+    change: impl FnOnce(&Keyring) -> Result<Keyring, KeyringError>,
+) -> Result<Keyring, KeyringError> {
+    let _lock = lock_directory(path)?;
+    let ring = change(&Keyring::load(path)?)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let temporary = PathBuf::from(name);
+    // What an interrupted change left behind; nobody else is at it, because of the lock.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(io_error("remove", &temporary)(error));
+        }
+        _ => {}
+    }
+    write_new(&temporary, &ring)?;
+    std::fs::rename(&temporary, path).map_err(io_error("replace", path))?;
+    sync_directory(path)?;
+    Ok(ring)
+}
+
+fn write_new(path: &Path, ring: &Keyring) -> Result<(), KeyringError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE);
+    let mut file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => KeyringError::Exists(path.display().to_string()),
+        _ => io_error("create", path)(error),
+    })?;
+    let written = file.write_all(ring.to_text().as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // Half a keyring must not stay where a whole one is looked for. If even that fails, the
+        // half is refused when it is read.
+        drop(std::fs::remove_file(path));
+        io_error("write", path)(error)
+    })
+}
+
+/// Makes the directory if need be, and holds it against others who would change the keyring.
+fn lock_directory(path: &Path) -> Result<File, KeyringError> {
+    let directory = directory(path);
+    DirBuilder::new()
+        .mode(DIRECTORY_MODE)
+        .recursive(true)
+        .create(directory)
+        .map_err(io_error("make the directory", directory))?;
+    let opened = File::open(directory).map_err(io_error("open", directory))?;
+    check_mode(&opened, directory, DIRECTORY_MODE)?;
+    flock(&opened, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| KeyringError::Busy(path.display().to_string()))?;
+    Ok(opened)
+}
+
+fn sync_directory(path: &Path) -> Result<(), KeyringError> {
+    let directory = directory(path);
+    let synced = File::open(directory).and_then(|opened| opened.sync_all());
+    synced.map_err(io_error("sync", directory))
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn check_mode(file: &File, path: &Path, wanted: u32) -> Result<(), KeyringError> {
+    let metadata = file.metadata().map_err(io_error("look at", path))?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(KeyringError::Exposed { path: path.display().to_string(), mode, wanted });
+    }
+    Ok(())
+}
+
+/// The file's length, so that reading it never has to move what was read.
+fn capacity(file: &File, path: &Path) -> Result<usize, KeyringError> {
+    let length = file.metadata().map_err(io_error("look at", path))?.len();
+    if length > FILE_BYTES {
+        let why = format!("{} has {length} bytes, the limit is {FILE_BYTES}", path.display());
+        return Err(KeyringError::Malformed(why));
+    }
+    Ok(usize::try_from(length + 1).unwrap_or(0))
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyringError {
+    let path = path.display().to_string();
+    move |source| KeyringError::Io { action, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_new_keyring_is_for_its_owner_only_and_is_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/seal");
+        let ring = Keyring::create(&path).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        assert!(matches!(Keyring::create(&path), Err(KeyringError::Exists(_))));
+        assert_eq!(Keyring::load(&path).unwrap().ids(), ring.ids());
+    }
+
+    #[test]
+    fn rotation_and_dropping_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/seal");
+        let first = Keyring::create(&path).unwrap().current();
+        // An interrupted rotation leaves this behind.
+        File::create(directory.path().join("keys/seal.new")).unwrap();
+        let second = Keyring::rotate(&path).unwrap().current();
+        assert_eq!(Keyring::load(&path).unwrap().ids(), [first, second]);
+        assert!(matches!(Keyring::drop_key(&path, second), Err(KeyringError::Current(_))));
+        Keyring::drop_key(&path, first).unwrap();
+        assert_eq!(Keyring::load(&path).unwrap().ids(), [second]);
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn exposed_files_and_directories_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/seal");
+        Keyring::create(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Keyring::load(&path), Err(KeyringError::Exposed { mode: 0o640, .. })));
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
+        let other = directory.path().join("keys/other");
+        assert!(matches!(Keyring::create(&other), Err(KeyringError::Exposed { .. })));
+    }
+
+    #[test]
+    fn one_at_a_time_changes_a_keyring() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/seal");
+        Keyring::create(&path).unwrap();
+        let _held = lock_directory(&path).unwrap();
+        assert!(matches!(Keyring::rotate(&path), Err(KeyringError::Busy(_))));
+    }
+
+    #[test]
+    fn a_missing_file_is_told_apart() {
+        let error = Keyring::load("/nonexistent/seal").unwrap_err();
+        assert!(matches!(
+            error,
+            KeyringError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound
+        ));
+    }
+}

@@ -1,0 +1,394 @@
+//! The keys that values are sealed with, and the text in which they are written down. Reading
+//! and writing the file is the neighbour's business (`file`).
+
+use std::fmt;
+
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{self, HKDF_SHA256};
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use zeroize::Zeroizing;
+
+use super::envelope::Length;
+
+/// Keys in one keyring.
+const KEYS: usize = 256;
+/// Bytes in a key's id.
+pub(super) const KEY_ID_BYTES: usize = 8;
+const SEED_BYTES: usize = 32;
+/// Tells the derivation of ids from that of keys.
+const ID_PURPOSE: &[u8] = b"postern/seal/key-id/v1";
+
+/// A key's name: derived from its seed, so that a name cannot come to stand for another key.
+/// Not secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId([u8; KEY_ID_BYTES]);
+
+impl KeyId {
+    pub(super) fn new(bytes: [u8; KEY_ID_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for KeyId {
+    type Err = KeyringError;
+
+    /// Sixteen hexadecimal digits.
+    fn from_str(text: &str) -> Result<Self, KeyringError> {
+        let mut bytes = [0; KEY_ID_BYTES];
+        hex::decode_to_slice(text, &mut bytes)
+            .map_err(|_| KeyringError::Malformed("a key id is 16 hexadecimal digits".to_owned()))?;
+        Ok(Self(bytes))
+    }
+}
+
+/// What is wrong with a keyring.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyringError {
+    /// The file could not be read or written.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: String,
+        /// What came of it.
+        source: std::io::Error,
+    },
+    /// There is a keyring already, and it will not be overwritten.
+    #[error("{0} exists already")]
+    Exists(String),
+    /// Others than the owner could read the file, or look into its directory.
+    #[error("{path} has mode {mode:04o}; it holds keys, and must have mode {wanted:04o}")]
+    Exposed {
+        /// Which file or directory.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+        /// Those that it should have.
+        wanted: u32,
+    },
+    /// Another process is changing the keyring just now.
+    #[error("another process is changing {0}")]
+    Busy(String),
+    /// The text is no keyring. Never holds any of it.
+    #[error("the keyring is malformed: {0}")]
+    Malformed(String),
+    /// There is no such key.
+    #[error("the keyring does not hold key {0}")]
+    NoSuchKey(KeyId),
+    /// The current key cannot be dropped.
+    #[error("key {0} is the current one; rotate first")]
+    Current(KeyId),
+    /// The keyring is full.
+    #[error("the keyring holds {KEYS} keys already; drop old ones first")]
+    Full,
+    /// The system gave no random bytes, or the cryptographic library failed.
+    #[error("the cryptographic library failed")]
+    Crypto,
+}
+
+impl From<Unspecified> for KeyringError {
+    fn from(Unspecified: Unspecified) -> Self {
+        Self::Crypto
+    }
+}
+
+/// A seed with its id. The seed is wiped when this is dropped.
+#[derive(Clone)]
+pub(super) struct Key {
+    id: KeyId,
+    seed: Zeroizing<[u8; SEED_BYTES]>,
+}
+
+impl Key {
+    /// A key for a seed that is no secret.
+    #[cfg(test)]
+    pub(super) fn from_seed(seed: [u8; SEED_BYTES]) -> Result<Self, Unspecified> {
+        Self::from_zeroizing(Zeroizing::new(seed))
+    }
+
+    fn from_zeroizing(seed: Zeroizing<[u8; SEED_BYTES]>) -> Result<Self, Unspecified> {
+        let mut id = [0; KEY_ID_BYTES];
+        hkdf::Salt::new(HKDF_SHA256, &[])
+            .extract(seed.as_slice())
+            .expand(&[ID_PURPOSE], Length(id.len()))?
+            .fill(&mut id)?;
+        Ok(Self { id: KeyId(id), seed })
+    }
+
+    fn generate() -> Result<Self, Unspecified> {
+        let mut seed = Zeroizing::new([0; SEED_BYTES]);
+        rand::fill(seed.as_mut_slice())?;
+        Self::from_zeroizing(seed)
+    }
+
+    /// Its name.
+    pub(super) fn id(&self) -> KeyId {
+        self.id
+    }
+
+    /// The secret.
+    pub(super) fn seed(&self) -> &[u8] {
+        self.seed.as_slice()
+    }
+}
+
+/// Keys, one of which is the current one: new values are sealed with it, and old values opened
+/// with whichever they were sealed with.
+#[derive(Clone)]
+pub struct Keyring {
+    /// The current key.
+    current: Key,
+    /// The others, oldest first.
+    old: Vec<Key>,
+}
+
+impl fmt::Debug for Keyring {
+    /// Tells ids only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let old: Vec<_> = self.old.iter().map(Key::id).collect();
+        f.debug_struct("Keyring")
+            .field("current", &self.current.id)
+            .field("old", &old)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keyring {
+    /// A keyring with one new key, in memory only.
+    pub fn generate() -> Result<Self, KeyringError> {
+        Ok(Self { current: Key::generate()?, old: Vec::new() })
+    }
+
+    /// The id of the key for new values.
+    pub fn current(&self) -> KeyId {
+        self.current.id
+    }
+
+    /// The ids of all keys, oldest first; the current one is the last.
+    pub fn ids(&self) -> Vec<KeyId> {
+        self.keys().map(Key::id).collect()
+    }
+
+    /// Whether it holds a key.
+    pub fn holds(&self, id: KeyId) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// The same keys, and a new one that is now the current.
+    pub fn rotated(&self) -> Result<Self, KeyringError> {
+        if self.old.len() + 1 >= KEYS {
+            return Err(KeyringError::Full);
+        }
+        Ok(Self { current: Key::generate()?, old: self.keys().cloned().collect() })
+    }
+
+    /// The same keys but for one, which must not be the current.
+    pub fn without(&self, id: KeyId) -> Result<Self, KeyringError> {
+        if id == self.current.id {
+            return Err(KeyringError::Current(id));
+        }
+        if !self.holds(id) {
+            return Err(KeyringError::NoSuchKey(id));
+        }
+        let old = self.old.iter().filter(|key| key.id != id).cloned().collect();
+        Ok(Self { current: self.current.clone(), old })
+    }
+
+    pub(super) fn current_key(&self) -> &Key {
+        &self.current
+    }
+
+    pub(super) fn find(&self, id: KeyId) -> Option<&Key> {
+        self.keys().find(|key| key.id == id)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.old.iter().chain([&self.current])
+    }
+
+    /// The text of the file.
+    pub(super) fn to_text(&self) -> Zeroizing<String> {
+        // Made at its full length, so that growing it leaves no seeds behind in memory.
+        let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
+        text.push_str(
+            "# Postern's seal keys. Who has this file and the database can read the database;\n\
+             # who has lost this file cannot. Keep a copy, and not beside the database's.\n\
+             # A line for each key: its id, its seed. New values are sealed with the current key.\n\
+             version 1\n",
+        );
+        for key in self.keys() {
+            let seed = Zeroizing::new(BASE64.encode(key.seed()));
+            for part in ["key ", &key.id.to_string(), " ", &seed, "\n"] {
+                text.push_str(part);
+            }
+        }
+        for part in ["current ", &self.current.id.to_string(), "\n"] {
+            text.push_str(part);
+        }
+        text
+    }
+
+    /// The inverse. Refuses anything that it does not understand.
+    pub(super) fn from_text(text: &str) -> Result<Self, KeyringError> {
+        let mut parsed = Parsed::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let understood = match words.as_slice() {
+                [] => Ok(()),
+                [word, ..] if word.starts_with('#') => Ok(()),
+                ["version", "1"] => parsed.set_version(),
+                ["key", id, seed] => parsed.add(id, seed),
+                ["current", id] => parsed.set_current(id),
+                _ => Err("not understood"),
+            };
+            understood.map_err(|why| malformed(&format!("line {number}: {why}")))?;
+        }
+        parsed.finish()
+    }
+}
+
+fn malformed(why: &str) -> KeyringError {
+    KeyringError::Malformed(why.to_owned())
+}
+
+#[derive(Default)]
+struct Parsed {
+    version: bool,
+    keys: Vec<Key>,
+    current: Option<KeyId>,
+}
+
+impl Parsed {
+    fn set_version(&mut self) -> Result<(), &'static str> {
+        if std::mem::replace(&mut self.version, true) {
+            return Err("a second version");
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, id: &str, seed: &str) -> Result<(), &'static str> {
+        let id: KeyId = id.parse().map_err(|_| "a key id is 16 hexadecimal digits")?;
+        let decoded =
+            BASE64.decode(seed).map(Zeroizing::new).map_err(|_| "the seed is no base64")?;
+        let mut seed = Zeroizing::new([0; SEED_BYTES]);
+        if decoded.len() != SEED_BYTES {
+            return Err("a seed has 32 bytes");
+        }
+        seed.copy_from_slice(&decoded);
+        let key = Key::from_zeroizing(seed).map_err(|_| "the cryptographic library failed")?;
+        if key.id != id {
+            return Err("the seed does not belong to the id");
+        }
+        if self.keys.len() >= KEYS {
+            return Err("too many keys");
+        }
+        if self.keys.iter().any(|other| other.id == id) {
+            return Err("a key stands here twice");
+        }
+        self.keys.push(key);
+        Ok(())
+    }
+
+    fn set_current(&mut self, id: &str) -> Result<(), &'static str> {
+        let id = id.parse().map_err(|_| "a key id is 16 hexadecimal digits")?;
+        if self.current.replace(id).is_some() {
+            return Err("a second current key");
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Keyring, KeyringError> {
+        if !self.version {
+            return Err(malformed("it does not say \"version 1\""));
+        }
+        let id = self.current.ok_or_else(|| malformed("it names no current key"))?;
+        let at = self.keys.iter().position(|key| key.id == id);
+        let at = at.ok_or_else(|| malformed("the current key is not among the keys"))?;
+        Ok(Keyring { current: self.keys.remove(at), old: self.keys })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> Keyring {
+        Keyring::generate().unwrap().rotated().unwrap().rotated().unwrap()
+    }
+
+    #[test]
+    fn its_text_is_read_back() {
+        let ring = ring();
+        let read = Keyring::from_text(&ring.to_text()).unwrap();
+        assert_eq!(read.ids(), ring.ids());
+        assert_eq!(read.current(), ring.current());
+        for id in ring.ids() {
+            assert_eq!(read.find(id).unwrap().seed(), ring.find(id).unwrap().seed());
+        }
+    }
+
+    #[test]
+    fn rotation_keeps_the_old_keys_and_the_current_one_stays() {
+        let ring = ring();
+        let [first, _, last] = ring.ids().try_into().unwrap();
+        assert_eq!(ring.current(), last);
+        assert!(matches!(ring.without(last), Err(KeyringError::Current(_))));
+        let fewer = ring.without(first).unwrap();
+        assert!(!fewer.holds(first) && fewer.holds(last));
+        assert!(matches!(fewer.without(first), Err(KeyringError::NoSuchKey(_))));
+    }
+
+    #[test]
+    fn debug_tells_no_seed() {
+        let ring = ring();
+        let told = format!("{ring:?}");
+        for key in ring.keys() {
+            assert!(!told.contains(&BASE64.encode(key.seed())));
+            assert!(!told.contains(&hex::encode(key.seed())));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_not_wholly_understood_is_refused() {
+        let text = ring().to_text().to_string();
+        let key_line = text.lines().find(|line| line.starts_with("key ")).unwrap().to_owned();
+        let current = text.lines().last().unwrap().to_owned();
+        for (what, bad) in [
+            ("no version", text.replace("version 1\n", "")),
+            ("another version", text.replace("version 1\n", "version 2\n")),
+            ("no current key", text.replace(&current, "")),
+            ("two current keys", format!("{text}{current}\n")),
+            ("a key twice", format!("{text}{key_line}\n")),
+            ("something else", format!("{text}colour blue\n")),
+            ("an unknown current key", text.replace(&current, "current 0011223344556677")),
+            (
+                "another's seed",
+                text.replace(key_line.split(' ').nth(1).unwrap(), "0011223344556677"),
+            ),
+            ("no seed", text.replace(&key_line, "key 0011223344556677")),
+            ("nothing", String::new()),
+        ] {
+            let error = Keyring::from_text(&bad).unwrap_err();
+            assert!(matches!(error, KeyringError::Malformed(_)), "{what}: {error}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! A store that encrypts another store.
+//!
+//! Values are sealed before the store below sees them (`envelope`), with keys from a
+//! [`Keyring`], which is kept in a file of its own (`file`). What is *not* hidden from somebody
+//! who reads the database: the storage keys, that is the names of all objects, how long each
+//! value is, and when in the order of things it changed. What sealing is for is a copy of the
+//! database in wrong hands; it does not protect the machine on which the server runs.
+//!
+//! A sealed database carries a marker, sealed like everything else, under a reserved storage
+//! key. It is written when an empty database is opened for the first time, and opened each
+//! time after that, so that a wrong keyring is noticed before anything is served. Callers
+//! do not get to see it, and cannot touch it.
+
+mod envelope;
+mod file;
+mod keyring;
+mod reseal;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::task::spawn_blocking;
+
+pub use self::keyring::{KeyId, Keyring, KeyringError};
+pub use self::reseal::Progress;
+
+use crate::check::{self, Side};
+use crate::{
+    Batch, Change, Condition, Damaged, Entry, Error, ListRequest, Page, Position, Result, Snapshot,
+    Store, Txn, Watch,
+};
+
+/// The storage key of the marker. Reserved, with everything else under [`RESERVED`].
+const MARKER: &str = "/postern/seal/marker";
+/// Storage keys that begin so belong to this module.
+const RESERVED: &str = "/postern/seal/";
+/// What the marker says.
+const MARKER_VALUE: &[u8] = b"this database is sealed";
+/// Values that are opened on the caller's thread; more of them are handed to another one, so
+/// that a long list does not hold up everything else.
+const OPENED_INLINE: usize = 64;
+
+type Ring = Arc<RwLock<Arc<Keyring>>>;
+
+/// A [`Store`] whose values stand encrypted in another one.
+#[derive(Debug)]
+pub struct Sealed<S> {
+    inner: S,
+    ring: Ring,
+}
+
+impl<S: Store> Sealed<S> {
+    /// Puts sealing around a store. An empty store gets its marker.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
+    /// another key, or holds something and no marker.
+    pub async fn open(inner: S, keyring: Keyring) -> Result<Self> {
+        let sealed = Self { inner, ring: Arc::new(RwLock::new(Arc::new(keyring))) };
+        if sealed.inner.get(MARKER).await?.value.is_none() {
+            sealed.mark().await?;
+        }
+        sealed.check_marker(&sealed.ring()).await?;
+        Ok(sealed)
+    }
+
+    /// The store below: sealed values, marker and all.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Takes the sealing off. Watches that run go on.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// Uses another keyring from now on, as after a rotation.
+    ///
+    /// # Errors
+    /// As with [`Sealed::open`], for a keyring that does not belong to this store, and then the
+    /// old one stays in use. That it still holds every key that values need is for the
+    /// caller to know: see [`Sealed::key_ids_in_use`].
+    pub async fn use_keyring(&self, keyring: Keyring) -> Result<()> {
+        self.check_marker(&keyring).await?;
+        *self.ring.write() = Arc::new(keyring);
+        Ok(())
+    }
+
+    fn ring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.ring.read())
+    }
+
+    async fn mark(&self) -> Result<()> {
+        if self.inner.revision().await? != 0 {
+            return Err(Error::Unavailable(
+                "the database holds data, but no mark of having been sealed; it is not encrypted \
+                 in place, and not served as if it were"
+                    .to_owned(),
+            ));
+        }
+        let key = Arc::from(MARKER);
+        let value = seal(&self.ring(), MARKER, MARKER_VALUE)?;
+        let txn = Txn {
+            conditions: vec![Condition::Absent(Arc::clone(&key))],
+            changes: vec![Change::Put { key, value }],
+        };
+        match self.inner.commit(txn).await {
+            // Another process was first. Whether its keyring is ours, is checked next.
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn check_marker(&self, ring: &Keyring) -> Result<()> {
+        let unfit = |why: String| {
+            Error::Unavailable(format!(
+                "the keyring does not belong to this database: {why}; start with the keyring that \
+                 the database was written with"
+            ))
+        };
+        let marker = self.inner.get(MARKER).await?.value;
+        let marker = marker.ok_or_else(|| unfit("the database's mark is gone".to_owned()))?;
+        let value = envelope::open(|id| ring.find(id), MARKER, &marker.value)
+            .map_err(|trouble| unfit(format!("of the database's mark, {trouble}")))?;
+        if value != MARKER_VALUE {
+            return Err(unfit("the database's mark says something else".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The page below, without the marker. It takes one entry more from below when the marker
+    /// may be among them, so that a page is not short of one for no visible reason.
+    async fn list_below(&self, mut request: ListRequest) -> Result<Page> {
+        let marker_is_ahead = MARKER.starts_with(&request.prefix)
+            && request.after.as_deref().is_none_or(|after| after < MARKER);
+        if !marker_is_ahead {
+            return self.inner.list(request).await;
+        }
+        let limit = request.limit;
+        if limit != 0 {
+            request.limit = limit.saturating_add(1);
+        }
+        let mut page = self.inner.list(request).await?;
+        let found = page.entries.len() + page.damaged.len();
+        page.entries.retain(|entry| &*entry.key != MARKER);
+        page.damaged.retain(|damaged| &*damaged.key != MARKER);
+        if found == page.entries.len() + page.damaged.len() {
+            // The marker stands behind this page, or did not exist yet.
+            page.remaining = page.remaining.saturating_sub(1);
+            if limit != 0 && found > limit {
+                give_back_last(&mut page);
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// Leaves a page's last key to the next page.
+fn give_back_last(page: &mut Page) {
+    let last = page.last_key().cloned();
+    page.entries.retain(|entry| Some(&entry.key) != last.as_ref());
+    page.damaged.retain(|damaged| Some(&damaged.key) != last.as_ref());
+    page.remaining += 1;
+}
+
+fn seal(ring: &Keyring, key: &str, value: &[u8]) -> Result<Bytes> {
+    envelope::seal(ring.current_key(), key, value)
+        .map_err(|_| Error::Unavailable("the cryptographic library failed".to_owned()))
+}
+
+fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
+    Ok(match change {
+        Change::Put { key, value } => {
+            let value = seal(ring, &key, &value)?;
+            Change::Put { key, value }
+        }
+        Change::Rewrite { key, value } => {
+            let value = seal(ring, &key, &value)?;
+            Change::Rewrite { key, value }
+        }
+        delete @ Change::Delete { .. } => delete,
+    })
+}
+
+fn open(ring: &Keyring, key: &str, sealed: &[u8]) -> std::result::Result<Bytes, String> {
+    envelope::open(|id| ring.find(id), key, sealed).map_err(|trouble| trouble.to_string())
+}
+
+fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
+    let value = open(ring, &entry.key, &entry.value)
+        .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&entry.key)), reason })?;
+    Ok(Entry { value, ..entry })
+}
+
+fn open_page(ring: &Keyring, page: Page) -> Page {
+    let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
+    for entry in page.entries {
+        match open(ring, &entry.key, &entry.value) {
+            Ok(value) => opened.entries.push(Entry { value, ..entry }),
+            Err(reason) => {
+                let Entry { key, position, .. } = entry;
+                opened.damaged.push(Damaged { key, position, reason });
+            }
+        }
+    }
+    opened.damaged.sort_by(|one, other| one.key.cmp(&other.key));
+    opened
+}
+
+fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
+    batch.events.retain(|event| &*event.key != MARKER);
+    for event in &mut batch.events {
+        if let Some(value) = &mut event.value {
+            *value = open(ring, &event.key, value)
+                .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&event.key)), reason })?;
+        }
+        event.previous =
+            event.previous.take().map(|previous| open_entry(ring, previous)).transpose()?;
+    }
+    Ok(batch)
+}
+
+fn check_not_reserved(txn: &Txn) -> Result<()> {
+    let conditions = txn.conditions.iter().map(|condition| match condition {
+        Condition::Absent(key) | Condition::At(key, _) => key,
+    });
+    match conditions.chain(txn.changes.iter().map(Change::key)).find(|k| k.starts_with(RESERVED)) {
+        Some(key) => Err(Error::Invalid(format!("{key} is reserved"))),
+        None => Ok(()),
+    }
+}
+
+#[async_trait]
+impl<S: Store> Store for Sealed<S> {
+    async fn revision(&self) -> Result<u64> {
+        self.inner.revision().await
+    }
+
+    async fn compacted(&self) -> Result<u64> {
+        self.inner.compacted().await
+    }
+
+    async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
+        let found = self.inner.get(key).await?;
+        let value = found.value.filter(|entry| &*entry.key != MARKER);
+        let value = value.map(|entry| open_entry(&self.ring(), entry)).transpose()?;
+        Ok(Snapshot { value, revision: found.revision })
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page> {
+        let page = self.list_below(request).await?;
+        let ring = self.ring();
+        if page.entries.len() <= OPENED_INLINE {
+            return Ok(open_page(&ring, page));
+        }
+        spawn_blocking(move || open_page(&ring, page))
+            .await
+            .map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<u64> {
+        check::txn(&txn, Side::Caller)?;
+        check_not_reserved(&txn)?;
+        let ring = self.ring();
+        let changes = txn.changes.into_iter().map(|change| seal_change(&ring, change));
+        let changes = changes.collect::<Result<_>>()?;
+        self.inner.commit(Txn { changes, ..txn }).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
+        let inner = self.inner.watch(prefix, after).await?;
+        Ok(Box::new(SealedWatch { inner, ring: Arc::clone(&self.ring) }))
+    }
+
+    async fn compact(&self, revision: u64) -> Result<()> {
+        self.inner.compact(revision).await
+    }
+}
+
+struct SealedWatch {
+    inner: Box<dyn Watch>,
+    ring: Ring,
+}
+
+#[async_trait]
+impl Watch for SealedWatch {
+    async fn next(&mut self) -> Result<Batch> {
+        let batch = self.inner.next().await?;
+        let ring = Arc::clone(&self.ring.read());
+        open_batch(&ring, batch)
+    }
+}
