@@ -1,1 +1,30 @@
-//! The harness of the black-box tests.
+//! The harness of the black-box tests: a server of one's own, clients for it, and waiting for
+//! conditions.
+//!
+//! What does not live here: any code of the product, and any expectation about it beyond the way
+//! it is started. The tests themselves are in `tests/`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::print_stderr,
+    reason = "test code: a panic is how it fails, and the server's last words go with it"
+)]
+
+mod binary;
+mod home;
+mod kubeconfig;
+mod random;
+mod server;
+
+pub mod http;
+pub mod kubectl;
+pub mod objects;
+pub mod status;
+pub mod wait;
+pub mod watching;
+
+pub use home::Home;
+pub use kubeconfig::Kubeconfig;
+pub use random::Random;
+pub use server::{Ended, Server, Setup};

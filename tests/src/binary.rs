@@ -1,0 +1,92 @@
+//! Finding the binary under test, and building it where nobody did.
+//!
+//! Cargo tells a test only the binaries of the test's own package, so the harness asks cargo
+//! itself: once for each run, however many processes the run has.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The path of `postern`: `POSTERN_TEST_BIN`, or what cargo builds now.
+pub(crate) fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("POSTERN_TEST_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => build_once(),
+    })
+}
+
+/// Builds under a lock. Nextest runs each test in a process of its own and gives them all the
+/// number of the run: the first one builds and leaves the path in a file named for the run.
+fn build_once() -> PathBuf {
+    let Some(run) = std::env::var_os("NEXTEST_RUN_ID") else {
+        return build();
+    };
+    let directory = Profile::of_this_test().target.join("postern-tests");
+    std::fs::create_dir_all(&directory).unwrap();
+    let lock = File::create(directory.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let note = directory.join("built-for-run");
+    let mut wanted = run.to_string_lossy().into_owned();
+    wanted.push('\n');
+    if let Some(path) = std::fs::read_to_string(&note).ok().as_deref().and_then(|text| {
+        let path = text.strip_prefix(&wanted)?;
+        Some(PathBuf::from(path))
+    }) {
+        return path;
+    }
+    let path = build();
+    std::fs::write(&note, format!("{wanted}{}", path.display())).unwrap();
+    path
+}
+
+/// Where this test was built, so that the binary is built there too, and alike.
+struct Profile {
+    target: PathBuf,
+    name: OsString,
+}
+
+impl Profile {
+    /// Reads it from our own path, `<target>/<profile>/deps/<test>`.
+    fn of_this_test() -> Self {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.parent().and_then(Path::parent).expect("a test lies in deps/");
+        let target = profile.parent().expect("a profile lies in the target directory");
+        let name = profile.file_name().expect("a profile has a name");
+        let name = if name == "debug" { "dev".into() } else { name.to_owned() };
+        Self { target: target.to_path_buf(), name }
+    }
+}
+
+/// With `--workspace`, so that the binary gets the same features as in the build of the tests,
+/// and its dependencies are not compiled a second time.
+fn build() -> PathBuf {
+    let profile = Profile::of_this_test();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(["build", "--quiet", "--workspace", "--bin", "postern"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .arg("--profile")
+        .arg(&profile.name)
+        .arg("--target-dir")
+        .arg(&profile.target)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo can be started");
+    assert!(output.status.success(), "the binary under test does not build");
+    let path = String::from_utf8_lossy(&output.stdout).lines().find_map(executable_of);
+    path.expect("cargo named no executable")
+}
+
+/// The path in one of cargo's messages, where it is about the binary.
+fn executable_of(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    (message["target"]["name"] == "postern")
+        .then(|| message["executable"].as_str().map(PathBuf::from))
+        .flatten()
+}

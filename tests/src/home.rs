@@ -1,0 +1,61 @@
+//! The directory of one test: the server's data, what it printed, and the client's caches.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+/// A directory that outlives the servers that run on it, one after the other, and goes with the
+/// last of its owners.
+#[derive(Clone, Debug)]
+pub struct Home {
+    directory: Arc<TempDir>,
+}
+
+impl Home {
+    /// A new, empty one.
+    #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
+    #[must_use]
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("postern-test-").tempdir().unwrap();
+        Self { directory: Arc::new(directory) }
+    }
+
+    /// The directory itself, for files of the test's own.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What `--data-dir` gets. It does not exist before the first start.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    /// The kubeconfig that the first start writes.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data().join("admin.kubeconfig")
+    }
+
+    pub(crate) fn stdout(&self) -> PathBuf {
+        self.path().join("stdout.log")
+    }
+
+    pub(crate) fn stderr(&self) -> PathBuf {
+        self.path().join("stderr.log")
+    }
+
+    /// What all servers on this directory have printed so far.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        std::fs::read_to_string(self.stdout()).unwrap_or_default()
+    }
+
+    /// What all servers on this directory have logged so far.
+    #[must_use]
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(self.stderr()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,402 @@
+//! A small HTTPS client that sends exactly what it is told, and shows exactly what comes back.
+//!
+//! It neither repairs paths nor adds headers of its own beyond the credential, so that a test can
+//! be as rude as a client on the network can be.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::objects::BASE;
+use crate::watching::Watch;
+use crate::{Kubeconfig, wait};
+
+/// A request's body.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// One server and one credential.
+#[derive(Clone, Debug)]
+pub struct Client {
+    authority: String,
+    token: Arc<str>,
+    tls: Arc<rustls::ClientConfig>,
+}
+
+impl Client {
+    /// HTTP/1.1 with the kubeconfig's own credential.
+    #[must_use]
+    pub fn new(kubeconfig: &Kubeconfig) -> Self {
+        Self::speaking(kubeconfig, b"http/1.1")
+    }
+
+    /// The same on HTTP/2.
+    #[must_use]
+    pub fn http2(kubeconfig: &Kubeconfig) -> Self {
+        Self::speaking(kubeconfig, b"h2")
+    }
+
+    fn speaking(kubeconfig: &Kubeconfig, protocol: &[u8]) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&kubeconfig.authority) {
+            roots.add(certificate.expect("the kubeconfig's authority is PEM")).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        Self {
+            authority: kubeconfig.authority_of_server().to_owned(),
+            token: kubeconfig.token.as_str().into(),
+            tls: Arc::new(tls),
+        }
+    }
+
+    /// The same server with another access key.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: token.into(), ..self.clone() }
+    }
+
+    /// A GET of a path from the root of the server.
+    pub fn get(&self, path: &str) -> Request<'_> {
+        self.request("GET", path)
+    }
+
+    /// A POST.
+    pub fn post(&self, path: &str) -> Request<'_> {
+        self.request("POST", path)
+    }
+
+    /// A PUT.
+    pub fn put(&self, path: &str) -> Request<'_> {
+        self.request("PUT", path)
+    }
+
+    /// A PATCH of the given type: `json-patch`, `merge-patch`, or any other.
+    pub fn patch(&self, path: &str, kind: &str, changes: &Value) -> Request<'_> {
+        let kind = format!("application/{kind}+json");
+        self.request("PATCH", path).body(&kind, changes.to_string())
+    }
+
+    /// A DELETE.
+    pub fn delete(&self, path: &str) -> Request<'_> {
+        self.request("DELETE", path)
+    }
+
+    /// A request with any method.
+    pub fn request(&self, method: &str, path: &str) -> Request<'_> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .body(Full::new(Bytes::new()).boxed_unsync())
+            .expect("the test's method and path can be sent");
+        Request { client: self, request }.header(AUTHORIZATION, &format!("Bearer {}", self.token))
+    }
+
+    /// A watch of a collection; `query` begins behind `watch=true`.
+    pub async fn watch(&self, collection: &str, query: &str) -> Watch {
+        Watch::new(self.get(&format!("{collection}?watch=true{query}")).stream().await)
+    }
+
+    /// The raw connection, for what is not even HTTP.
+    ///
+    /// # Errors
+    /// That of the network, or of the handshake.
+    pub async fn raw(&self) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(&self.authority).await?;
+        stream.set_nodelay(true)?;
+        let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        let name = ServerName::try_from(host.to_owned()).expect("the kubeconfig names a host");
+        TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await
+    }
+
+    /// `HOST:PORT`
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.authority
+    }
+
+    /// A connection that is kept for several requests.
+    ///
+    /// # Errors
+    /// Why it could not be made, as text.
+    pub async fn connect(&self) -> Result<Connection, String> {
+        let stream = Box::pin(self.raw()).await.map_err(|error| error.to_string())?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let io = TokioIo::new(stream);
+        let sender = if http2 {
+            let shaken = Box::pin(http2::handshake(TokioExecutor::new(), io)).await;
+            let (sender, connection) = shaken.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            Sender::Two(sender)
+        } else {
+            let shaken = Box::pin(http1::handshake(io)).await;
+            let (sender, connection) = shaken.map_err(|error| error.to_string())?;
+            tokio::spawn(connection);
+            Sender::One(sender)
+        };
+        Ok(Connection { sender, authority: self.authority.clone() })
+    }
+}
+
+enum Sender {
+    One(http1::SendRequest<Body>),
+    Two(http2::SendRequest<Body>),
+}
+
+/// A connection to the server.
+pub struct Connection {
+    sender: Sender,
+    authority: String,
+}
+
+impl Connection {
+    async fn begin(
+        &mut self,
+        mut request: http::Request<Body>,
+    ) -> Result<http::Response<Incoming>, String> {
+        let response = match &mut self.sender {
+            Sender::One(sender) => {
+                let host = HeaderValue::from_str(&self.authority).unwrap();
+                request.headers_mut().entry(http::header::HOST).or_insert(host);
+                sender.ready().await.map_err(|error| error.to_string())?;
+                sender.send_request(request).await
+            }
+            Sender::Two(sender) => {
+                let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+                let uri = format!("https://{}{path}", self.authority);
+                *request.uri_mut() = uri.parse().unwrap();
+                sender.ready().await.map_err(|error| error.to_string())?;
+                sender.send_request(request).await
+            }
+        };
+        response.map_err(|error| format!("{error:?}"))
+    }
+}
+
+/// A request being put together.
+#[must_use]
+#[derive(Debug)]
+pub struct Request<'a> {
+    client: &'a Client,
+    request: http::Request<Body>,
+}
+
+impl Request<'_> {
+    /// One more header; a second one of the same name is a second header.
+    pub fn header(mut self, name: impl TryInto<HeaderName>, value: &str) -> Self {
+        let name = name.try_into().ok().expect("a header's name");
+        let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header's value");
+        self.request.headers_mut().append(name, value);
+        self
+    }
+
+    /// Without a header that would be sent.
+    pub fn without(mut self, name: &str) -> Self {
+        self.request.headers_mut().remove(name);
+        self
+    }
+
+    /// Asks for an answer in this form.
+    pub fn accept(self, accept: &str) -> Self {
+        self.header("accept", accept)
+    }
+
+    /// A body of any type.
+    pub fn body(mut self, content_type: &str, body: impl Into<Bytes>) -> Self {
+        *self.request.body_mut() = Full::new(body.into()).boxed_unsync();
+        self.request.headers_mut().remove(CONTENT_TYPE);
+        self.header(CONTENT_TYPE, content_type)
+    }
+
+    /// A JSON body.
+    pub fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    /// A YAML body.
+    pub fn yaml(self, body: &str) -> Self {
+        self.body("application/yaml", body.to_owned())
+    }
+
+    /// A body that comes as it pleases, of unknown length.
+    pub fn streamed(mut self, content_type: &str, body: Body) -> Self {
+        *self.request.body_mut() = body;
+        self.header(CONTENT_TYPE, content_type)
+    }
+
+    /// Sends on a connection of its own and reads the whole answer.
+    pub async fn send(self) -> Reply {
+        let what = format!("{} {}", self.request.method(), self.request.uri());
+        self.try_send().await.unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// Like [`Request::send`], for servers that may not be there.
+    ///
+    /// # Errors
+    /// Why there is no answer, as text.
+    pub async fn try_send(self) -> Result<Reply, String> {
+        let what = format!("{} {}", self.request.method(), self.request.uri());
+        let exchange = async {
+            let mut connection = self.client.connect().await?;
+            self.try_send_on(&mut connection).await
+        };
+        wait::within(&what, Box::pin(exchange)).await
+    }
+
+    /// Like [`Request::try_send`], on a connection that is kept.
+    ///
+    /// # Errors
+    /// Why there is no answer, as text.
+    pub async fn try_send_on(self, connection: &mut Connection) -> Result<Reply, String> {
+        let response = connection.begin(self.request).await?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
+        let status = parts.status.as_u16();
+        Ok(Reply { status, version: parts.version, headers: parts.headers, body })
+    }
+
+    /// Sends and reads the answer line by line. It has to begin with 200.
+    pub async fn stream(self) -> Lines {
+        let what = format!("{} {}", self.request.method(), self.request.uri());
+        let lines = wait::within(&what, self.try_stream()).await;
+        lines.unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// Like [`Request::stream`], for servers that may not be there.
+    ///
+    /// # Errors
+    /// Why there is no stream, as text.
+    pub async fn try_stream(self) -> Result<Lines, String> {
+        let mut connection = self.client.connect().await?;
+        let response = connection.begin(self.request).await?;
+        let (parts, body) = response.into_parts();
+        if parts.status != 200 {
+            let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
+            return Err(format!("{}: {}", parts.status, String::from_utf8_lossy(&body)));
+        }
+        let lines =
+            Lines { headers: parts.headers, body, buffer: Vec::new(), _connection: connection };
+        Ok(lines)
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Its code.
+    pub status: u16,
+    /// The protocol that it came over.
+    pub version: http::Version,
+    /// Its headers.
+    pub headers: http::HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))
+    }
+
+    /// The body as JSON, after a look at the code.
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text());
+        self.json()
+    }
+
+    /// The body as text, after a look at the code.
+    pub fn expect_text(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", self.text());
+        self.text()
+    }
+
+    /// One header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("a readable header"))
+    }
+
+    /// The texts of the Warning headers.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let values = self.headers.get_all("warning").iter();
+        values.map(|value| value.to_str().expect("a readable header").to_owned()).collect()
+    }
+}
+
+/// An answer that is read line by line, while it comes.
+pub struct Lines {
+    /// The headers that it began with.
+    pub headers: http::HeaderMap,
+    body: Incoming,
+    buffer: Vec<u8>,
+    // HTTP/1.1 ends the connection when its sender is dropped.
+    _connection: Connection,
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lines({} bytes waiting)", self.buffer.len())
+    }
+}
+
+impl Lines {
+    /// The next line; `None` at the clean end.
+    ///
+    /// # Errors
+    /// When the connection breaks, or ends within a line.
+    pub async fn next(&mut self) -> Result<Option<String>, String> {
+        wait::within("a line of a stream", self.next_at_leisure()).await
+    }
+
+    async fn next_at_leisure(&mut self) -> Result<Option<String>, String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Ok(Some(String::from_utf8(line).map_err(|error| error.to_string())?));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(format!("{error:?}")),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err("the stream ended within a line".to_owned()),
+            }
+        }
+    }
+}
+
+/// A path below the base path.
+#[must_use]
+pub fn based(path: &str) -> String {
+    format!("{BASE}{path}")
+}

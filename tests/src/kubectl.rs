@@ -1,0 +1,109 @@
+//! Running kubectl as a person does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use tokio::process::Command;
+
+use crate::{Home, wait};
+
+/// kubectl with one server's kubeconfig and a cache of its own.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    home: Home,
+}
+
+/// What came of one command.
+#[derive(Debug)]
+pub struct Said {
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+    /// Whether it ended with 0.
+    pub ok: bool,
+}
+
+impl Kubectl {
+    pub(crate) fn new(home: &Home) -> Self {
+        Self { home: home.clone() }
+    }
+
+    /// The program: `POSTERN_TEST_KUBECTL`, or the one that `cargo xtask fetch` brought.
+    #[must_use]
+    pub fn program() -> PathBuf {
+        if let Some(path) = std::env::var_os("POSTERN_TEST_KUBECTL") {
+            return PathBuf::from(path);
+        }
+        let path = repository().join(".cache/venv/bin/kubectl");
+        assert!(path.exists(), "there is no kubectl: `cargo xtask fetch` brings it");
+        path
+    }
+
+    /// A command that is set up but not started.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(Self::program());
+        command
+            .args(arguments)
+            .current_dir(repository())
+            .env("KUBECONFIG", self.home.kubeconfig())
+            // Nothing of the user's own: no cache, no preferences.
+            .env("HOME", self.home.path())
+            .env("KUBECACHEDIR", self.home.path().join("kube-cache"))
+            .env("KUBERC", "off")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs to the end.
+    pub async fn run(&self, arguments: &[&str]) -> Said {
+        self.run_command(self.command(arguments)).await
+    }
+
+    /// Runs a command of [`Kubectl::command`] to the end.
+    pub async fn run_command(&self, mut command: Command) -> Said {
+        let what = format!("{:?}", command.as_std());
+        let output: Output = wait::within(&what, command.output()).await.expect("kubectl starts");
+        Said {
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+            ok: output.status.success(),
+        }
+    }
+
+    /// Runs, has to succeed, and answers the standard output.
+    pub async fn ok(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments).await;
+        assert!(said.ok, "kubectl {arguments:?} failed: {}{}", said.out, said.err);
+        said.out
+    }
+
+    /// Runs, has to fail, and answers the standard error.
+    pub async fn fails(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments).await;
+        assert!(!said.ok, "kubectl {arguments:?} did not fail: {}", said.out);
+        said.err
+    }
+
+    /// Runs with `-o json`, has to succeed, and answers the object.
+    pub async fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let arguments = [arguments, &["-o", "json"]].concat();
+        serde_json::from_str(&self.ok(&arguments).await).unwrap()
+    }
+
+    /// A file of the test's own, for `-f`.
+    #[must_use]
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+/// The directory of the workspace; kubectl runs there, so that `examples/` is found.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
+}

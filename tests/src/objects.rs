@@ -1,0 +1,58 @@
+//! Objects and paths that the tests use again and again.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// The base path of the management API.
+pub const BASE: &str = "/kubernetes/management";
+
+/// Where our own group is served.
+pub const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
+
+/// Where core/v1 is served.
+pub const CORE: &str = "/kubernetes/management/api/v1";
+
+/// The collection of shared secrets in a namespace.
+#[must_use]
+pub fn secrets(namespace: &str) -> String {
+    format!("{GROUP}/namespaces/{namespace}/sharedsecrets")
+}
+
+/// One shared secret's path in the namespace `platform`.
+#[must_use]
+pub fn secret_path(name: &str) -> String {
+    format!("{}/{name}", secrets("platform"))
+}
+
+/// A shared secret with one value.
+#[must_use]
+pub fn secret(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "management.platform.sh/v1",
+        "kind": "SharedSecret",
+        "metadata": { "name": name },
+        "spec": { "data": { "value": STANDARD.encode(value) } },
+    })
+}
+
+/// The first value of a shared secret, decoded.
+#[must_use]
+pub fn value_of(secret: &Value) -> String {
+    let text = secret["spec"]["data"]["value"].as_str().expect("the secret has a value");
+    String::from_utf8(STANDARD.decode(text).unwrap()).unwrap()
+}
+
+/// `metadata.name`.
+#[must_use]
+pub fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("the object has a name")
+}
+
+/// `metadata.resourceVersion`, as the number that it happens to be. Clients take it as opaque; the
+/// tests know its order.
+#[must_use]
+pub fn version_of(object: &Value) -> u64 {
+    let text = object["metadata"]["resourceVersion"].as_str();
+    text.unwrap_or_else(|| panic!("no resourceVersion in {object}")).parse().unwrap()
+}

@@ -1,0 +1,211 @@
+//! Starting the binary, waiting until it serves, and ending it in the ways that machines do.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::http::Client;
+use crate::kubectl::Kubectl;
+use crate::{Home, Kubeconfig, binary, wait};
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    home: Home,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+/// How a process that did not serve came to its end.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What it wrote to its standard output.
+    pub stdout: String,
+    /// What it wrote to its standard error.
+    pub stderr: String,
+}
+
+impl Setup {
+    /// `serve` on the given directory and a free port.
+    #[must_use]
+    pub fn on(home: &Home) -> Self {
+        let mut setup = Self::bare(home);
+        setup.arguments.push("serve".into());
+        setup
+            .argument("--data-dir")
+            .argument(home.data())
+            .argument("--listen")
+            .argument("127.0.0.1:0")
+    }
+
+    /// No arguments at all; still in the given home.
+    #[must_use]
+    pub fn bare(home: &Home) -> Self {
+        Self { home: home.clone(), arguments: Vec::new(), environment: Vec::new() }
+    }
+
+    /// One more argument.
+    #[must_use]
+    pub fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// One more environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start(self) -> Server {
+        let child = self.spawn(&self.home.stdout(), &self.home.stderr());
+        let mut server = Server::of(child, self.home.clone());
+        server.ready().await;
+        server
+    }
+
+    /// Starts it without waiting. Such a server's kubeconfig is not known yet.
+    #[must_use]
+    pub fn start_unready(self) -> Server {
+        let child = self.spawn(&self.home.stdout(), &self.home.stderr());
+        Server::of(child, self.home.clone())
+    }
+
+    /// Starts it and waits until it ends, which it is expected to do by itself.
+    pub async fn run_to_end(self) -> Ended {
+        let (out, err) = (self.home.path().join("end-stdout"), self.home.path().join("end-stderr"));
+        drop((File::create(&out).unwrap(), File::create(&err).unwrap()));
+        let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
+        let status = server.ended().await;
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        Ended { status, stdout: read(&out), stderr: read(&err) }
+    }
+
+    fn spawn(&self, stdout: &Path, stderr: &Path) -> Child {
+        let append = |path: &Path| File::options().create(true).append(true).open(path).unwrap();
+        Command::new(binary::path())
+            .args(&self.arguments)
+            .current_dir(self.home.path())
+            // Settings of whoever runs the tests must not reach the server.
+            .env_clear()
+            .envs(
+                std::env::vars_os()
+                    .filter(|(name, _)| !name.to_string_lossy().starts_with("POSTERN_")),
+            )
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(append(stdout))
+            .stderr(append(stderr))
+            .spawn()
+            .expect("the binary under test can be started")
+    }
+}
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    home: Home,
+    kubeconfig: Option<Kubeconfig>,
+}
+
+impl Server {
+    /// One with a home of its own and every setting at its default.
+    pub async fn start() -> Self {
+        Setup::on(&Home::new()).start().await
+    }
+
+    fn of(child: Child, home: Home) -> Self {
+        Self { child, home, kubeconfig: None }
+    }
+
+    /// Waits until `/readyz` answers 200. The kubeconfig is read anew at each look, as a start
+    /// writes the new port into it; one that still shows the old port meets nobody, or somebody
+    /// whose certificate is not from our authority.
+    pub async fn ready(&mut self) {
+        let kubeconfig = wait::until("the server to be ready", async || {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server ended with {status}:\n{}", self.home.logged());
+            }
+            let kubeconfig = Kubeconfig::read(&self.home.kubeconfig()).ok()?;
+            let reply = Client::new(&kubeconfig).get("/readyz").try_send().await.ok()?;
+            (reply.status == 200).then_some(kubeconfig)
+        })
+        .await;
+        self.kubeconfig = Some(kubeconfig);
+    }
+
+    /// The way in.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Kubeconfig {
+        self.kubeconfig.as_ref().expect("the server is ready")
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// A client with the administrator's key, on HTTP/1.1.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.kubeconfig())
+    }
+
+    /// kubectl with the administrator's kubeconfig.
+    #[must_use]
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.home)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Waits for the end and answers how it was.
+    pub async fn ended(&mut self) -> ExitStatus {
+        wait::until("the server to end", async || self.child.try_wait().unwrap()).await
+    }
+
+    /// SIGTERM, and the exit status has to be 0.
+    pub async fn stop(mut self) {
+        self.terminate();
+        let status = self.ended().await;
+        assert!(status.success(), "the server ended with {status}:\n{}", self.home.logged());
+    }
+
+    /// SIGKILL: the end that nobody can prepare for.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails when it has ended already, which is fine.
+        if self.child.kill().is_ok() {
+            drop(self.child.wait());
+        }
+        if std::thread::panicking() {
+            let log = self.home.logged();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(40)..];
+            eprintln!("the server's last words:\n{}", tail.join("\n"));
+        }
+    }
+}

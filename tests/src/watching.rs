@@ -1,0 +1,106 @@
+//! Reading a watch, event by event.
+
+use serde_json::Value;
+
+use crate::http::Lines;
+use crate::objects;
+
+/// An open watch.
+#[derive(Debug)]
+pub struct Watch {
+    lines: Lines,
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
+    pub kind: String,
+    /// What it is about.
+    pub object: Value,
+}
+
+impl Event {
+    /// `TYPE name`, the short form for comparing sequences.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self.object["metadata"]["name"].as_str() {
+            Some(name) => format!("{} {name}", self.kind),
+            None => self.kind.clone(),
+        }
+    }
+
+    /// The object's resourceVersion.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        objects::version_of(&self.object)
+    }
+
+    /// Whether it is the bookmark behind the initial events of a streaming list.
+    #[must_use]
+    pub fn ends_initial_events(&self) -> bool {
+        self.kind == "BOOKMARK"
+            && self.object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+    }
+}
+
+impl Watch {
+    /// Reads events from lines.
+    #[must_use]
+    pub fn new(lines: Lines) -> Self {
+        Self { lines }
+    }
+
+    /// The next event; `None` at the clean end of the stream.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.try_next().await.expect("the watch goes on")
+    }
+
+    /// Like [`Watch::next`], for streams that may break.
+    ///
+    /// # Errors
+    /// The connection's error, as text.
+    pub async fn try_next(&mut self) -> Result<Option<Event>, String> {
+        let Some(line) = self.lines.next().await? else { return Ok(None) };
+        let mut event: Value = serde_json::from_str(&line)
+            .map_err(|error| format!("an event is no JSON document: {error}: {line}"))?;
+        let kind = event["type"].as_str().ok_or("an event has no type")?.to_owned();
+        Ok(Some(Event { kind, object: event["object"].take() }))
+    }
+
+    /// The next events, as many as wanted.
+    pub async fn take(&mut self, count: usize) -> Vec<Event> {
+        let mut events = Vec::with_capacity(count);
+        while events.len() < count {
+            events.push(self.next().await.expect("more events before the watch ends"));
+        }
+        events
+    }
+
+    /// The next events in short form.
+    pub async fn shown(&mut self, count: usize) -> Vec<String> {
+        self.take(count).await.iter().map(Event::shown).collect()
+    }
+
+    /// Everything up to and with the bookmark that ends a streaming list.
+    pub async fn initial(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next().await.expect("a watch that ends its initial events");
+            let last = event.ends_initial_events();
+            events.push(event);
+            if last {
+                return events;
+            }
+        }
+    }
+
+    /// Everything until the stream ends cleanly.
+    pub async fn rest(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}

@@ -1,0 +1,118 @@
+//! Finalizers: an object stays until the last of them is off, and nothing but that can happen to it.
+
+use postern_tests::Server;
+use postern_tests::objects::{secret, secret_path, secrets, version_of};
+use postern_tests::status::failure;
+use postern_tests::watching::Event;
+use serde_json::{Value, json};
+
+async fn guarded(server: &Server, finalizers: &[&str]) -> Value {
+    let mut object = secret("s1", "v");
+    object["metadata"]["finalizers"] = json!(finalizers);
+    server.client().post(&secrets("platform")).json(&object).send().await.expect(201)
+}
+
+#[tokio::test]
+async fn a_finalizer_holds_the_object_until_it_is_off() {
+    let server = Server::start().await;
+    let client = server.client();
+    let made = guarded(&server, &["example.com/a", "example.com/b"]).await;
+    let query = format!("&resourceVersion={}", version_of(&made));
+    let mut watch = client.watch(&secrets("platform"), &query).await;
+    let marked = client.delete(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(marked["kind"], "SharedSecret");
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(marked["metadata"]["generation"], 2);
+    let again = client.delete(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(again["metadata"]["deletionTimestamp"], marked["metadata"]["deletionTimestamp"]);
+    assert_eq!(again["metadata"]["generation"], 2);
+    // In any order: the first one stays longest.
+    let patch = json!([{"op": "remove", "path": "/metadata/finalizers/1"}]);
+    let one = client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
+    assert_eq!(one["metadata"]["finalizers"], json!(["example.com/a"]));
+    let patch = json!({"metadata": {"finalizers": null}});
+    let last = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+    assert_eq!(last["kind"], "SharedSecret", "the answer is the object that is gone now");
+    assert_eq!(client.get(&secret_path("s1")).send().await.status, 404);
+    let events = watch.take(3).await;
+    let shown: Vec<_> = events.iter().map(Event::shown).collect();
+    assert_eq!(shown, ["MODIFIED s1", "MODIFIED s1", "DELETED s1"]);
+    assert!(events.is_sorted_by_key(Event::version));
+}
+
+#[tokio::test]
+async fn the_last_finalizer_can_go_by_a_replace() {
+    let server = Server::start().await;
+    let client = server.client();
+    guarded(&server, &["example.com/a"]).await;
+    let mut marked = client.delete(&secret_path("s1")).send().await.expect(200);
+    marked["metadata"].as_object_mut().unwrap().remove("finalizers");
+    client.put(&secret_path("s1")).json(&marked).send().await.expect(200);
+    assert_eq!(client.get(&secret_path("s1")).send().await.status, 404);
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_gets_no_new_finalizer_and_no_second_life() {
+    let server = Server::start().await;
+    let client = server.client();
+    guarded(&server, &["example.com/a"]).await;
+    let marked = client.delete(&secret_path("s1")).send().await.expect(200);
+    let patch = json!({"metadata": {"finalizers": ["example.com/a", "example.com/new"]}});
+    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
+    assert!(shown.starts_with("422 Invalid\n"), "{shown}");
+    let expected =
+        "no new finalizers can be added if the object is being deleted, found new finalizers";
+    assert!(shown.contains(expected), "{shown}");
+    let patch = json!({"metadata": {"deletionTimestamp": null}});
+    let reply = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await;
+    assert!([200, 422].contains(&reply.status), "{}", reply.text());
+    let read = client.get(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(read["metadata"]["deletionTimestamp"], marked["metadata"]["deletionTimestamp"]);
+    let patch = json!({"spec": {"displayName": "still changeable"}});
+    client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+}
+
+#[tokio::test]
+async fn without_a_deletion_finalizers_come_and_go() {
+    let server = Server::start().await;
+    let client = server.client();
+    guarded(&server, &["example.com/a"]).await;
+    for finalizers in [json!(["example.com/b"]), json!([]), json!(["example.com/c"])] {
+        let patch = json!({"metadata": {"finalizers": finalizers}});
+        client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+    }
+    let bad = json!({"metadata": {"finalizers": ["not a name"]}});
+    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &bad).send().await);
+    assert!(shown.starts_with("422 Invalid\n") && shown.contains("metadata.finalizers"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_policy_is_a_finalizer_of_the_servers_own() {
+    let server = Server::start().await;
+    let client = server.client();
+    for (policy, finalizer) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
+        let made = guarded(&server, &["example.com/a"]).await;
+        assert_eq!(made["metadata"]["finalizers"], json!(["example.com/a"]));
+        let body = json!({"propagationPolicy": policy});
+        let marked = client.delete(&secret_path("s1")).json(&body).send().await.expect(200);
+        let finalizers = marked["metadata"]["finalizers"].as_array().unwrap();
+        assert!(finalizers.contains(&json!(finalizer)), "{policy}: {finalizers:?}");
+        let patch = json!({"metadata": {"finalizers": null}});
+        client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+        assert_eq!(client.get(&secret_path("s1")).send().await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_collection_with_finalizers_lingers() {
+    let server = Server::start().await;
+    let client = server.client();
+    guarded(&server, &["example.com/a"]).await;
+    client.post(&secrets("platform")).json(&secret("s2", "v")).send().await.expect(201);
+    client.delete(&secrets("platform")).send().await.expect(200);
+    let left = client.get(&secrets("platform")).send().await.expect(200);
+    let items = left["items"].as_array().unwrap();
+    assert_eq!(items.len(), 1);
+    assert!(items[0]["metadata"]["deletionTimestamp"].is_string());
+}

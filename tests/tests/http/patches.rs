@@ -1,0 +1,182 @@
+//! Patching: JSON Patch as the specification has it, JSON merge patch, and what neither may do.
+
+use insta::assert_snapshot;
+use postern_tests::Server;
+use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of};
+use postern_tests::status::failure;
+use serde_json::json;
+
+async fn with_one() -> Server {
+    let server = Server::start().await;
+    let client = server.client();
+    client.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
+    server
+}
+
+#[tokio::test]
+async fn the_specifications_patch_adds_an_annotation_to_any_object() {
+    let server = with_one().await;
+    let client = server.client();
+    let patch = json!([{"op": "add", "path": "/metadata/annotations/note", "value": "text"}]);
+    let patched = client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
+    assert_eq!(patched["metadata"]["annotations"], json!({"note": "text"}));
+    assert_eq!(patched["metadata"]["generation"], 1);
+    let slashed =
+        json!([{"op": "add", "path": "/metadata/annotations/example.com~1note", "value": "x"}]);
+    let patched = client.patch(&secret_path("s1"), "json-patch", &slashed).send().await.expect(200);
+    assert_eq!(patched["metadata"]["annotations"]["example.com/note"], "x");
+    let label = json!([{"op": "add", "path": "/metadata/labels/app", "value": "shop"}]);
+    let patched = client.patch(&secret_path("s1"), "json-patch", &label).send().await.expect(200);
+    assert_eq!(patched["metadata"]["labels"], json!({"app": "shop"}));
+    let remove = json!([{"op": "remove", "path": "/metadata/labels/app"}]);
+    let patched = client.patch(&secret_path("s1"), "json-patch", &remove).send().await.expect(200);
+    assert!(patched["metadata"].get("labels").is_none(), "what is empty is dropped again");
+}
+
+#[tokio::test]
+async fn every_operation_of_json_patch_works() {
+    let server = with_one().await;
+    let client = server.client();
+    let patch = json!([
+        {"op": "test", "path": "/spec/data/value", "value": "b25l"},
+        {"op": "copy", "from": "/spec/data/value", "path": "/spec/data/copied"},
+        {"op": "move", "from": "/spec/data/value", "path": "/spec/data/moved"},
+        {"op": "add", "path": "/spec/access", "value": [{"name": "b"}]},
+        {"op": "add", "path": "/spec/access/0", "value": {"name": "a"}},
+        {"op": "add", "path": "/spec/access/-", "value": {"name": "c"}},
+        {"op": "replace", "path": "/spec/access/1/name", "value": "B"},
+        {"op": "remove", "path": "/spec/access/2"},
+    ]);
+    let patched = client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
+    assert_eq!(patched["spec"]["data"], json!({"copied": "b25l", "moved": "b25l"}));
+    let names: Vec<_> =
+        patched["spec"]["access"].as_array().unwrap().iter().map(|rule| &rule["name"]).collect();
+    assert_eq!(names, ["a", "B"]);
+}
+
+#[tokio::test]
+async fn json_patch_is_strict_and_all_or_nothing() {
+    let server = with_one().await;
+    let client = server.client();
+    let before = client.get(&secret_path("s1")).send().await.expect(200);
+    let test = json!([{"op": "test", "path": "/metadata/name", "value": "other"}]);
+    let shown = failure(&client.patch(&secret_path("s1"), "json-patch", &test).send().await);
+    assert!(
+        shown.starts_with(
+            "422 Invalid\nthe server rejected our request due to an error in our request"
+        ),
+        "{shown}"
+    );
+    for operation in [
+        json!({"op": "replace", "path": "/spec/description", "value": "x"}),
+        json!({"op": "remove", "path": "/spec/description"}),
+        json!({"op": "add", "path": "/spec/nowhere/deep", "value": 1}),
+        json!({"op": "add", "path": "/spec/access/-1", "value": {}}),
+        json!({"op": "test", "path": "/spec/data/value", "value": "Y2FuYXJ5"}),
+        json!({"op": "move", "from": "/spec", "path": "/spec/data/x"}),
+    ] {
+        let patch =
+            json!([{"op": "add", "path": "/metadata/labels/first", "value": "x"}, operation]);
+        let reply = client.patch(&secret_path("s1"), "json-patch", &patch).send().await;
+        let shown = failure(&reply);
+        assert!(shown.starts_with("422 Invalid\n"), "{operation}: {shown}");
+        assert!(!shown.contains("b25l") && !shown.contains("Y2Fu"), "a value is repeated: {shown}");
+    }
+    for patch in [
+        json!({"op": "add"}),
+        json!([{"op": "shout", "path": "/spec"}]),
+        json!([{"path": "/spec"}]),
+        json!([{"op": "add", "path": "/spec/displayName"}]),
+        json!("x"),
+        json!([1]),
+        json!(null),
+        json!([{"op": "add", "path": "no slash", "value": 1}]),
+    ] {
+        let shown = failure(&client.patch(&secret_path("s1"), "json-patch", &patch).send().await);
+        assert!(shown.starts_with("400 BadRequest\n"), "{patch}: {shown}");
+    }
+    let after = client.get(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn a_merge_patch_merges_and_null_removes() {
+    let server = with_one().await;
+    let client = server.client();
+    let patch = json!({"spec": {"displayName": "D", "data": {"more": "djI="}}, "metadata": {"labels": {"a": "1", "b": "2"}}});
+    let patched = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+    assert_eq!(patched["spec"]["data"], json!({"more": "djI=", "value": "b25l"}));
+    assert_eq!(patched["metadata"]["generation"], 2);
+    let patch = json!({"spec": {"data": {"more": null}}, "metadata": {"labels": {"a": null}}});
+    let patched = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
+    assert_eq!(patched["spec"]["data"], json!({"value": "b25l"}));
+    assert_eq!(patched["metadata"]["labels"], json!({"b": "2"}));
+    assert_eq!(patched["spec"]["displayName"], "D");
+}
+
+#[tokio::test]
+async fn a_patch_cannot_change_who_an_object_is() {
+    let server = with_one().await;
+    let client = server.client();
+    let before = client.get(&secret_path("s1")).send().await.expect(200);
+    for (patch, codes) in [
+        (json!({"metadata": {"name": "s2"}}), [400, 422]),
+        (json!({"metadata": {"namespace": "default"}}), [400, 422]),
+        (json!({"kind": "Namespace"}), [400, 422]),
+        (json!({"apiVersion": "v1"}), [400, 422]),
+        (json!({"metadata": {"uid": "11111111-2222-3333-4444-555555555555"}}), [409, 422]),
+    ] {
+        let reply = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await;
+        assert!(codes.contains(&reply.status), "{patch}: {} {}", reply.status, reply.text());
+        assert!(failure(&reply).starts_with(&reply.status.to_string()));
+    }
+    let ignored = json!({"metadata": {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 9,
+        "deletionTimestamp": "2001-01-01T00:00:00Z"}});
+    let reply = client.patch(&secret_path("s1"), "merge-patch", &ignored).send().await;
+    assert!([200, 422].contains(&reply.status), "{}", reply.text());
+    let after = client.get(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn a_patch_of_nothing_is_404_and_an_invalid_result_422() {
+    let server = with_one().await;
+    let client = server.client();
+    let patch = json!({"spec": {"displayName": "D"}});
+    assert_snapshot!(failure(&client.patch(&secret_path("none"), "merge-patch", &patch).send().await), @r#"
+    404 NotFound
+    sharedsecrets.management.platform.sh "none" not found
+    {"group":"management.platform.sh","kind":"sharedsecrets","name":"none"}
+    "#);
+    let patch = json!({"spec": {"data": {"a b": "djE="}}});
+    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
+    assert!(
+        shown.starts_with("422 Invalid\nSharedSecret.management.platform.sh \"s1\" is invalid: "),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn patches_without_a_version_never_lose_to_each_other() {
+    let server = with_one().await;
+    let client = server.client();
+    let mut writers = tokio::task::JoinSet::new();
+    for number in 0..12 {
+        let client = client.clone();
+        writers.spawn(async move {
+            let patch =
+                json!([{"op": "add", "path": format!("/metadata/labels/l{number}"), "value": "x"}]);
+            client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
+        });
+    }
+    writers.join_all().await;
+    let read = client.get(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(read["metadata"]["labels"].as_object().unwrap().len(), 12);
+    assert_eq!(value_of(&read), "one");
+    let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"displayName": "x"}});
+    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &stale).send().await);
+    assert!(shown.starts_with("409 Conflict\n"), "{shown}");
+    let fresh = json!({"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"displayName": "x"}});
+    let done = client.patch(&secret_path("s1"), "merge-patch", &fresh).send().await.expect(200);
+    assert!(version_of(&done) > version_of(&read));
+}

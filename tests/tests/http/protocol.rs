@@ -1,0 +1,52 @@
+//! HTTP/1.1 and HTTP/2 alike: kept connections, many requests on one, and HEAD.
+
+use postern_tests::Server;
+use postern_tests::http::Client;
+use postern_tests::objects::{secret, secret_path, secrets};
+
+#[tokio::test]
+async fn both_protocols_answer_alike() {
+    let server = Server::start().await;
+    let (one, two) = (server.client(), Client::http2(server.kubeconfig()));
+    one.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
+    let (first, second) =
+        (one.get(&secret_path("s1")).send().await, two.get(&secret_path("s1")).send().await);
+    assert_eq!(first.version, http::Version::HTTP_11);
+    assert_eq!(second.version, http::Version::HTTP_2);
+    assert_eq!(first.body, second.body);
+    assert_eq!(first.header("content-type"), second.header("content-type"));
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_requests_failures_between_them() {
+    let server = Server::start().await;
+    for client in [server.client(), Client::http2(server.kubeconfig())] {
+        let mut connection = client.connect().await.unwrap();
+        for round in 0..20 {
+            let name = format!("s{round}");
+            let made = client.post(&secrets("platform")).json(&secret(&name, "v"));
+            made.try_send_on(&mut connection).await.unwrap().expect(201);
+            let refused = client.post(&secrets("platform")).json(&secret("Bad", "v"));
+            assert_eq!(refused.try_send_on(&mut connection).await.unwrap().status, 422);
+            let stranger = client.with_token("wrong");
+            let refused = stranger.post(&secrets("platform")).json(&secret("x", "v"));
+            assert_eq!(refused.try_send_on(&mut connection).await.unwrap().status, 401);
+            let gone = client.delete(&secret_path(&name));
+            gone.try_send_on(&mut connection).await.unwrap().expect(200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn head_is_a_get_without_the_body() {
+    let server = Server::start().await;
+    for client in [server.client(), Client::http2(server.kubeconfig())] {
+        for (path, code) in
+            [(secrets("platform"), 200), (secret_path("none"), 404), ("/readyz".into(), 200)]
+        {
+            let reply = client.request("HEAD", &path).send().await;
+            assert_eq!(reply.status, code, "{path}");
+            assert!(reply.body.is_empty(), "{path}");
+        }
+    }
+}

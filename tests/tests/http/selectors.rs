@@ -1,0 +1,144 @@
+//! Selectors, and what a watcher sees of an object that begins or ceases to match.
+
+use postern_tests::Server;
+use postern_tests::objects::{GROUP, name_of, secret, secret_path, secrets, version_of};
+use postern_tests::status::failure;
+use postern_tests::watching::Event;
+use serde_json::json;
+
+async fn filled() -> Server {
+    let server = Server::start().await;
+    for (name, labels) in [
+        ("a", json!({"app": "shop", "tier": "1"})),
+        ("b", json!({"app": "billing", "tier": "2"})),
+        ("c", json!({"app": "shop", "example.com/team": "red"})),
+        ("d", json!({})),
+    ] {
+        let mut object = secret(name, "v");
+        object["metadata"]["labels"] = labels;
+        server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
+    }
+    server
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |escaped, byte| escaped + &format!("%{byte:02X}"))
+}
+
+#[tokio::test]
+async fn labels_are_selected_by_the_whole_grammar() {
+    let server = filled().await;
+    let client = server.client();
+    for (selector, expected) in [
+        ("", "a b c d"),
+        ("app=shop", "a c"),
+        ("app==shop", "a c"),
+        ("app!=shop", "b d"),
+        ("app in (shop, billing)", "a b c"),
+        ("app in (billing)", "b"),
+        ("app notin (shop)", "b d"),
+        ("app", "a b c"),
+        ("!app", "d"),
+        ("app=shop,tier", "a"),
+        ("app=shop,!tier", "c"),
+        (" app = shop , tier = 1 ", "a"),
+        ("tier>1", "b"),
+        ("tier<2", "a"),
+        ("example.com/team=red", "c"),
+        ("app=", ""),
+        ("app=nothing", ""),
+    ] {
+        let path = format!("{}?labelSelector={}", secrets("platform"), escaped(selector));
+        let list = client.get(&path).send().await.expect(200);
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(name_of).collect();
+        assert_eq!(names.join(" "), expected, "{selector:?}");
+    }
+    for selector in [
+        "app in",
+        "app in (",
+        "=",
+        "a b",
+        "app=shop,,tier",
+        "(app)",
+        "app===x",
+        "-app",
+        "app=ä",
+        "!",
+        "tier>x",
+        "a/b/c",
+    ] {
+        let path = format!("{}?labelSelector={}", secrets("platform"), escaped(selector));
+        let shown = failure(&client.get(&path).send().await);
+        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn fields_are_selected_by_name_and_namespace() {
+    let server = filled().await;
+    let client = server.client();
+    client.post(&secrets("default")).json(&secret("a", "v")).send().await.expect(201);
+    for (selector, expected) in [
+        ("metadata.name=a", "default/a platform/a"),
+        ("metadata.name==a,metadata.namespace=platform", "platform/a"),
+        ("metadata.namespace!=platform", "default/a"),
+        ("metadata.name!=a", "platform/b platform/c platform/d"),
+        ("metadata.name=nothing", ""),
+    ] {
+        let path = format!("{GROUP}/sharedsecrets?fieldSelector={}", escaped(selector));
+        let list = client.get(&path).send().await.expect(200);
+        let names: Vec<_> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| {
+                format!("{}/{}", item["metadata"]["namespace"].as_str().unwrap(), name_of(item))
+            })
+            .collect();
+        assert_eq!(names.join(" "), expected, "{selector:?}");
+    }
+    // One that is not known must never mean "everything".
+    for selector in [
+        "spec.data.value=dg==",
+        "metadata.uid=x",
+        "name=a",
+        "metadata.name",
+        "metadata.name=a,nothing=b",
+        "metadata.name in (a)",
+    ] {
+        let path = format!("{}?fieldSelector={}", secrets("platform"), escaped(selector));
+        let shown = failure(&client.get(&path).send().await);
+        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+        let deleted = client.delete(&path).send().await;
+        assert!(failure(&deleted).starts_with("400 BadRequest\n"), "{selector:?} deletes");
+    }
+    let left = client.get(&secrets("platform")).send().await.expect(200);
+    assert_eq!(left["items"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_watcher_sees_objects_come_into_its_selection_and_leave_it() {
+    let server = filled().await;
+    let client = server.client();
+    let version = version_of(&client.get(&secrets("platform")).send().await.expect(200));
+    let query = format!("&resourceVersion={version}&labelSelector={}", escaped("app=shop"));
+    let mut watch = client.watch(&secrets("platform"), &query).await;
+    let label = async |name: &str, app: serde_json::Value| {
+        let patch = json!({"metadata": {"labels": {"app": app}}});
+        client.patch(&secret_path(name), "merge-patch", &patch).send().await.expect(200)
+    };
+    label("d", "shop".into()).await;
+    label("b", "other".into()).await;
+    let left = label("a", "billing".into()).await;
+    label("a", "shop".into()).await;
+    let patch = json!({"spec": {"displayName": "D"}});
+    client.patch(&secret_path("a"), "merge-patch", &patch).send().await.expect(200);
+    client.delete(&secret_path("a")).send().await.expect(200);
+    client.delete(&secret_path("b")).send().await.expect(200);
+    label("c", serde_json::Value::Null).await;
+    let events = watch.take(6).await;
+    let shown: Vec<_> = events.iter().map(Event::shown).collect();
+    assert_eq!(shown, ["ADDED d", "DELETED a", "ADDED a", "MODIFIED a", "DELETED a", "DELETED c"]);
+    assert_eq!(events[1].object["metadata"]["labels"]["app"], "shop", "the state that matched");
+    assert_eq!(events[1].version(), version_of(&left), "at the version that ended it");
+}

@@ -1,0 +1,127 @@
+//! Unknown and duplicate fields: refused, told, or passed over, as the client asks.
+
+use insta::assert_snapshot;
+use postern_tests::Server;
+use postern_tests::http::Reply;
+use postern_tests::objects::{secret, secret_path, secrets};
+use postern_tests::status::failure;
+use serde_json::json;
+
+const DUPLICATE: &str = r#"{"apiVersion":"management.platform.sh/v1","kind":"SharedSecret","metadata":
+    {"name":"s1"},"spec":{"displayName":"first","displayName":"second","foo":{"bar":1}}}"#;
+
+const DUPLICATE_YAML: &str = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  \
+    name: s1\nspec:\n  displayName: first\n  displayName: second\n  foo:\n    bar: 1\n";
+
+async fn post(server: &Server, validation: &str, kind: &str, body: &str) -> Reply {
+    let path = format!("{}?dryRun=All{validation}", secrets("platform"));
+    server.client().post(&path).body(kind, body.to_owned()).send().await
+}
+
+#[tokio::test]
+async fn strict_refuses_and_names_them_all() {
+    let server = Server::start().await;
+    for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
+        let reply = post(&server, "&fieldValidation=Strict", kind, body).await;
+        let shown = failure(&reply);
+        let expected = "400 BadRequest\nSharedSecret in version \"v1\" cannot be handled as a \
+                        SharedSecret: strict decoding error: ";
+        assert!(shown.starts_with(expected), "{kind}: {shown}");
+        assert!(shown.contains("unknown field \"spec.foo\""), "{kind}: {shown}");
+        assert!(shown.contains("duplicate field \"spec.displayName\""), "{kind}: {shown}");
+    }
+    let mut object = secret("s1", "v");
+    object["spec"]["foo"] = 1.into();
+    let reply =
+        post(&server, "&fieldValidation=Strict", "application/json", &object.to_string()).await;
+    assert_snapshot!(failure(&reply), @r#"
+    400 BadRequest
+    SharedSecret in version "v1" cannot be handled as a SharedSecret: strict decoding error: unknown field "spec.foo"
+    "#);
+}
+
+#[tokio::test]
+async fn warn_is_the_default_and_tells_each_once() {
+    let server = Server::start().await;
+    for validation in ["", "&fieldValidation=Warn"] {
+        for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)]
+        {
+            let reply = post(&server, validation, kind, body).await;
+            let made = reply.expect(201);
+            let mut warnings = reply.warnings();
+            warnings.sort();
+            let expected = [
+                r#"299 - "duplicate field \"spec.displayName\"""#,
+                r#"299 - "unknown field \"spec.foo\"""#,
+            ];
+            assert_eq!(warnings, expected, "{kind}");
+            assert_eq!(made["spec"]["displayName"], "second", "{kind}: the last one counts");
+            assert!(made["spec"].get("foo").is_none(), "unknown fields are not stored");
+        }
+    }
+}
+
+#[tokio::test]
+async fn ignore_says_nothing() {
+    let server = Server::start().await;
+    for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
+        let reply = post(&server, "&fieldValidation=Ignore", kind, body).await;
+        let made = reply.expect(201);
+        assert_eq!(reply.warnings(), [""; 0], "{kind}");
+        assert_eq!(made["spec"]["displayName"], "second", "{kind}: the last one counts");
+        assert!(made["spec"].get("foo").is_none(), "unknown fields are not stored");
+    }
+    let reply = post(&server, "&fieldValidation=Loud", "application/json", DUPLICATE).await;
+    assert!(failure(&reply).starts_with("422 Invalid\n"), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn unknown_fields_are_found_everywhere() {
+    let server = Server::start().await;
+    let mut object = secret("s1", "v");
+    object["top"] = 1.into();
+    object["metadata"]["colour"] = "red".into();
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "X", "name": "x", "uid": "u", "weight": 1,
+    }]);
+    object["spec"]["owner"] = json!({"user": "admin", "pet": "cat"});
+    object["spec"]["access"] = json!([{"name": "a"}, {"name": "b", "verb": "get"}]);
+    let reply =
+        post(&server, "&fieldValidation=Strict", "application/json", &object.to_string()).await;
+    let shown = failure(&reply);
+    for field in [
+        "top",
+        "metadata.colour",
+        "metadata.ownerReferences[0].weight",
+        "spec.owner.pet",
+        "spec.access[1].verb",
+    ] {
+        assert!(shown.contains(&format!("unknown field \"{field}\"")), "{field}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_patch_is_looked_at_too_and_repeats_no_secret() {
+    let server = Server::start().await;
+    let client = server.client();
+    client.post(&secrets("platform")).json(&secret("s1", "canary")).send().await.expect(201);
+    let strict = format!("{}?fieldValidation=Strict", secret_path("s1"));
+    let patch = json!({"spec": {"foo": 1}});
+    let reply = client.patch(&strict, "merge-patch", &patch).send().await;
+    let shown = failure(&reply);
+    assert!(shown.starts_with("422 Invalid\n"), "{shown}");
+    assert!(shown.contains("unknown field \"spec.foo\""), "{shown}");
+    assert!(shown.contains("\"field\":\"patch\""), "{shown}");
+    assert!(!shown.contains("Y2FuYXJ5"), "the stored value is repeated: {shown}");
+    let patch = json!([{"op": "add", "path": "/spec/foo", "value": 1}]);
+    let reply = client.patch(&strict, "json-patch", &patch).send().await;
+    assert!(failure(&reply).starts_with("422 Invalid\n"), "{}", reply.text());
+    let reply = client.patch(&secret_path("s1"), "json-patch", &patch).send().await;
+    reply.expect(200);
+    assert_eq!(reply.warnings(), [r#"299 - "unknown field \"spec.foo\"""#]);
+    let doubled = r#"{"spec":{"displayName":"a","displayName":"b"}}"#;
+    let kind = "application/merge-patch+json";
+    let reply = client.request("PATCH", &strict).body(kind, doubled).send().await;
+    let shown = failure(&reply);
+    assert!(shown.contains("duplicate field \"spec.displayName\""), "{shown}");
+}
