@@ -1,1 +1,173 @@
-//! The suite that every engine passes. Its cases follow.
+//! The suite that every engine passes: the contract of [`Store`], clause by clause.
+//!
+//! An engine's tests say how to make a store ([`Subject`]), and [`conformance!`](crate::conformance!)
+//! turns each case into a test of its own. Cases are in `commits`, `lists`, `watches`, `history`
+//! and `concurrency`; here are the subject and the few helpers that all of them use. Cases assume
+//! nothing about a fresh store but that it shows no keys: stores around stores have revisions of
+//! their own.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a suite of tests, in the library only so that every engine's tests can call it"
+)]
+
+pub mod commits;
+pub mod concurrency;
+pub mod history;
+pub mod lists;
+pub mod watches;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Batch, Change, Condition, Entry, Event, ListRequest, Position, Store, Txn, Watch};
+
+/// A way to make stores.
+pub trait Subject: Send + Sync {
+    /// What is made.
+    type Store: Store;
+
+    /// A store that shows no keys.
+    fn create(&self) -> impl Future<Output = Self::Store> + Send;
+
+    /// Closes a store and opens it again, as after a restart; `None` when it does not outlive
+    /// its process.
+    fn reopen(&self, store: Self::Store) -> impl Future<Output = Option<Self::Store>> + Send;
+}
+
+/// Declares a test for each case, on the subject that the expression makes.
+#[macro_export]
+macro_rules! conformance {
+    ($subject:expr) => {
+        $crate::conformance!(@cases $subject;
+            commits: assigns_revisions_in_order_of_commit, gives_each_change_its_index,
+                keeps_the_position_with_the_value, compares_and_sets, refuses_what_must_be_absent,
+                takes_all_changes_or_none, names_the_first_condition_that_fails,
+                conflicts_on_deleting_and_rewriting_what_is_absent,
+                takes_no_revision_for_no_changes, refuses_malformed_transactions,
+                keeps_its_limits, takes_values_of_any_bytes, rewrites_in_place,
+                recreates_a_deleted_key;
+            lists: lists_in_byte_order_under_a_prefix, pages_fit_together_while_writes_go_on,
+                counts_what_remains, sees_the_past_as_it_was, refuses_the_future_and_the_compacted,
+                lists_behind_any_key, lists_nothing_of_nothing;
+            watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
+                resumes_between_any_two_changes, delivers_only_its_prefix_and_tells_progress,
+                starts_anywhere_in_history, waits_for_the_future, tells_previous_values,
+                says_nothing_of_rewrites, loses_nothing_when_a_call_is_dropped,
+                follows_while_changes_are_made, catches_up_over_a_long_history;
+            history: compacts_what_is_superseded, keeps_live_values_however_old,
+                keeps_previous_values_behind_the_compacted, refuses_to_watch_the_compacted,
+                watches_from_the_end_of_the_compacted, compacts_again_and_refuses_the_future,
+                compacts_much_at_once, rewrites_under_history, survives_a_restart,
+                resumes_watches_after_a_restart;
+            concurrency: loses_no_update_of_a_counter, shows_all_watchers_the_same_order,
+                lets_one_of_many_create, never_shows_half_a_transaction,
+                compacts_while_writers_write;
+        );
+    };
+    (@cases $subject:expr; $($module:ident: $($case:ident),+;)+) => {
+        $(mod $module {
+            use super::*;
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    $crate::conformance::$module::$case(&$subject).await;
+                }
+            )+
+        })+
+    };
+}
+
+fn key(name: &str) -> Arc<str> {
+    Arc::from(name)
+}
+
+fn bytes(value: &str) -> Bytes {
+    Bytes::copy_from_slice(value.as_bytes())
+}
+
+fn put(name: &str, value: &str) -> Change {
+    Change::Put { key: key(name), value: bytes(value) }
+}
+
+fn delete(name: &str) -> Change {
+    Change::Delete { key: key(name) }
+}
+
+fn rewrite(name: &str, value: &str) -> Change {
+    Change::Rewrite { key: key(name), value: bytes(value) }
+}
+
+fn at(name: &str, position: Position) -> Condition {
+    Condition::At(key(name), position)
+}
+
+fn absent(name: &str) -> Condition {
+    Condition::Absent(key(name))
+}
+
+fn txn(conditions: Vec<Condition>, changes: Vec<Change>) -> Txn {
+    Txn { conditions, changes }
+}
+
+async fn commit(store: &impl Store, changes: Vec<Change>) -> u64 {
+    store.commit(txn(Vec::new(), changes)).await.unwrap()
+}
+
+async fn set(store: &impl Store, name: &str, value: &str) -> u64 {
+    commit(store, vec![put(name, value)]).await
+}
+
+async fn get(store: &impl Store, name: &str) -> Option<Entry> {
+    store.get(name).await.unwrap().value
+}
+
+/// What a key holds, as text.
+async fn text(store: &impl Store, name: &str) -> Option<String> {
+    get(store, name).await.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
+}
+
+fn under(prefix: &str) -> ListRequest {
+    ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() }
+}
+
+/// Keys and values of a list, as text.
+async fn listed(store: &impl Store, request: ListRequest) -> Vec<(String, String)> {
+    let page = store.list(request).await.unwrap();
+    assert_eq!(page.damaged, Vec::new());
+    let shown =
+        |entry: &Entry| (entry.key.to_string(), String::from_utf8(entry.value.to_vec()).unwrap());
+    page.entries.iter().map(shown).collect()
+}
+
+async fn watch(store: &impl Store, prefix: &str, after: Position) -> Box<dyn Watch> {
+    store.watch(prefix, after).await.unwrap()
+}
+
+/// Batches with events up to a revision; each is checked to be in order and behind the last.
+async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut reached = None;
+    let mut last = Position::ZERO;
+    while reached.is_none_or(|reached| reached < revision) {
+        let batch = watch.next().await.unwrap();
+        assert!(reached.is_none_or(|reached| reached < batch.revision), "progress goes forward");
+        reached = Some(batch.revision);
+        for event in &batch.events {
+            assert!(event.position > last, "events are in order");
+            assert_eq!(event.position.revision(), batch.revision, "one revision, one batch");
+            last = event.position;
+        }
+        if !batch.events.is_empty() {
+            batches.push(batch);
+        }
+    }
+    batches
+}
+
+async fn events_until(watch: &mut dyn Watch, revision: u64) -> Vec<Event> {
+    batches_until(watch, revision).await.into_iter().flat_map(|batch| batch.events).collect()
+}

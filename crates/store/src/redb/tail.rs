@@ -19,10 +19,11 @@ const TAKE_TXNS: usize = 256;
 pub(super) struct Recorded {
     /// The revision.
     pub(super) revision: u64,
-    /// Its events, in order. Rewrites leave none.
+    /// Its events, in order.
     pub(super) events: Vec<Event>,
-    /// Whether all of them are here. One over a damaged previous value is not: the watches have
-    /// to meet the damage in the database.
+    /// Whether all of them are here, and all before them still true. An event over a damaged
+    /// previous value is left out: the watches have to meet the damage in the database. A
+    /// rewrite replaced bytes that earlier events in the tail may hold.
     pub(super) whole: bool,
 }
 

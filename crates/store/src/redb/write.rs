@@ -184,7 +184,10 @@ impl<'t> Tables<'t> {
         for ((index, change), found) in (0_u8..).zip(&txn.changes).zip(found) {
             let position = Position::new(revision, index);
             match change {
-                Change::Rewrite { key, value } => self.rewrite(key, value, &found)?,
+                Change::Rewrite { key, value } => {
+                    self.rewrite(key, value, &found)?;
+                    recorded.whole = false;
+                }
                 Change::Put { .. } | Change::Delete { .. } => {
                     match self.event(change, position, found.live)? {
                         Some(event) => recorded.events.push(event),

@@ -1,0 +1,232 @@
+//! Cases on transactions: revisions, conditions, atomicity, limits.
+
+use bytes::Bytes;
+
+use super::{Subject, absent, at, bytes, commit, delete, get, key, put, rewrite, set, text, txn};
+use crate::{Change, Condition, Error, Position, Store, Txn, limits};
+
+/// Each transaction takes the next revision.
+pub async fn assigns_revisions_in_order_of_commit(subject: &impl Subject) {
+    let store = subject.create().await;
+    let first = set(&store, "/a", "1").await;
+    assert!(first >= 1);
+    assert_eq!(set(&store, "/a", "2").await, first + 1);
+    assert_eq!(set(&store, "/b", "1").await, first + 2);
+    assert_eq!(store.revision().await.unwrap(), first + 2);
+    let snapshot = store.get("/a").await.unwrap();
+    assert_eq!(snapshot.revision, first + 2);
+}
+
+/// Changes are numbered in the order in which the transaction names them.
+pub async fn gives_each_change_its_index(subject: &impl Subject) {
+    let store = subject.create().await;
+    let changes: Vec<_> = (0..limits::CHANGES_PER_TXN)
+        .rev()
+        .map(|number| put(&format!("/k{number:03}"), "v"))
+        .collect();
+    let revision = commit(&store, changes).await;
+    for number in 0..limits::CHANGES_PER_TXN {
+        let entry = get(&store, &format!("/k{number:03}")).await.unwrap();
+        let index = u8::try_from(limits::CHANGES_PER_TXN - 1 - number).unwrap();
+        assert_eq!(entry.position, Position::new(revision, index));
+    }
+}
+
+/// A key says where its last change stands, whatever happens to others.
+pub async fn keeps_the_position_with_the_value(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = set(&store, "/a", "1").await;
+    set(&store, "/b", "1").await;
+    let entry = get(&store, "/a").await.unwrap();
+    assert_eq!(entry.key, key("/a"));
+    assert_eq!(entry.value, bytes("1"));
+    assert_eq!(entry.position, Position::new(revision, 0));
+    assert_eq!(get(&store, "/c").await, None);
+    assert_eq!(get(&store, "/").await, None, "a prefix of keys is not a key");
+}
+
+/// A change on the condition that nobody else was faster.
+pub async fn compares_and_sets(subject: &impl Subject) {
+    let store = subject.create().await;
+    let first = Position::new(set(&store, "/a", "1").await, 0);
+    let update = |position| txn(vec![at("/a", position)], vec![put("/a", "2")]);
+    let second = Position::new(store.commit(update(first)).await.unwrap(), 0);
+    let before = store.revision().await.unwrap();
+    for stale in [first, Position::ZERO, Position::end_of(second.revision())] {
+        match store.commit(update(stale)).await {
+            Err(Error::Conflict { key, found }) => {
+                assert_eq!((&*key, found), ("/a", Some(second)));
+            }
+            other => panic!("expected a conflict, got {other:?}"),
+        }
+    }
+    assert_eq!(store.revision().await.unwrap(), before);
+    assert!(store.commit(update(second)).await.is_ok());
+}
+
+/// A creation on the condition that there is nothing yet.
+pub async fn refuses_what_must_be_absent(subject: &impl Subject) {
+    let store = subject.create().await;
+    let create = || txn(vec![absent("/a")], vec![put("/a", "1")]);
+    let revision = store.commit(create()).await.unwrap();
+    match store.commit(create()).await {
+        Err(Error::Conflict { found, .. }) => assert_eq!(found, Some(Position::new(revision, 0))),
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+    commit(&store, vec![delete("/a")]).await;
+    assert!(store.commit(create()).await.is_ok(), "a deleted key is absent");
+}
+
+/// One condition that fails leaves nothing of the whole.
+pub async fn takes_all_changes_or_none(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
+    let changes = vec![put("/a", "2"), delete("/b"), rewrite("/c", "2"), put("/d", "2")];
+    let refused = txn(vec![at("/a", Position::new(revision, 0)), absent("/c")], changes.clone());
+    assert!(matches!(store.commit(refused).await, Err(Error::Conflict { .. })));
+    assert_eq!(store.revision().await.unwrap(), revision);
+    for name in ["/a", "/b", "/c"] {
+        assert_eq!(text(&store, name).await.as_deref(), Some("1"));
+    }
+    assert_eq!(text(&store, "/d").await, None);
+    let taken = commit(&store, changes).await;
+    assert_eq!(taken, revision + 1);
+    assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
+    assert_eq!(text(&store, "/b").await, None);
+    assert_eq!(text(&store, "/c").await.as_deref(), Some("2"));
+    assert_eq!(get(&store, "/d").await.unwrap().position, Position::new(taken, 3));
+}
+
+/// A conflict speaks of the first condition that did not hold.
+pub async fn names_the_first_condition_that_fails(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
+    let conditions = vec![
+        at("/a", Position::new(revision, 0)),
+        absent("/nothing"),
+        at("/b", Position::new(revision, 0)),
+        at("/gone", Position::new(revision, 0)),
+    ];
+    match store.commit(txn(conditions, vec![put("/c", "1")])).await {
+        Err(Error::Conflict { key, found }) => {
+            assert_eq!((&*key, found), ("/b", Some(Position::new(revision, 1))));
+        }
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+    match store.commit(txn(vec![at("/gone", Position::new(1, 0))], Vec::new())).await {
+        Err(Error::Conflict { key, found }) => assert_eq!((&*key, found), ("/gone", None)),
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+}
+
+/// What is not there can be neither deleted nor rewritten.
+pub async fn conflicts_on_deleting_and_rewriting_what_is_absent(subject: &impl Subject) {
+    let store = subject.create().await;
+    set(&store, "/gone", "1").await;
+    commit(&store, vec![delete("/gone")]).await;
+    let revision = store.revision().await.unwrap();
+    for name in ["/never", "/gone"] {
+        for change in [delete(name), rewrite(name, "2")] {
+            match store.commit(txn(Vec::new(), vec![put("/other", "1"), change])).await {
+                Err(Error::Conflict { key, found }) => assert_eq!((&*key, found), (name, None)),
+                other => panic!("expected a conflict, got {other:?}"),
+            }
+        }
+    }
+    assert_eq!(store.revision().await.unwrap(), revision);
+    assert_eq!(get(&store, "/other").await, None);
+}
+
+/// Only asking takes no revision, but is answered.
+pub async fn takes_no_revision_for_no_changes(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = set(&store, "/a", "1").await;
+    let ask = |condition: Condition| txn(vec![condition], Vec::new());
+    assert_eq!(store.commit(Txn::default()).await.unwrap(), revision);
+    assert_eq!(store.commit(ask(at("/a", Position::new(revision, 0)))).await.unwrap(), revision);
+    assert!(matches!(store.commit(ask(absent("/a"))).await, Err(Error::Conflict { .. })));
+    assert_eq!(store.revision().await.unwrap(), revision);
+}
+
+/// A transaction that makes no sense is told so, and does nothing.
+pub async fn refuses_malformed_transactions(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = set(&store, "/a", "1").await;
+    let long = "k".repeat(limits::KEY_BYTES + 1);
+    let many: Vec<_> =
+        (0..=limits::CHANGES_PER_TXN).map(|number| put(&format!("/{number}"), "")).collect();
+    let asked: Vec<_> =
+        (0..=limits::CONDITIONS_PER_TXN).map(|number| absent(&format!("/{number}"))).collect();
+    for (what, bad) in [
+        ("a key put twice", txn(Vec::new(), vec![put("/b", "1"), put("/b", "2")])),
+        ("a key put and deleted", txn(Vec::new(), vec![put("/a", "1"), delete("/a")])),
+        ("too many changes", txn(Vec::new(), many)),
+        ("too many conditions", txn(asked, vec![put("/b", "1")])),
+        ("a key too long", txn(Vec::new(), vec![put(&long, "1")])),
+        ("a condition's key too long", txn(vec![absent(&long)], vec![put("/b", "1")])),
+        ("an empty key", txn(Vec::new(), vec![put("", "1")])),
+    ] {
+        let answer = store.commit(bad).await;
+        assert!(matches!(answer, Err(Error::Invalid(_))), "{what}: {answer:?}");
+    }
+    assert_eq!(store.revision().await.unwrap(), revision);
+    assert_eq!(get(&store, "/b").await, None);
+}
+
+/// Everything up to the limits is taken, values beyond them by more than an envelope are not.
+pub async fn keeps_its_limits(subject: &impl Subject) {
+    let store = subject.create().await;
+    let long = "k".repeat(limits::KEY_BYTES);
+    let great = Bytes::from(vec![7; limits::VALUE_BYTES]);
+    let greatest = |count: usize| -> Vec<Change> {
+        let put = |number| Change::Put { key: key(&format!("/{number}")), value: great.clone() };
+        (0..count).map(put).collect()
+    };
+    commit(&store, vec![Change::Put { key: key(&long), value: great.clone() }]).await;
+    assert_eq!(get(&store, &long).await.unwrap().value, great);
+    let fit = limits::TXN_BYTES / limits::VALUE_BYTES;
+    commit(&store, greatest(fit)).await;
+    let beyond = limits::VALUE_BYTES + limits::ENVELOPE_BYTES + 1;
+    let too_great = Change::Put { key: key("/b"), value: Bytes::from(vec![7; beyond]) };
+    for changes in [vec![too_great], greatest(fit + 1)] {
+        let answer = store.commit(txn(Vec::new(), changes)).await;
+        assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+    }
+}
+
+/// The store looks into no value, and takes empty ones for values.
+pub async fn takes_values_of_any_bytes(subject: &impl Subject) {
+    let store = subject.create().await;
+    let every: Bytes = (0..=255).collect::<Vec<u8>>().into();
+    for value in [Bytes::new(), every, Bytes::from_static(&[0, 0, 0])] {
+        commit(&store, vec![Change::Put { key: key("/a"), value: value.clone() }]).await;
+        assert_eq!(get(&store, "/a").await.unwrap().value, value);
+    }
+    for name in ["/\u{0}", "/ü/日本", "/a b", "/\u{10ffff}"] {
+        set(&store, name, name).await;
+        assert_eq!(text(&store, name).await.as_deref(), Some(name));
+    }
+}
+
+/// A rewrite replaces bytes and leaves the position.
+pub async fn rewrites_in_place(subject: &impl Subject) {
+    let store = subject.create().await;
+    let first = set(&store, "/a", "1").await;
+    let position = Position::new(first, 0);
+    let again = store.commit(txn(vec![at("/a", position)], vec![rewrite("/a", "one")])).await;
+    assert_eq!(again.unwrap(), first + 1, "it takes a revision");
+    let entry = get(&store, "/a").await.unwrap();
+    assert_eq!((entry.value, entry.position), (bytes("one"), position));
+    assert!(store.commit(txn(vec![at("/a", position)], vec![put("/a", "2")])).await.is_ok());
+    assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
+}
+
+/// A key that comes back is a new one, behind its deletion.
+pub async fn recreates_a_deleted_key(subject: &impl Subject) {
+    let store = subject.create().await;
+    let first = set(&store, "/a", "1").await;
+    commit(&store, vec![delete("/a")]).await;
+    assert_eq!(get(&store, "/a").await, None);
+    set(&store, "/a", "2").await;
+    assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(first + 2, 0));
+}

@@ -1,0 +1,218 @@
+//! Cases on watches: order, atomicity, resumption, progress.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::{
+    Subject, batches_until, bytes, commit, delete, events_until, put, rewrite, set, watch,
+};
+use crate::{Batch, Event, Position, Store, Watch};
+
+/// A few transactions of several kinds; answers the last revision.
+async fn some_history(store: &impl Store) -> u64 {
+    commit(store, vec![put("/a/1", "1"), put("/b/1", "1"), put("/a/2", "1")]).await;
+    commit(store, vec![put("/a/1", "2")]).await;
+    commit(store, vec![delete("/a/2"), put("/a/3", "1"), delete("/b/1")]).await;
+    commit(store, vec![put("/b/2", "1")]).await;
+    commit(store, vec![put("/a/2", "2"), put("/a/1", "3")]).await
+}
+
+fn positions(events: &[Event]) -> Vec<Position> {
+    events.iter().map(|event| event.position).collect()
+}
+
+/// Nothing is left out, doubled, or out of order.
+pub async fn delivers_every_change_in_order_and_once(subject: &impl Subject) {
+    let store = subject.create().await;
+    let start = store.revision().await.unwrap();
+    let mut early = watch(&store, "", Position::ZERO).await;
+    let last = some_history(&store).await;
+    let mut late = watch(&store, "", Position::ZERO).await;
+    let events = events_until(early.as_mut(), last).await;
+    assert_eq!(events_until(late.as_mut(), last).await, events);
+    let r = |revision, index| Position::new(start + revision, index);
+    assert_eq!(
+        positions(&events),
+        [r(1, 0), r(1, 1), r(1, 2), r(2, 0), r(3, 0), r(3, 1), r(3, 2), r(4, 0), r(5, 0), r(5, 1)]
+    );
+}
+
+/// One transaction, one batch.
+pub async fn keeps_a_transaction_in_one_batch(subject: &impl Subject) {
+    let store = subject.create().await;
+    let mut watch = watch(&store, "", Position::ZERO).await;
+    let last = some_history(&store).await;
+    let sizes: Vec<_> =
+        batches_until(watch.as_mut(), last).await.iter().map(|batch| batch.events.len()).collect();
+    assert_eq!(sizes, [3, 1, 3, 1, 2]);
+}
+
+/// A new watch from any position that was delivered goes on right behind it.
+pub async fn resumes_between_any_two_changes(subject: &impl Subject) {
+    let store = subject.create().await;
+    let last = some_history(&store).await;
+    let mut first = watch(&store, "", Position::ZERO).await;
+    let events = events_until(first.as_mut(), last).await;
+    for (seen, event) in events.iter().enumerate() {
+        let rest = &events[seen + 1..];
+        if rest.is_empty() {
+            break;
+        }
+        let mut resumed = watch(&store, "", event.position).await;
+        assert_eq!(events_until(resumed.as_mut(), last).await, rest);
+    }
+    let next = set(&store, "/a/9", "1").await;
+    let mut resumed = watch(&store, "", Position::end_of(last)).await;
+    let rest = events_until(resumed.as_mut(), next).await;
+    assert_eq!(positions(&rest), [Position::new(next, 0)]);
+}
+
+/// Others' keys show up as progress only.
+pub async fn delivers_only_its_prefix_and_tells_progress(subject: &impl Subject) {
+    let store = subject.create().await;
+    let mut watching = watch(&store, "/b/", Position::ZERO).await;
+    let last = some_history(&store).await;
+    let events = events_until(watching.as_mut(), last).await;
+    let names: Vec<_> = events.iter().map(|event| &*event.key).collect();
+    assert_eq!(names, ["/b/1", "/b/1", "/b/2"]);
+    let revision = set(&store, "/a/5", "1").await;
+    let batch = watching.next().await.unwrap();
+    assert_eq!(batch, Batch { events: Vec::new(), revision });
+    let mut behind = watch(&store, "/none/", Position::end_of(revision)).await;
+    let revision = set(&store, "/a/6", "1").await;
+    assert_eq!(behind.next().await.unwrap(), Batch { events: Vec::new(), revision });
+}
+
+/// From the end of each revision.
+pub async fn starts_anywhere_in_history(subject: &impl Subject) {
+    let store = subject.create().await;
+    let start = store.revision().await.unwrap();
+    let last = some_history(&store).await;
+    let mut all = watch(&store, "", Position::ZERO).await;
+    let all = events_until(all.as_mut(), last).await;
+    for revision in start..last {
+        let after = Position::end_of(revision);
+        let mut from_there = watch(&store, "", after).await;
+        let expected: Vec<_> = all.iter().filter(|event| event.position > after).cloned().collect();
+        assert_eq!(events_until(from_there.as_mut(), last).await, expected);
+    }
+}
+
+/// A position that is still to come is waited for, and the way there is not shown.
+pub async fn waits_for_the_future(subject: &impl Subject) {
+    let store = subject.create().await;
+    let revision = set(&store, "/a", "1").await;
+    let mut future = watch(&store, "", Position::new(revision + 2, 0)).await;
+    set(&store, "/a", "2").await;
+    assert!(timeout(Duration::ZERO, future.next()).await.is_err(), "nothing to tell yet");
+    commit(&store, vec![put("/a", "3"), put("/b", "3")]).await;
+    let last = set(&store, "/a", "4").await;
+    let events = events_until(future.as_mut(), last).await;
+    assert_eq!(positions(&events), [Position::new(revision + 2, 1), Position::new(last, 0)]);
+}
+
+/// An event knows what it replaced.
+pub async fn tells_previous_values(subject: &impl Subject) {
+    let store = subject.create().await;
+    let mut watch = watch(&store, "", Position::ZERO).await;
+    let first = set(&store, "/a", "1").await;
+    commit(&store, vec![put("/b", "1"), put("/a", "2")]).await;
+    commit(&store, vec![delete("/a")]).await;
+    let last = set(&store, "/a", "3").await;
+    let events = events_until(watch.as_mut(), last).await;
+    let shown: Vec<_> = events
+        .iter()
+        .filter(|event| &*event.key == "/a")
+        .map(|event| {
+            let previous = event.previous.as_ref();
+            (event.value.clone(), previous.map(|entry| (entry.value.clone(), entry.position)))
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (Some(bytes("1")), None),
+            (Some(bytes("2")), Some((bytes("1"), Position::new(first, 0)))),
+            (None, Some((bytes("2"), Position::new(first + 1, 1)))),
+            (Some(bytes("3")), None),
+        ]
+    );
+}
+
+/// A rewrite is progress, and no event.
+pub async fn says_nothing_of_rewrites(subject: &impl Subject) {
+    let store = subject.create().await;
+    let mut watch = watch(&store, "", Position::ZERO).await;
+    set(&store, "/a", "1").await;
+    let rewritten = commit(&store, vec![rewrite("/a", "one")]).await;
+    let mixed = commit(&store, vec![rewrite("/a", "uno"), put("/b", "1")]).await;
+    let events = events_until(watch.as_mut(), mixed).await;
+    let places: Vec<_> = events.iter().map(|e| (&*e.key, e.position)).collect();
+    let first = Position::new(rewritten - 1, 0);
+    assert_eq!(places, [("/a", first), ("/b", Position::new(mixed, 1))]);
+    let last = set(&store, "/a", "2").await;
+    let event = events_until(watch.as_mut(), last).await.remove(0);
+    let previous = event.previous.unwrap();
+    assert_eq!((previous.value, previous.position), (bytes("uno"), first));
+}
+
+/// `next` can be given up at any point.
+pub async fn loses_nothing_when_a_call_is_dropped(subject: &impl Subject) {
+    let store = subject.create().await;
+    let mut watching = watch(&store, "", Position::ZERO).await;
+    let mut found = Vec::new();
+    let mut last = 0;
+    for number in 0..20 {
+        last = commit(&store, vec![put("/a", &number.to_string()), put("/b", "1")]).await;
+        // Gives a call one turn, and drops it if it is not done by then.
+        if let Ok(batch) = timeout(Duration::ZERO, watching.next()).await {
+            found.extend(batch.unwrap().events);
+        }
+    }
+    if found.last().is_none_or(|event: &Event| event.position.revision() < last) {
+        found.extend(events_until(watching.as_mut(), last).await);
+    }
+    let mut whole = watch(&store, "", Position::ZERO).await;
+    assert_eq!(found, events_until(whole.as_mut(), last).await);
+}
+
+/// A watch that keeps up sees each change as it is made.
+pub async fn follows_while_changes_are_made(subject: &impl Subject) {
+    let store = subject.create().await;
+    let start = store.revision().await.unwrap();
+    let mut watching = watch(&store, "/a", Position::end_of(start)).await;
+    for number in 0..10 {
+        let revision = set(&store, "/a", &number.to_string()).await;
+        let batch = next_with_events(watching.as_mut()).await;
+        assert_eq!(batch.revision, revision);
+        assert_eq!(batch.events[0].value, Some(bytes(&number.to_string())));
+    }
+}
+
+async fn next_with_events(watch: &mut dyn Watch) -> Batch {
+    loop {
+        let batch = watch.next().await.unwrap();
+        if !batch.events.is_empty() {
+            return batch;
+        }
+    }
+}
+
+/// Far more history than is read, or kept in memory, at once.
+pub async fn catches_up_over_a_long_history(subject: &impl Subject) {
+    let store = subject.create().await;
+    let start = store.revision().await.unwrap();
+    let many = |round: usize| -> Vec<_> {
+        (0..120).map(|number| put(&format!("/k{number}"), &round.to_string())).collect()
+    };
+    let mut last = 0;
+    for round in 0..80 {
+        last = commit(&store, many(round)).await;
+    }
+    let mut all = watch(&store, "", Position::end_of(start)).await;
+    assert_eq!(events_until(all.as_mut(), last).await.len(), 80 * 120);
+    let mut one = watch(&store, "/k7", Position::end_of(start)).await;
+    let events = events_until(one.as_mut(), last).await;
+    assert_eq!(events.len(), 80 * 11);
+}
