@@ -1,0 +1,38 @@
+//! Decoding of JSON. The grammar is the library's; limits and duplicate keys
+//! are watched by the visitor.
+
+use serde::de::{DeserializeOwned, DeserializeSeed};
+use serde_json::error::Category;
+
+use super::visitor::{Node, State};
+use super::{DecodeError, Decoded, MAX_DEPTH, MAX_JSON_NODES};
+
+/// Decodes one JSON text.
+pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut state = State::new(MAX_DEPTH, MAX_JSON_NODES);
+    let mut parser = serde_json::Deserializer::from_slice(bytes);
+    let value = Node(&mut state)
+        .deserialize(&mut parser)
+        .and_then(|value| parser.end().map(|()| value))
+        .map_err(|error| describe(&error, state.refusal))?;
+    Ok(Decoded { value, duplicates: state.into_duplicates() })
+}
+
+/// Decodes trusted JSON into a type.
+#[expect(clippy::disallowed_methods, reason = "this is the decoder that the rule points to")]
+pub(super) fn decode_typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| describe(&error, None))
+}
+
+/// The library's texts on syntax are fixed and hold no input. Those on data
+/// (`invalid type: string "..."`) repeat it, so they are replaced.
+fn describe(error: &serde_json::Error, refusal: Option<&'static str>) -> DecodeError {
+    let (line, column) = (error.line(), error.column());
+    match (refusal, error.classify()) {
+        (Some(why), _) => DecodeError::new(format!("{why} at line {line} column {column}")),
+        (None, Category::Syntax | Category::Eof) => DecodeError::new(error.to_string()),
+        (None, Category::Data | Category::Io) => DecodeError::new(format!(
+            "the JSON does not fit the type it is read as at line {line} column {column}"
+        )),
+    }
+}

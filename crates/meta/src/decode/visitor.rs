@@ -1,0 +1,252 @@
+//! Building a value from any format that serde can drive, with limits and with
+//! an eye on duplicate keys.
+//!
+//! The library's own `Value` would take the last of two equal keys and say
+//! nothing; strict clients want to be told.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::MAX_STRICT_ERRORS;
+use crate::path::Path;
+
+pub(super) const TOO_DEEP: &str = "nested too deeply";
+pub(super) const TOO_MANY_NODES: &str = "too many values";
+pub(super) const BAD_NUMBER: &str = "a number is out of range";
+pub(super) const KEY_NOT_TEXT: &str = "a key is not a string";
+pub(super) const UNSUPPORTED: &str = "a value is of a type that JSON does not have";
+
+/// What is known while one document is being decoded.
+pub(super) struct State {
+    path: Path,
+    depth_left: usize,
+    nodes_left: usize,
+    duplicates: Vec<String>,
+    /// The reason why this module refused, for parsers whose own errors cannot
+    /// be shown.
+    pub(super) refusal: Option<&'static str>,
+}
+
+impl State {
+    pub(super) fn new(max_depth: usize, max_nodes: usize) -> Self {
+        Self {
+            path: Path::default(),
+            depth_left: max_depth,
+            nodes_left: max_nodes,
+            duplicates: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// The paths of fields that occurred twice.
+    pub(super) fn into_duplicates(self) -> Vec<String> {
+        self.duplicates
+    }
+
+    fn refuse<E: de::Error>(&mut self, why: &'static str) -> E {
+        self.refusal = Some(why);
+        E::custom(why)
+    }
+
+    fn count_node<E: de::Error>(&mut self) -> Result<(), E> {
+        match self.nodes_left.checked_sub(1) {
+            Some(left) => self.nodes_left = left,
+            None => return Err(self.refuse(TOO_MANY_NODES)),
+        }
+        Ok(())
+    }
+
+    fn enter<E: de::Error>(&mut self) -> Result<(), E> {
+        match self.depth_left.checked_sub(1) {
+            Some(left) => self.depth_left = left,
+            None => return Err(self.refuse(TOO_DEEP)),
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.depth_left += 1;
+    }
+
+    /// Notes that the field at the present path occurred before.
+    fn note_duplicate(&mut self) {
+        if self.duplicates.len() < MAX_STRICT_ERRORS {
+            let path = self.path.to_string();
+            if !self.duplicates.contains(&path) {
+                self.duplicates.push(path);
+            }
+        }
+    }
+}
+
+/// One value, wherever it stands.
+pub(super) struct Node<'a>(pub(super) &'a mut State);
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.0.count_node()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
+        Number::from_i128(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
+        Number::from_u128(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_bytes<E: de::Error>(self, _: &[u8]) -> Result<Value, E> {
+        Err(self.0.refuse(UNSUPPORTED))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let state = self.0;
+        state.enter()?;
+        // The claimed length is the sender's word: memory is taken as values come.
+        let mut items = Vec::new();
+        loop {
+            state.path.push_index(items.len());
+            let next = seq.next_element_seed(Node(state));
+            state.path.pop();
+            let Some(item) = next? else { break };
+            items.push(item);
+        }
+        state.leave();
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let state = self.0;
+        state.enter()?;
+        let mut fields = Map::new();
+        while let Some(key) = entries.next_key_seed(Key(state))? {
+            state.path.push_field(&key);
+            if fields.contains_key(&key) {
+                state.note_duplicate();
+            }
+            let value = entries.next_value_seed(Node(state));
+            state.path.pop();
+            fields.insert(key, value?);
+        }
+        state.leave();
+        Ok(Value::Object(fields))
+    }
+}
+
+/// The key of a field: text and nothing else.
+struct Key<'a>(&'a mut State);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        // `any`, so that a YAML parser says what the key is, instead of
+        // turning `1` and `true` into text for us.
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string as key")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<String, E> {
+        Ok(value.to_owned())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<String, E> {
+        Ok(value)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_i128<E: de::Error>(self, _: i128) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_u128<E: de::Error>(self, _: u128) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<String, E> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<String, A::Error> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<String, A::Error> {
+        Err(self.0.refuse(KEY_NOT_TEXT))
+    }
+}

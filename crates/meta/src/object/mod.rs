@@ -1,0 +1,214 @@
+//! The object as such: type, metadata, and everything else as untyped fields.
+//!
+//! What the fields mean is the kinds' business, and which metadata is allowed
+//! is that of `validate`. [`meta`] has the metadata itself.
+
+use std::fmt;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::schema::Schema;
+
+mod meta;
+
+pub use meta::{
+    ListMeta, ManagedFieldsEntry, ObjectMeta, Operation, OwnerReference, null_as_default,
+};
+
+/// One API object. `fields` holds all that is beside type and metadata: `spec`
+/// and `status`, or `data` and the like.
+///
+/// Its `Debug` form shows only kind, namespace and name, because the fields
+/// may hold secrets.
+#[derive(Clone, Default, PartialEq)]
+pub struct Object {
+    /// `group/version`, or the version alone for the core group; empty if not said.
+    pub api_version: String,
+    /// The kind; empty if not said.
+    pub kind: String,
+    /// The metadata.
+    pub metadata: ObjectMeta,
+    /// Everything else, by the name of the top-level field.
+    pub fields: Map<String, Value>,
+}
+
+impl Object {
+    /// Takes a decoded JSON object apart. `null` for `apiVersion`, `kind`,
+    /// `metadata` or a field of it counts as absent. The error names the field
+    /// and the types, never the value.
+    pub fn from_value(value: Value) -> Result<Self, String> {
+        let Value::Object(mut fields) = value else {
+            return Err("expected object, got another JSON type".to_owned());
+        };
+        Ok(Self {
+            api_version: take_string(&mut fields, "apiVersion")?,
+            kind: take_string(&mut fields, "kind")?,
+            metadata: take_metadata(&mut fields)?,
+            fields,
+        })
+    }
+
+    /// The object as one JSON value.
+    pub fn into_value(self) -> Value {
+        let mut fields = self.fields;
+        insert_unless_empty(&mut fields, "apiVersion", self.api_version);
+        insert_unless_empty(&mut fields, "kind", self.kind);
+        fields.insert("metadata".to_owned(), self.metadata.to_value());
+        Value::Object(fields)
+    }
+
+    /// The object as JSON text: `apiVersion`, `kind`, `metadata`, then the
+    /// fields in order of their names. Equal objects give equal bytes.
+    pub fn to_json_bytes(&self) -> Vec<u8> {
+        json_bytes(self)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if !self.api_version.is_empty() {
+            map.serialize_entry("apiVersion", &self.api_version)?;
+        }
+        if !self.kind.is_empty() {
+            map.serialize_entry("kind", &self.kind)?;
+        }
+        map.serialize_entry("metadata", &self.metadata)?;
+        for (name, value) in &self.fields {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object")
+            .field("kind", &self.kind)
+            .field("namespace", &self.metadata.namespace)
+            .field("name", &self.metadata.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `value` as JSON text, for types whose serialisation cannot fail: derived
+/// ones with text keys, which are all that this crate has.
+pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("cannot serialise: {error}"))
+}
+
+fn insert_unless_empty(fields: &mut Map<String, Value>, name: &str, value: String) {
+    if !value.is_empty() {
+        fields.insert(name.to_owned(), Value::String(value));
+    }
+}
+
+fn take_string(fields: &mut Map<String, Value>, name: &str) -> Result<String, String> {
+    match fields.remove(name) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("{name}: expected string, got another JSON type")),
+    }
+}
+
+fn take_metadata(fields: &mut Map<String, Value>) -> Result<ObjectMeta, String> {
+    let value = match fields.remove("metadata") {
+        None | Some(Value::Null) => return Ok(ObjectMeta::default()),
+        Some(value) => value,
+    };
+    // The library's own message would repeat the value, so on failure the
+    // schema says what is wrong instead. Metadata is decoded twice only then.
+    ObjectMeta::from_value(&value).map_err(|()| describe_bad_metadata(value))
+}
+
+fn describe_bad_metadata(metadata: Value) -> String {
+    let mut wrapper = Map::new();
+    wrapper.insert("metadata".to_owned(), metadata);
+    match Schema::of_object::<NoFields>().check_types(&Value::Object(wrapper)) {
+        Err(mismatch) => mismatch.to_string(),
+        // What fits the schema and still does not decode is a time.
+        Ok(()) => "metadata: expected times in RFC 3339 form".to_owned(),
+    }
+}
+
+/// An object without any fields of its own.
+#[derive(schemars::JsonSchema)]
+struct NoFields {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn taken_apart_and_put_together_again() {
+        let value = json!({
+            "apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}, "spec": {"x": 1},
+        });
+        let object = Object::from_value(value.clone()).unwrap();
+        assert_eq!((object.kind.as_str(), object.metadata.name.as_str()), ("K", "a"));
+        assert_eq!(object.fields.len(), 1);
+        assert_eq!(object.into_value(), value);
+    }
+
+    #[test]
+    fn bytes_have_the_order_of_fields_that_people_expect() {
+        let object = Object::from_value(json!({
+            "spec": {}, "data": {}, "kind": "K", "apiVersion": "v1",
+            "metadata": {"name": "a", "resourceVersion": "5"},
+        }))
+        .unwrap();
+        assert_eq!(
+            String::from_utf8(object.to_json_bytes()).unwrap(),
+            r#"{"apiVersion":"v1","kind":"K","metadata":{"resourceVersion":"5","name":"a"},"data":{},"spec":{}}"#
+        );
+    }
+
+    #[test]
+    fn errors_name_the_field_and_not_the_value() {
+        for (value, want) in [
+            (json!([]), "expected object, got another JSON type"),
+            (json!({"kind": 1}), "kind: expected string, got another JSON type"),
+            (json!({"metadata": "x"}), "metadata: expected object, got string"),
+            (json!({"metadata": {"name": 5}}), "metadata.name: expected string, got number"),
+            (
+                json!({"metadata": {"labels": {"a": true}}}),
+                "metadata.labels.a: expected string, got boolean",
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": "s3cr3t"}}),
+                "metadata: expected times in RFC 3339 form",
+            ),
+            (
+                json!({"metadata": {"finalizers": ["a", null]}}),
+                "metadata.finalizers[1]: expected string, got null",
+            ),
+        ] {
+            assert_eq!(Object::from_value(value).unwrap_err(), want);
+        }
+    }
+
+    #[test]
+    fn null_is_absent() {
+        let object = Object::from_value(json!({
+            "apiVersion": null, "kind": null, "metadata": {
+                "name": null, "generation": null, "creationTimestamp": null, "labels": null,
+                "annotations": {"a": null}, "ownerReferences": null, "finalizers": null,
+                "managedFields": null, "deletionGracePeriodSeconds": null,
+            },
+        }))
+        .unwrap();
+        assert_eq!(object, Object::default());
+    }
+
+    #[test]
+    fn debug_does_not_show_fields() {
+        let object =
+            Object::from_value(json!({"kind": "K", "metadata": {"name": "a"}, "data": "s3cr3t"}))
+                .unwrap();
+        let text = format!("{object:?}");
+        assert!(text.contains("\"a\"") && !text.contains("s3cr3t"), "{text}");
+    }
+}

@@ -1,0 +1,47 @@
+//! The path of a field inside an object, kept while walking down and up, and
+//! written as messages write it: `spec.access[0].name`.
+
+use std::fmt;
+
+/// How much of one name a path shows, in bytes: names come from the input.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A place inside an object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Path(Vec<Segment>);
+
+#[derive(Debug, Clone)]
+enum Segment {
+    Field(String),
+    Index(usize),
+}
+
+impl Path {
+    /// Goes down into a field.
+    pub(crate) fn push_field(&mut self, name: &str) {
+        self.0.push(Segment::Field(crate::quote::cut(name, MAX_NAME_BYTES).to_owned()));
+    }
+
+    /// Goes down into a list's item.
+    pub(crate) fn push_index(&mut self, index: usize) {
+        self.0.push(Segment::Index(index));
+    }
+
+    /// Goes up again.
+    pub(crate) fn pop(&mut self) {
+        self.0.pop();
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Field(name) if i == 0 => f.write_str(name)?,
+                Segment::Field(name) => write!(f, ".{name}")?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}

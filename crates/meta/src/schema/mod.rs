@@ -1,0 +1,160 @@
+//! The schema of a type: one description that feeds `OpenAPI`, the finding of
+//! unknown fields, and the checking of JSON types.
+//!
+//! Only shape is checked here. Rules between fields, lengths and allowed words
+//! are validation, which the kinds do.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::object::ObjectMeta;
+
+mod tidy;
+mod walk;
+
+pub use walk::TypeMismatch;
+
+/// Where references to definitions point.
+const DEFINITIONS_PREFIX: &str = "#/components/schemas/";
+
+/// The `OpenAPI` 3.0 schema of one type with all that it refers to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    root: Value,
+    definitions: Map<String, Value>,
+}
+
+impl Schema {
+    /// The schema of `T`. The root is `T` itself; types it uses are definitions
+    /// under the names they give themselves.
+    pub fn of<T: JsonSchema>() -> Self {
+        let mut generator = settings().into_generator();
+        let mut root = generator.subschema_for::<T>();
+        generator.transforms_mut().for_each(|transform| transform.transform(&mut root));
+        let definitions = generator.take_definitions(true);
+        Self::with_root(root.to_value(), definitions)
+    }
+
+    /// The schema of an object whose fields beside type and metadata are those
+    /// of `T`: for kinds whose Rust type has only `spec`, `status` and the like.
+    pub fn of_object<T: JsonSchema>() -> Self {
+        let mut schema = Self::of::<T>();
+        let mut generator = settings().into_generator();
+        let metadata = generator.subschema_for::<ObjectMeta>().to_value();
+        schema.definitions.extend(generator.take_definitions(true));
+        schema.add_property(
+            "apiVersion",
+            json!({
+                "type": "string",
+                "description": "Group and version in whose terms the object is written.",
+            }),
+        );
+        schema.add_property(
+            "kind",
+            json!({
+                "type": "string",
+                "description": "The object's kind in CamelCase. Taken from the endpoint if absent.",
+            }),
+        );
+        schema.add_property(
+            "metadata",
+            json!({
+                "allOf": [metadata],
+                "description": "Name, labels and other data that every object has.",
+            }),
+        );
+        schema
+    }
+
+    /// Follows a root that is only a reference, so that `root` is the schema
+    /// itself, and drops that definition if nothing else refers to it.
+    fn with_root(root: Value, mut definitions: Map<String, Value>) -> Self {
+        let Some(name) = reference_name(&root).map(str::to_owned) else {
+            return Self { root, definitions };
+        };
+        let Some(target) = definitions.remove(&name) else { return Self { root, definitions } };
+        let reference = format!("{DEFINITIONS_PREFIX}{name}");
+        let used = std::iter::once(&target)
+            .chain(definitions.values())
+            .any(|schema| tidy::refers_to(schema, &reference));
+        if used {
+            definitions.insert(name, target.clone());
+        }
+        Self { root: target, definitions }
+    }
+
+    fn add_property(&mut self, name: &str, schema: Value) {
+        let Value::Object(root) = &mut self.root else { return };
+        let properties = root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(properties) = properties {
+            properties.entry(name).or_insert(schema);
+        }
+    }
+
+    /// The schemas that the root refers to, by name.
+    pub fn definitions(&self) -> &Map<String, Value> {
+        &self.definitions
+    }
+
+    /// The schema of the type itself; references in it point below
+    /// `#/components/schemas/`.
+    pub fn root(&self) -> &Value {
+        &self.root
+    }
+
+    /// Makes `value` fit the schema where that loses nothing the schema knows:
+    /// unknown fields go, and so do fields that are `null`, which means absent;
+    /// a number such as `5.0` becomes an integer where one is wanted.
+    ///
+    /// Returns the paths of the unknown fields (`spec.foo`,
+    /// `spec.access[0].bar`), at most
+    /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them; all
+    /// are removed. What is free-form in the schema is kept as it is.
+    pub fn prune_unknown(&self, value: &mut Value) -> Vec<String> {
+        walk::prune(self, value)
+    }
+
+    /// Whether `value` has the JSON types that the schema wants. `null` counts
+    /// as absent and is accepted everywhere but as a list's item. Unknown
+    /// fields and the words of enumerations are not looked at.
+    pub fn check_types(&self, value: &Value) -> Result<(), TypeMismatch> {
+        walk::check(self, value)
+    }
+
+    /// The schema behind a reference, through as many as there are; anything
+    /// else is returned as it is.
+    pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
+        let mut at = schema;
+        // A chain of references is as long as there are definitions, at most.
+        for _ in 0..=self.definitions.len() {
+            match reference_name(at).and_then(|name| self.definitions.get(name)) {
+                Some(target) => at = target,
+                None => break,
+            }
+        }
+        at
+    }
+}
+
+/// The definition that `schema` stands for, if it is a reference, or a
+/// reference with a description around it.
+fn reference_name(schema: &Value) -> Option<&str> {
+    let reference = match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([only]) => only.get("$ref"),
+        _ => schema.get("$ref"),
+    };
+    reference?.as_str()?.strip_prefix(DEFINITIONS_PREFIX)
+}
+
+fn settings() -> SchemaSettings {
+    let mut settings = SchemaSettings::openapi3();
+    settings.meta_schema = None;
+    // First of all, so that the step which writes `nullable` finds nothing to do.
+    settings.transforms.insert(0, Box::new(tidy::DropNull));
+    settings.transforms.push(Box::new(tidy::Tidy));
+    settings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! Walking a value along its schema: pruning of what is unknown, and checking
+//! of types.
+//!
+//! The value has been through the decoder, so its depth is bounded, and with
+//! it the recursion here.
+
+use std::fmt;
+
+use serde_json::{Map, Number, Value};
+
+use super::Schema;
+use crate::decode::MAX_STRICT_ERRORS;
+use crate::path::Path;
+
+/// A value of another JSON type than the schema wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeMismatch {
+    /// Where, such as `spec.displayName`; empty for the whole value.
+    pub path: String,
+    /// What the schema wants.
+    pub expected: &'static str,
+    /// What is there: a type, never a value.
+    pub found: &'static str,
+}
+
+impl fmt::Display for TypeMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "expected {}, got {}", self.expected, self.found)
+    }
+}
+
+impl std::error::Error for TypeMismatch {}
+
+/// What the schema says about the fields of an object.
+enum Fields<'a> {
+    /// Anything goes, and is kept.
+    Free,
+    /// These fields, and for the others perhaps a schema.
+    Known { properties: Option<&'a Map<String, Value>>, others: Option<&'a Value> },
+}
+
+/// The schemas that one value may fit: one, or the branches of a union.
+fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a Value> {
+    let at = schema.resolve(at);
+    let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
+    match union {
+        Some(union) => union.iter().map(|branch| schema.resolve(branch)).collect(),
+        None => vec![at],
+    }
+}
+
+fn fields_of(at: &Value) -> Fields<'_> {
+    if at.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+        return Fields::Free;
+    }
+    let properties = at.get("properties").and_then(Value::as_object);
+    match at.get("additionalProperties") {
+        Some(Value::Bool(true)) => Fields::Free,
+        Some(Value::Object(others)) if others.is_empty() => Fields::Free,
+        Some(others @ Value::Object(_)) => Fields::Known { properties, others: Some(others) },
+        _ if properties.is_none() && at.get("type").is_none() => Fields::Free,
+        _ => Fields::Known { properties, others: None },
+    }
+}
+
+/// What the schema says about one field.
+enum Field<'a> {
+    /// It may be there and hold anything.
+    Free,
+    /// It has a schema.
+    Known(&'a Value),
+    /// It should not be there.
+    Unknown,
+}
+
+/// The first branch that knows the field decides.
+fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
+    let known = branches.iter().find_map(|branch| match fields_of(branch) {
+        Fields::Free => {
+            let property = branch.get("properties").and_then(|known| known.get(name));
+            Some(property.map_or(Field::Free, Field::Known))
+        }
+        Fields::Known { properties, others } => {
+            properties.and_then(|known| known.get(name)).or(others).map(Field::Known)
+        }
+    });
+    known.unwrap_or(Field::Unknown)
+}
+
+/// See [`Schema::prune_unknown`].
+pub(super) fn prune(schema: &Schema, value: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { schema, path: Path::default(), unknown: Vec::new() };
+    pruner.prune(value, &schema.root);
+    pruner.unknown
+}
+
+struct Pruner<'a> {
+    schema: &'a Schema,
+    path: Path,
+    unknown: Vec<String>,
+}
+
+impl Pruner<'_> {
+    fn prune(&mut self, value: &mut Value, at: &Value) {
+        let schema = self.schema;
+        let branches = branches(schema, at);
+        match value {
+            Value::Object(fields) => self.prune_fields(fields, &branches),
+            Value::Array(items) => {
+                let Some(of) = branches.iter().find_map(|branch| branch.get("items")) else {
+                    return;
+                };
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.path.push_index(i);
+                    self.prune(item, of);
+                    self.path.pop();
+                }
+            }
+            Value::Number(number)
+                if branches.iter().all(|branch| type_of(branch) == Some("integer")) =>
+            {
+                make_integer(number);
+            }
+            _ => {}
+        }
+    }
+
+    fn prune_fields(&mut self, fields: &mut Map<String, Value>, branches: &[&Value]) {
+        fields.retain(|name, value| {
+            let at = match field_of(branches, name) {
+                Field::Known(at) => at,
+                Field::Free => return true,
+                Field::Unknown => {
+                    self.note_unknown(name);
+                    return false;
+                }
+            };
+            if value.is_null() && !is_free(self.schema, at) {
+                return false;
+            }
+            self.path.push_field(name);
+            self.prune(value, at);
+            self.path.pop();
+            true
+        });
+    }
+
+    fn note_unknown(&mut self, name: &str) {
+        if self.unknown.len() < MAX_STRICT_ERRORS {
+            self.path.push_field(name);
+            self.unknown.push(self.path.to_string());
+            self.path.pop();
+        }
+    }
+}
+
+/// Whether anything at all fits, so that `null` is a value like others.
+fn is_free(schema: &Schema, at: &Value) -> bool {
+    branches(schema, at)
+        .iter()
+        .any(|branch| type_of(branch).is_none() && matches!(fields_of(branch), Fields::Free))
+}
+
+/// `5.0` as `5`. Beyond 2^53 a float does not say which integer is meant.
+fn make_integer(number: &mut Number) {
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return };
+    if float.fract() == 0.0 && float.abs() <= MAX_EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "checked: integral and within 2^53")]
+        let integer = float as i64;
+        *number = integer.into();
+    }
+}
+
+/// See [`Schema::check_types`].
+pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> {
+    Checker { schema, path: Path::default() }.check(value, &schema.root)
+}
+
+struct Checker<'a> {
+    schema: &'a Schema,
+    path: Path,
+}
+
+impl Checker<'_> {
+    fn check(&mut self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
+        let schema = self.schema;
+        let branches = branches(schema, at);
+        let mut first = None;
+        for branch in &branches {
+            match self.check_type(value, branch) {
+                Ok(()) => return self.check_inside(value, &branches),
+                Err(mismatch) => first = first.or(Some(mismatch)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    fn check_type(&self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
+        let Some(expected) = type_of(at) else { return Ok(()) };
+        let found = match (expected, value) {
+            ("string", Value::String(_))
+            | ("boolean", Value::Bool(_))
+            | ("object", Value::Object(_))
+            | ("array", Value::Array(_))
+            | ("number", Value::Number(_)) => return Ok(()),
+            ("integer", Value::Number(number)) => match integer_trouble(number, at) {
+                None => return Ok(()),
+                Some(trouble) => trouble,
+            },
+            _ => found_type(value),
+        };
+        Err(TypeMismatch { path: self.path.to_string(), expected, found })
+    }
+
+    fn check_inside(&mut self, value: &Value, branches: &[&Value]) -> Result<(), TypeMismatch> {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                    let Field::Known(at) = field_of(branches, name) else { continue };
+                    self.path.push_field(name);
+                    self.check(value, at)?;
+                    self.path.pop();
+                }
+            }
+            Value::Array(items) => {
+                let of = branches.iter().find_map(|branch| branch.get("items"));
+                let Some(of) = of else { return Ok(()) };
+                for (i, item) in items.iter().enumerate() {
+                    self.path.push_index(i);
+                    self.check(item, of)?;
+                    self.path.pop();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The one type that a schema names, as a word that lives as long as the program.
+fn type_of(at: &Value) -> Option<&'static str> {
+    match at.get("type")?.as_str()? {
+        "string" => Some("string"),
+        "integer" => Some("integer"),
+        "number" => Some("number"),
+        "boolean" => Some("boolean"),
+        "object" => Some("object"),
+        "array" => Some("array"),
+        _ => None,
+    }
+}
+
+fn found_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Why a number is not the integer that the schema wants, if it is not.
+/// Without a format, an integer has 64 bits.
+fn integer_trouble(number: &Number, at: &Value) -> Option<&'static str> {
+    const OUT_OF_RANGE: &str = "number out of range";
+    let Some(value) = number.as_i128() else {
+        let integral = number.as_f64().is_some_and(|float| float.fract() == 0.0);
+        return Some(if integral { OUT_OF_RANGE } else { "number with a fraction" })
+            .filter(|_| !is_exact_integral_float(number));
+    };
+    let (min, max) = match at.get("format").and_then(Value::as_str) {
+        Some("int8") => (i8::MIN.into(), i8::MAX.into()),
+        Some("uint8") => (0, u8::MAX.into()),
+        Some("int16") => (i16::MIN.into(), i16::MAX.into()),
+        Some("uint16") => (0, u16::MAX.into()),
+        Some("int32") => (i32::MIN.into(), i32::MAX.into()),
+        Some("uint32") => (0, u32::MAX.into()),
+        Some("uint64" | "uint") => (0, i128::from(u64::MAX)),
+        _ => (i64::MIN.into(), i64::MAX.into()),
+    };
+    (!(min..=max).contains(&value)).then_some(OUT_OF_RANGE)
+}
+
+/// `5.0`: pruning makes an integer of it, whichever comes first.
+fn is_exact_integral_float(number: &Number) -> bool {
+    let mut copy = number.clone();
+    make_integer(&mut copy);
+    !copy.is_f64()
+}
