@@ -15,6 +15,7 @@ mod binary;
 mod home;
 mod kubeconfig;
 mod random;
+mod relay;
 mod server;
 
 pub mod http;
@@ -27,4 +28,5 @@ pub mod watching;
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;
 pub use random::Random;
+pub use relay::Relay;
 pub use server::{Ended, Server, Setup};

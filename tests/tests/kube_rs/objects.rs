@@ -1,0 +1,167 @@
+//! Single objects: create, read, change, delete, and the helpers that controllers use.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::DynamicObject;
+use kube::discovery::{Discovery, verbs};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::controller::Action;
+use kube::runtime::finalizer::{Event, finalizer};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Error, ResourceExt as _};
+use postern_tests::{Server, wait};
+use serde_json::json;
+
+use crate::setup::{client, object, secrets, shared_secret, shown};
+
+fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
+    match result {
+        Err(Error::Api(status)) => (status.code, status.reason.clone()),
+        other => panic!("not refused by the server: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn discovery_tells_what_can_be_done() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
+    let group = discovery.get("management.platform.sh").expect("our group");
+    let (resource, capabilities) = group.recommended_kind("SharedSecret").expect("our kind");
+    assert_eq!(resource.plural, "sharedsecrets");
+    for verb in [verbs::CREATE, verbs::LIST, verbs::WATCH, verbs::PATCH, verbs::DELETE_COLLECTION] {
+        assert!(capabilities.supports_operation(verb), "{verb}");
+    }
+    let version = client.apiserver_version().await.expect("the version");
+    assert_eq!(version.major, "1");
+}
+
+#[tokio::test]
+async fn an_object_lives_its_life() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let post = PostParams::default();
+    let made = api.create(&post, &object(&resource, "db.password", "one")).await.unwrap();
+    assert_eq!(made.namespace().as_deref(), Some("platform"));
+    let again = api.create(&post, &object(&resource, "db.password", "one")).await;
+    assert_eq!(refused(again), (409, "AlreadyExists".into()));
+
+    let mut read = api.get("db.password").await.unwrap();
+    assert_eq!(shown(&read), "one");
+    read.data["spec"]["displayName"] = "two".into();
+    let replaced = api.replace("db.password", &post, &read).await.unwrap();
+    assert_eq!(replaced.metadata.generation, Some(2));
+    let stale = api.replace("db.password", &post, &made).await;
+    assert_eq!(refused(stale), (409, "Conflict".into()));
+
+    let params = PatchParams::apply("kube-rs");
+    let merge = Patch::Merge(json!({"metadata": {"labels": {"app": "shop"}}}));
+    let patched = api.patch("db.password", &PatchParams::default(), &merge).await.unwrap();
+    assert_eq!(patched.labels()["app"], "shop");
+    let bad = Patch::Merge(json!({"spec": {"data": {"a b": "djE="}}}));
+    let invalid = api.patch("db.password", &PatchParams { force: false, ..params }, &bad).await;
+    assert_eq!(refused(invalid), (422, "Invalid".into()));
+
+    let metadata = api.get_metadata("db.password").await.unwrap();
+    assert_eq!(metadata.labels()["app"], "shop");
+    let list = api.list(&ListParams::default().labels("app=shop")).await.unwrap();
+    assert_eq!(list.items.len(), 1);
+    let gone = api.delete("db.password", &DeleteParams::default()).await.unwrap();
+    let status = gone.right().expect("a Status");
+    assert_eq!(status.details.unwrap().uid, made.uid().unwrap());
+    assert_eq!(refused(api.get("db.password").await), (404, "NotFound".into()));
+    assert!(api.get_opt("db.password").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn lists_come_in_pages() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    for number in 0..5 {
+        let object = object(&resource, &format!("s{number}"), "v");
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+    let mut params = ListParams::default().limit(2);
+    let mut names = Vec::new();
+    loop {
+        let page = api.list(&params).await.unwrap();
+        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else { break };
+        params = params.continue_token(&token);
+    }
+    assert_eq!(names, ["s0", "s1", "s2", "s3", "s4"]);
+    let metadata = api.list_metadata(&ListParams::default()).await.unwrap();
+    assert_eq!(metadata.items.len(), 5);
+}
+
+#[tokio::test]
+async fn typed_kinds_of_kubernetes_fit() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let api: Api<Namespace> = Api::all(client);
+    let space = Namespace {
+        metadata: ObjectMeta { name: Some("team-a".into()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    let made = api.create(&PostParams::default(), &space).await.unwrap();
+    assert_eq!(made.status.unwrap().phase.as_deref(), Some("Active"));
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 3);
+    let uid = made.metadata.uid.unwrap();
+    api.delete("team-a", &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(api, "team-a", is_deleted(&uid));
+    wait::within("the namespace to be gone", gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_finalizer_helper_comes_through_its_whole_cycle() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    api.create(&PostParams::default(), &object(&resource, "s1", "v")).await.unwrap();
+    // Its first call adds the finalizer and does nothing else.
+    let cycle = async |expected: &str| {
+        let object = Arc::new(api.get("s1").await.unwrap());
+        let seen = std::sync::Mutex::new("nothing");
+        let done: Result<Action, _> =
+            finalizer(&api, "example.com/cleanup", object, async |event| {
+                *seen.lock().unwrap() = match event {
+                    Event::Apply(_) => "apply",
+                    Event::Cleanup(_) => "cleanup",
+                };
+                Ok::<_, std::io::Error>(Action::await_change())
+            })
+            .await;
+        done.unwrap_or_else(|error| panic!("{error:?}"));
+        assert_eq!(*seen.lock().unwrap(), expected);
+    };
+    cycle("nothing").await;
+    assert_eq!(api.get("s1").await.unwrap().finalizers(), ["example.com/cleanup"]);
+    cycle("apply").await;
+    let marked = api.delete("s1", &DeleteParams::default()).await.unwrap();
+    assert!(marked.left().expect("the object lingers").metadata.deletion_timestamp.is_some());
+    cycle("cleanup").await;
+    assert!(api.get_opt("s1").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_401() {
+    let server = Server::start().await;
+    let mut stranger = Kubeconfig::read_from(server.home().kubeconfig()).unwrap();
+    let info = stranger.auth_infos[0].auth_info.as_mut().unwrap();
+    info.token = Some("pst_wrong".to_owned().into());
+    let config = kube::Config::from_custom_kubeconfig(stranger, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    match client.list_api_groups().await {
+        Err(Error::Api(status)) => {
+            assert_eq!((status.code, status.reason.as_str()), (401, "Unauthorized"));
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}

@@ -1,0 +1,154 @@
+//! Commands that change: edit, label, annotate, patch, replace, and what they refuse.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use postern_tests::{Server, kubectl::Kubectl};
+
+async fn with_one() -> (Server, Kubectl) {
+    let server = Server::start().await;
+    let kubectl = server.kubectl();
+    kubectl.ok(&["create", "-f", "examples/sharedsecret.yaml"]).await;
+    (server, kubectl)
+}
+
+const ONE: &str = "db.password";
+
+#[tokio::test]
+async fn the_specifications_patch() {
+    let (_server, kubectl) = with_one().await;
+    let file = ["patch", "ss", ONE, "--type=json", "--patch-file", "examples/annotate.json"];
+    let said = kubectl.ok(&file).await;
+    assert_eq!(said, "sharedsecret.management.platform.sh/db.password patched\n");
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    assert_eq!(object["metadata"]["annotations"]["rotated-by"], "the nightly job");
+    let again = kubectl.ok(&file).await;
+    assert!(again.ends_with("patched (no change)\n"), "{again}");
+    let failing = r#"[{"op": "test", "path": "/spec/displayName", "value": "other"}]"#;
+    let said = kubectl.fails(&["patch", "ss", ONE, "--type=json", "-p", failing]).await;
+    assert!(
+        said.contains("the server rejected our request due to an error in our request"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn merge_patches_labels_and_annotations() {
+    let (_server, kubectl) = with_one().await;
+    let patch = r#"{"spec": {"data": {"username": null, "port": "NTQzMg=="}}}"#;
+    kubectl.ok(&["patch", "ss", ONE, "--type=merge", "-p", patch]).await;
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    let keys: Vec<_> = object["spec"]["data"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["password", "port"]);
+    kubectl.ok(&["label", "ss", ONE, "team=red", "app-"]).await;
+    kubectl.fails(&["label", "ss", ONE, "team=blue"]).await;
+    kubectl.ok(&["label", "ss", ONE, "team=blue", "--overwrite"]).await;
+    kubectl.ok(&["annotate", "ss", ONE, "example.com/note=a text with spaces"]).await;
+    kubectl.ok(&["label", "ss", "--all", "all=yes"]).await;
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    let metadata = &object["metadata"];
+    assert_eq!(metadata["labels"], serde_json::json!({"all": "yes", "team": "blue"}));
+    assert_eq!(metadata["annotations"]["example.com/note"], "a text with spaces");
+    assert_eq!(metadata["generation"], 2, "only the change of the data counts");
+    let bad = kubectl.fails(&["label", "ss", ONE, "not/a/label=x"]).await;
+    assert!(!bad.is_empty());
+}
+
+/// An editor that runs a sed script over the file.
+fn editor(kubectl: &Kubectl, script: &str) -> String {
+    let path = kubectl.file("editor.sh", &format!("#!/bin/sh\nexec sed -i '{script}' \"$1\"\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn an_editor_changes_what_is_there() {
+    let (_server, kubectl) = with_one().await;
+    for (output, script, shown) in [
+        ("yaml", "s/displayName: .*/displayName: edited as YAML/", "edited as YAML"),
+        ("json", "s/\"displayName\": .*/\"displayName\": \"edited as JSON\"/", "edited as JSON"),
+    ] {
+        let mut command = kubectl.command(&["edit", "ss", ONE, "-o", output]);
+        command.env("KUBE_EDITOR", editor(&kubectl, script));
+        let said = kubectl.run_command(command).await;
+        assert!(said.ok && said.out.ends_with("edited\n"), "{said:?}");
+        let object = kubectl.json(&["get", "ss", ONE]).await;
+        assert_eq!(object["spec"]["displayName"], shown);
+    }
+    let mut command = kubectl.command(&["edit", "ss", ONE]);
+    command.env("KUBE_EDITOR", "true");
+    let said = kubectl.run_command(command).await;
+    assert!(
+        said.ok && said.err.contains("no changes made") || said.out.contains("no changes made"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn replace_puts_back_what_was_read() {
+    let (_server, kubectl) = with_one().await;
+    let read = kubectl.ok(&["get", "ss", ONE, "-o", "yaml"]).await;
+    let changed = kubectl.file("changed.yaml", &read.replace("Database password", "Replaced"));
+    let said = kubectl.ok(&["replace", "-f", &changed]).await;
+    assert_eq!(said, "sharedsecret.management.platform.sh/db.password replaced\n");
+    let stale = kubectl.file("stale.yaml", &read.replace("Database password", "Too late"));
+    let said = kubectl.fails(&["replace", "-f", &stale]).await;
+    assert!(said.contains("(Conflict)") && said.contains("the object has been modified"), "{said}");
+    let json = kubectl.ok(&["get", "ss", ONE, "-o", "json"]).await.replace("Replaced", "As JSON");
+    kubectl.ok(&["replace", "-f", &kubectl.file("changed.json", &json)]).await;
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    assert_eq!(object["spec"]["displayName"], "As JSON");
+    assert_eq!(object["metadata"]["generation"], 3);
+    // kubectl gives a manifest without a version the newest one.
+    let bare = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: db.password\n";
+    kubectl.ok(&["replace", "-f", &kubectl.file("bare.yaml", bare)]).await;
+    kubectl.ok(&["replace", "--force", "-f", "examples/sharedsecret.yaml"]).await;
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    assert_eq!(object["spec"]["displayName"], "Database password");
+}
+
+#[tokio::test]
+async fn dry_runs_leave_nothing() {
+    let (_server, kubectl) = with_one().await;
+    let before = kubectl.json(&["get", "ss", ONE]).await;
+    let dry = "--dry-run=server";
+    let said = kubectl.ok(&["create", "-f", "examples/sharedsecret.json", dry]).await;
+    assert!(said.ends_with("created (server dry run)\n"), "{said}");
+    kubectl.fails(&["get", "ss", "api.token"]).await;
+    kubectl.ok(&["label", "ss", ONE, "x=y", dry]).await;
+    let patch = r#"{"spec": {"displayName": "never"}}"#;
+    kubectl.ok(&["patch", "ss", ONE, "--type=merge", "-p", patch, dry]).await;
+    kubectl.ok(&["delete", "ss", ONE, dry]).await;
+    kubectl.fails(&["delete", "ns", "default", dry]).await;
+    assert_eq!(kubectl.json(&["get", "ss", ONE]).await, before);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_the_servers_words() {
+    let (_server, kubectl) = with_one().await;
+    let manifest = |name: &str, field: &str| {
+        format!(
+            "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: {name}\nspec:\n  {field}\n"
+        )
+    };
+    let file = kubectl.file("unknown.yaml", &manifest("x", "displayname: small n"));
+    let said = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(said.contains("strict decoding error: unknown field \"spec.displayname\""), "{said}");
+    let said = kubectl.run(&["create", "-f", &file, "--validate=warn"]).await;
+    assert!(
+        said.ok && said.err.contains("Warning: unknown field \"spec.displayname\""),
+        "{said:?}"
+    );
+    let file = kubectl.file("key.yaml", &manifest("y", "data: {'a b': djE=}"));
+    let said = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(
+        said.contains("* spec.data[a b]: Invalid value")
+            || said.contains("spec.data[a b]: Invalid value"),
+        "{said}"
+    );
+    let file = kubectl.file("value.yaml", &manifest("z", "data: {broken: canary!}"));
+    let said = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(said.contains("broken") && !said.contains("canary"), "{said}");
+    let file = kubectl.file("name.yaml", &manifest("Upper", "displayName: x"));
+    let said = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(said.contains("a lowercase RFC 1123 subdomain"), "{said}");
+}

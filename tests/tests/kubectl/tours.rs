@@ -1,0 +1,87 @@
+//! The pages that a newcomer follows, run as they stand: the README with kubectl, and
+//! `docs/curl.md` with curl.
+
+use std::fs::create_dir;
+use std::os::unix::fs::symlink;
+
+use postern_tests::kubectl::{Kubectl, Said, repository};
+use postern_tests::{Server, wait};
+use tokio::process::Command;
+
+/// The shell blocks of a page, from a heading on.
+fn shell_of(page: &str, heading: &str) -> String {
+    let text = std::fs::read_to_string(repository().join(page)).unwrap();
+    let (_, text) = text.split_once(heading).unwrap_or_else(|| panic!("{page} has no {heading}"));
+    let text = text.split("\n## Settings").next().unwrap();
+    let blocks = text.split("\n```sh\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap()).collect()
+}
+
+/// Runs a script where `postern-data` and `examples` are what they are for a reader.
+async fn run(server: &Server, script: &str) -> Said {
+    let place = server.home().path().join("reader");
+    create_dir(&place).unwrap();
+    symlink(server.home().data(), place.join("postern-data")).unwrap();
+    symlink(repository().join("examples"), place.join("examples")).unwrap();
+    create_dir(place.join("bin")).unwrap();
+    symlink(Kubectl::program(), place.join("bin/kubectl")).unwrap();
+    let path = format!("{}/bin:{}", place.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["-euxo", "pipefail", "-c", script]);
+    command.current_dir(&place).env("PATH", path).env("HOME", &place).env("KUBERC", "off");
+    command.env_remove("KUBECONFIG").kill_on_drop(true);
+    let output = wait::within("the tour to end", command.output()).await.unwrap();
+    Said {
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+        ok: output.status.success(),
+    }
+}
+
+#[tokio::test]
+async fn the_readme_is_true() {
+    let server = Server::start().await;
+    let said = run(&server, &shell_of("README.md", "## Five minutes with kubectl")).await;
+    assert!(said.ok, "{}\n{}", said.out, said.err);
+    let left = server.kubectl().ok(&["get", "ss,ns", "-A", "-o", "name"]).await;
+    assert_eq!(left, "namespace/default\nnamespace/platform\n", "the tour cleans up");
+}
+
+#[tokio::test]
+async fn the_page_on_curl_is_true() {
+    let server = Server::start().await;
+    let said = run(&server, &shell_of("docs/curl.md", "# Postern by plain curl")).await;
+    assert!(said.ok, "{}\n{}", said.out, said.err);
+    for expected in [
+        "readyz check passed",
+        "aHVudGVyMg==",
+        "displayName: Database password",
+        "Password of the database",
+        "\"columnDefinitions\"",
+        "\"rotated-by\"",
+        "never stored",
+        "k8s.io/initial-events-end",
+    ] {
+        assert!(said.out.contains(expected), "{expected} is not in:\n{}", said.out);
+    }
+    assert!(!said.out.contains(&server.kubeconfig().token));
+}
+
+#[tokio::test]
+async fn the_three_commands_of_the_first_start_work() {
+    let server = Server::start().await;
+    let printed = wait::until("the first start's words", async || {
+        let printed = server.home().printed();
+        (commands(&printed).len() == 3).then_some(printed)
+    })
+    .await;
+    assert!(printed.contains(server.home().kubeconfig().to_str().unwrap()), "{printed}");
+    assert!(!printed.contains(&server.kubeconfig().token), "the key is never printed");
+    let said = run(&server, &commands(&printed).join("\n")).await;
+    assert!(said.ok, "{printed}\n{}\n{}", said.out, said.err);
+}
+
+fn commands(printed: &str) -> Vec<&str> {
+    let lines = printed.lines().map(str::trim).map(|line| line.trim_start_matches("$ "));
+    lines.filter(|line| line.contains("kubectl ") || line.starts_with("curl ")).collect()
+}
