@@ -1,0 +1,131 @@
+//! The credential in a request's `Authorization` header.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// Longest credential that is looked at; a signed token may grow to 8 KiB (decision 6).
+pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
+
+/// A bearer credential. It cannot be printed, and it is wiped when dropped.
+pub struct BearerToken(Zeroizing<String>);
+
+impl BearerToken {
+    pub(crate) fn from_generated(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The credential itself: for its digest, and for the one file that holds a new key.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken(…)")
+    }
+}
+
+/// Why a request has no usable credential. Every one of them is a 401.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// No `Authorization` header.
+    Missing,
+    /// More than one: which of them counts must not be a matter of taste.
+    Doubled,
+    /// Not `Bearer <token>`, or a token with characters that no token has.
+    Malformed,
+    /// Nobody has this key.
+    Unknown,
+    /// The key is disabled, or its owner is.
+    Disabled,
+}
+
+impl Refusal {
+    /// What the caller is told.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Missing => "Unauthorized: no credential: send Authorization: Bearer <access key>",
+            Self::Doubled => "Unauthorized: more than one Authorization header",
+            Self::Malformed => {
+                "Unauthorized: malformed Authorization header: send Bearer <access key>"
+            }
+            Self::Unknown => "Unauthorized: access key not found",
+            Self::Disabled => "Unauthorized: access key disabled",
+        }
+    }
+}
+
+/// Takes the credential out of the values of all `Authorization` headers. The scheme may be in
+/// any case (RFC 9110 section 11.1).
+///
+/// # Errors
+/// Says why there is none.
+pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerToken, Refusal> {
+    let header = headers.next().ok_or(Refusal::Missing)?;
+    if headers.next().is_some() {
+        return Err(Refusal::Doubled);
+    }
+    let text = std::str::from_utf8(header).map_err(|_| Refusal::Malformed)?;
+    let (scheme, token) = text.trim().split_once(' ').ok_or(Refusal::Malformed)?;
+    let token = token.trim_start_matches(' ');
+    let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !scheme.eq_ignore_ascii_case("bearer")
+        || token.is_empty()
+        || token.len() > MAX_TOKEN_BYTES
+        || !printable
+        || token.contains(',')
+    {
+        return Err(Refusal::Malformed);
+    }
+    Ok(BearerToken(Zeroizing::new(token.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(headers: &[&str]) -> Result<String, Refusal> {
+        parse(headers.iter().map(|h| h.as_bytes())).map(|token| token.expose().to_owned())
+    }
+
+    #[test]
+    fn table() {
+        let ok = |token: &str| Ok(token.to_owned());
+        for (headers, want) in [
+            (&["Bearer abc"][..], ok("abc")),
+            (&["bearer abc"], ok("abc")),
+            (&["BEARER   abc "], ok("abc")),
+            (&[], Err(Refusal::Missing)),
+            (&["Bearer a", "Bearer a"], Err(Refusal::Doubled)),
+            (&[""], Err(Refusal::Malformed)),
+            (&["Bearer"], Err(Refusal::Malformed)),
+            (&["Bearer "], Err(Refusal::Malformed)),
+            (&["Basic abc"], Err(Refusal::Malformed)),
+            (&["Bearer a b"], Err(Refusal::Malformed)),
+            (&["Bearer a,Bearer b"], Err(Refusal::Malformed)),
+            (&["Bearer a\u{e9}"], Err(Refusal::Malformed)),
+        ] {
+            assert_eq!(of(headers), want, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn too_long_is_malformed() {
+        let header = format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES + 1));
+        assert_eq!(of(&[&header]), Err(Refusal::Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(header in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(token) = parse(std::iter::once(header.as_slice())) {
+                prop_assert!(!token.expose().is_empty());
+                prop_assert_eq!(format!("{:?}", token), "BearerToken(…)");
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What a kind has to say for itself ([`Kind`]), and its object-safe twin ([`AnyKind`]), which the
+//! server works with.
+//!
+//! A kind is written with typed fields; the twin decodes them once, lets the kind prepare and
+//! validate, and encodes them again. Nothing here reads a clock or knows who may do what.
+
+use std::sync::OnceLock;
+
+use postern_meta::field::FieldErrors;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::schema::Schema;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use schemars::JsonSchema;
+use serde::Deserialize as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::names::Info;
+
+/// Who is writing, as far as a kind may care: for defaults such as an object's owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The User behind the request, if it is one.
+    pub user: Option<String>,
+    /// The Team behind it, if it is one.
+    pub team: Option<String>,
+}
+
+/// What a kind may look at while it prepares an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Who is writing.
+    pub caller: &'a Caller,
+    /// The time of the write.
+    pub now: Timestamp,
+}
+
+/// An object on its way to be written, with typed fields.
+#[derive(Clone, Debug)]
+pub struct Draft<F> {
+    /// Its metadata, checked already as far as all kinds share it.
+    pub metadata: ObjectMeta,
+    /// Everything else.
+    pub fields: F,
+}
+
+/// A column of `kubectl get`.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnInfo {
+    /// Its heading.
+    pub name: &'static str,
+    /// `string`, `integer`, `boolean`, `date`.
+    pub r#type: &'static str,
+    /// `name` for the first one, else mostly empty.
+    pub format: &'static str,
+    /// For people.
+    pub description: &'static str,
+    /// 0 is always shown, above that only with `-o wide`.
+    pub priority: i32,
+}
+
+/// What stands in a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Text as it is.
+    Text(String),
+    /// A count.
+    Number(i64),
+    /// How long ago, told when the table is made.
+    Age(Option<Timestamp>),
+}
+
+/// A kind, written for its own typed fields. One implementation is one file of this crate.
+pub trait Kind: Send + Sync + 'static {
+    /// What stands beside `metadata`: `spec`, `status` and the like.
+    type Fields: Serialize + DeserializeOwned + JsonSchema;
+
+    /// Names, scope and verbs.
+    const INFO: Info;
+
+    /// Columns behind the name and before the age.
+    const COLUMNS: &'static [ColumnInfo] = &[];
+
+    /// Fills in what the server decides: defaults, and what a client may not set. `old` is what
+    /// is stored, on an update.
+    fn prepare(new: &mut Draft<Self::Fields>, old: Option<&Draft<Self::Fields>>, ctx: &Context<'_>);
+
+    /// Everything wrong with a prepared object, beyond its metadata.
+    ///
+    /// # Errors
+    /// For input that cannot be *read* as this kind at all (400, not 422); what is merely invalid
+    /// goes into `errors`.
+    fn validate(
+        new: &Draft<Self::Fields>,
+        old: Option<&Draft<Self::Fields>>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError>;
+
+    /// What stands in [`Self::COLUMNS`].
+    fn cells(_object: &Draft<Self::Fields>) -> Vec<Cell> {
+        Vec::new()
+    }
+
+    /// May an object of this name go away at all?
+    ///
+    /// # Errors
+    /// 403, when it may not.
+    fn check_delete(_metadata: &ObjectMeta) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Notes in the object's own fields that its deletion has begun.
+    fn begin_delete(_fields: &mut Self::Fields) {}
+
+    /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
+    fn holds_on(_fields: &Self::Fields) -> bool {
+        false
+    }
+}
+
+/// The object-safe twin of [`Kind`].
+pub trait AnyKind: Send + Sync {
+    /// Names, scope and verbs.
+    fn info(&self) -> &'static Info;
+
+    /// The one schema: for OpenAPI, unknown fields and types.
+    fn schema(&self) -> &'static Schema;
+
+    /// Columns behind the name and before the age.
+    fn columns(&self) -> &'static [ColumnInfo];
+
+    /// What stands in them; empty text where an object cannot be read.
+    fn cells(&self, object: &Object) -> Vec<Cell>;
+
+    /// Prepares an object that is to be written.
+    ///
+    /// # Errors
+    /// 400 when it cannot be read as this kind.
+    fn prepare(
+        &self,
+        new: &mut Object,
+        old: Option<&Object>,
+        ctx: &Context<'_>,
+    ) -> Result<(), ApiError>;
+
+    /// Adds to `errors` all that is invalid in a prepared object's own fields.
+    ///
+    /// # Errors
+    /// 400 when it cannot be read as this kind.
+    fn validate(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError>;
+
+    /// May the object go away at all?
+    ///
+    /// # Errors
+    /// 403, when it may not.
+    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError>;
+
+    /// Notes in the object's own fields that its deletion has begun.
+    ///
+    /// # Errors
+    /// 500 when what is stored cannot be read as this kind.
+    fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError>;
+
+    /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
+    ///
+    /// # Errors
+    /// 500 when what is stored cannot be read as this kind.
+    fn holds_on(&self, object: &Object) -> Result<bool, ApiError>;
+}
+
+/// The whole object, for its schema alone.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "read only by the schema's derive")]
+struct Whole<F> {
+    /// Version of the schema that this object follows, as `group/version`. The server takes
+    /// the endpoint's when it is absent, and refuses any other.
+    #[serde(default)]
+    api_version: String,
+    /// What this object is, in CamelCase. The server takes the endpoint's when it is absent.
+    /// Cannot be changed.
+    #[serde(default)]
+    kind: String,
+    /// What all objects have: name, labels, annotations and the server's own bookkeeping.
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(flatten)]
+    fields: F,
+}
+
+fn schema_of<K: Kind>() -> &'static Schema {
+    // One cell for each kind: a generic function's statics are shared between its instances, so
+    // the map is keyed by the kind's place in the list of all kinds.
+    static SCHEMAS: OnceLock<Vec<(&'static str, OnceLock<Schema>)>> = OnceLock::new();
+    let cells = SCHEMAS.get_or_init(|| {
+        crate::ALL.iter().map(|kind| (kind.info().kind, OnceLock::new())).collect()
+    });
+    match cells.iter().find(|(kind, _)| *kind == K::INFO.kind) {
+        Some((_, cell)) => cell.get_or_init(Schema::of::<Whole<K::Fields>>),
+        None => unreachable!("{} is not in the list of all kinds", K::INFO.kind),
+    }
+}
+
+fn draft<K: Kind>(object: &Object) -> Result<Draft<K::Fields>, ApiError> {
+    // Deserialising from the borrowed map copies each string once and nothing else.
+    let fields = K::Fields::deserialize(&object.fields).map_err(|_| {
+        // The schema has checked the types already; serde's own text could quote a value.
+        ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}",
+            kind = K::INFO.kind,
+            version = K::INFO.version.version,
+        ))
+    })?;
+    Ok(Draft { metadata: object.metadata.clone(), fields })
+}
+
+fn undraft<K: Kind>(draft: Draft<K::Fields>, object: &mut Object) -> Result<(), ApiError> {
+    match serde_json::to_value(&draft.fields) {
+        Ok(Value::Object(fields)) => {
+            object.metadata = draft.metadata;
+            object.fields = fields;
+            Ok(())
+        }
+        _ => Err(ApiError::internal("the object could not be encoded", K::INFO.kind)),
+    }
+}
+
+impl<K: Kind> AnyKind for K {
+    fn info(&self) -> &'static Info {
+        &K::INFO
+    }
+
+    fn schema(&self) -> &'static Schema {
+        schema_of::<K>()
+    }
+
+    fn columns(&self) -> &'static [ColumnInfo] {
+        K::COLUMNS
+    }
+
+    fn cells(&self, object: &Object) -> Vec<Cell> {
+        draft::<K>(object).map_or_else(
+            |_| K::COLUMNS.iter().map(|_| Cell::Text(String::new())).collect(),
+            |draft| K::cells(&draft),
+        )
+    }
+
+    fn prepare(
+        &self,
+        new: &mut Object,
+        old: Option<&Object>,
+        ctx: &Context<'_>,
+    ) -> Result<(), ApiError> {
+        let mut prepared = draft::<K>(new)?;
+        let old = old.map(draft::<K>).transpose()?;
+        K::prepare(&mut prepared, old.as_ref(), ctx);
+        undraft::<K>(prepared, new)
+    }
+
+    fn validate(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let old = old.map(draft::<K>).transpose()?;
+        K::validate(&draft::<K>(new)?, old.as_ref(), errors)
+    }
+
+    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError> {
+        K::check_delete(metadata)
+    }
+
+    fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError> {
+        let mut draft = draft::<K>(object)?;
+        K::begin_delete(&mut draft.fields);
+        undraft::<K>(draft, object)
+    }
+
+    fn holds_on(&self, object: &Object) -> Result<bool, ApiError> {
+        Ok(K::holds_on(&draft::<K>(object)?.fields))
+    }
+}

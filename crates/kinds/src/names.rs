@@ -1,0 +1,111 @@
+//! What a kind is called, and what can be done with it.
+
+use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
+
+/// The group of our own kinds.
+pub const MANAGEMENT_V1: GroupVersion =
+    GroupVersion { group: "management.platform.sh", version: "v1" };
+
+/// Kubernetes' core group.
+pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
+
+/// Whether names are unique in a namespace or in the whole server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Objects live in namespaces.
+    Namespaced,
+    /// Objects have no namespace.
+    Cluster,
+}
+
+/// What a request wants to do, in the words that access rules use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read many.
+    List,
+    /// Follow changes.
+    Watch,
+    /// Make a new one.
+    Create,
+    /// Replace one.
+    Update,
+    /// Change parts of one.
+    Patch,
+    /// Remove one.
+    Delete,
+    /// Remove many.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// Every verb, in the order in which discovery lists them.
+    pub const ALL: &'static [Self] = &[
+        Self::Create,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+/// Everything about a kind that is known without an object.
+#[derive(Debug)]
+pub struct Info {
+    /// Group and version.
+    pub version: GroupVersion,
+    /// The kind in CamelCase.
+    pub kind: &'static str,
+    /// The resource name in paths.
+    pub plural: &'static str,
+    /// What kubectl calls one.
+    pub singular: &'static str,
+    /// Abbreviations for the command line.
+    pub short: &'static [&'static str],
+    /// Where its names are unique.
+    pub scope: Scope,
+    /// What is served.
+    pub verbs: &'static [Verb],
+    /// One sentence for `kubectl explain`.
+    pub description: &'static str,
+}
+
+impl Info {
+    /// Group and resource, as errors name it.
+    pub const fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.version.group, resource: self.plural }
+    }
+
+    /// Group and kind, as validation errors name it.
+    pub const fn group_kind(&self) -> GroupKind {
+        GroupKind { group: self.version.group, kind: self.kind }
+    }
+
+    /// Do its objects live in namespaces?
+    pub fn is_namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
+    /// Is the verb served?
+    pub fn serves(&self, verb: Verb) -> bool {
+        self.verbs.contains(&verb)
+    }
+}

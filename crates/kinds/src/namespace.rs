@@ -1,0 +1,133 @@
+//! Namespace (core/v1): where namespaced objects live.
+//!
+//! What empties a namespace that is being deleted is a controller of the server; here is only
+//! what the object itself says about it.
+
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::names::dns1123_label;
+use postern_meta::object::ObjectMeta;
+use postern_meta::status::ApiError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::PERMANENT_NAMESPACES;
+use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
+use crate::names::{CORE_V1, Info, Scope, Verb};
+
+/// The finalizer in `spec.finalizers` that stands for "not emptied yet", as in Kubernetes.
+pub const CONTENT_FINALIZER: &str = "kubernetes";
+
+/// The label that carries a namespace's own name, which Kubernetes clients select by.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// The kind.
+pub struct Namespace;
+
+/// What stands beside `metadata`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Fields {
+    /// What holds the namespace while it is deleted.
+    pub spec: Spec,
+    /// Whether it is in use or going away.
+    pub status: Status,
+}
+
+/// What holds the namespace while it is deleted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.core.v1.NamespaceSpec")]
+pub struct Spec {
+    /// Must be empty before the namespace is removed. The server keeps it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub finalizers: Vec<String>,
+}
+
+/// Whether the namespace is in use or going away.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.core.v1.NamespaceStatus")]
+pub struct Status {
+    /// `Active` or `Terminating`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+}
+
+impl Kind for Namespace {
+    type Fields = Fields;
+
+    const INFO: Info = Info {
+        version: CORE_V1,
+        kind: "Namespace",
+        plural: "namespaces",
+        singular: "namespace",
+        short: &["ns"],
+        scope: Scope::Cluster,
+        verbs: &[
+            Verb::Create,
+            Verb::Delete,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Update,
+            Verb::Watch,
+        ],
+        description: "Namespace is where namespaced objects live and their names are unique.",
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[ColumnInfo {
+        name: "Status",
+        r#type: "string",
+        format: "",
+        description: "Whether the namespace is in use or going away.",
+        priority: 0,
+    }];
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        if let Some(old) = old {
+            // Both belong to the server: a client's write leaves them as they are.
+            new.fields.clone_from(&old.fields);
+        } else {
+            new.fields.spec.finalizers = vec![CONTENT_FINALIZER.to_owned()];
+            new.fields.status.phase = "Active".to_owned();
+        }
+        let name = new.metadata.name.clone();
+        new.metadata.labels.insert(NAME_LABEL.to_owned(), name);
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let name = new.metadata.name.as_str();
+        if let Err(detail) = dns1123_label(name) {
+            errors.push(FieldError::invalid("metadata.name", name, detail));
+        }
+        Ok(())
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        vec![Cell::Text(object.fields.status.phase.clone())]
+    }
+
+    fn check_delete(metadata: &ObjectMeta) -> Result<(), ApiError> {
+        if PERMANENT_NAMESPACES.contains(&metadata.name.as_str()) {
+            return Err(ApiError::forbidden(
+                Self::INFO.group_resource(),
+                &metadata.name,
+                "this namespace may not be deleted",
+            ));
+        }
+        Ok(())
+    }
+
+    fn begin_delete(fields: &mut Fields) {
+        fields.status.phase = "Terminating".to_owned();
+    }
+
+    fn holds_on(fields: &Fields) -> bool {
+        !fields.spec.finalizers.is_empty()
+    }
+}

@@ -1,0 +1,312 @@
+//! SharedSecret: key/value data shared across users, teams and clusters (specification 2.2,
+//! decision 2).
+//!
+//! The effect of `spec.access` is not here: the rules are validated and kept.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::names::config_map_key;
+use postern_meta::status::ApiError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
+use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
+use crate::secret_text::SecretText;
+
+/// Bytes of all decoded values of one secret.
+pub const MAX_DATA_BYTES: usize = 1024 * 1024;
+
+/// Entries in `spec.access`: each becomes a Role and a binding, written in one transaction.
+pub const MAX_ACCESS_ENTRIES: usize = 30;
+
+/// The kind.
+pub struct SharedSecret;
+
+/// What stands beside `metadata`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Fields {
+    /// What is wanted: the secret's data, and who may have it.
+    pub spec: Spec,
+    /// Always empty.
+    pub status: Status,
+}
+
+/// What is wanted: the secret's data, and who may have it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.SharedSecretSpec")]
+pub struct Spec {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// What the secret is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// The secret data. Keys consist of alphanumeric characters, `-`, `_` or `.`; values are
+    /// standard base64 with padding.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub data: BTreeMap<String, SecretText>,
+    /// Who else gets which verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub access: Vec<Access>,
+}
+
+/// The owner of an object: a user or a team, not both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.UserOrTeam")]
+pub struct Owner {
+    /// Name of a User.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// Name of a Team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub team: String,
+}
+
+/// One access rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.Access")]
+pub struct Access {
+    /// Optional name of the rule.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Verbs that the rule gives; `*` stands for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub verbs: Vec<String>,
+    /// Subresources that the verbs extend to; `*` stands for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub subresources: Vec<String>,
+    /// Users who get the verbs; `*` stands for every user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub users: Vec<String>,
+    /// Teams who get the verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub teams: Vec<String>,
+}
+
+/// Always empty: no fields are defined for it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "sh.platform.management.v1.SharedSecretStatus")]
+pub struct Status {}
+
+impl Kind for SharedSecret {
+    type Fields = Fields;
+
+    const INFO: Info = Info {
+        version: MANAGEMENT_V1,
+        kind: "SharedSecret",
+        plural: "sharedsecrets",
+        singular: "sharedsecret",
+        short: &["ss"],
+        scope: Scope::Namespaced,
+        verbs: &[
+            Verb::Create,
+            Verb::Delete,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Update,
+            Verb::Watch,
+        ],
+        description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
+                      by access rules.",
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo {
+            name: "Keys",
+            r#type: "integer",
+            format: "",
+            description: "How many keys the secret's data has.",
+            priority: 0,
+        },
+        ColumnInfo {
+            name: "Owner",
+            r#type: "string",
+            format: "",
+            description: "The user or team that owns the secret.",
+            priority: 0,
+        },
+        ColumnInfo {
+            name: "Display Name",
+            r#type: "string",
+            format: "",
+            description: "Name shown to people.",
+            priority: 1,
+        },
+    ];
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        if old.is_none() && new.fields.spec.owner.as_ref().is_none_or(|o| *o == Owner::default()) {
+            new.fields.spec.owner = caller_as_owner(ctx);
+        }
+        new.fields.status = Status {};
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        if spec.owner.as_ref().is_some_and(|o| !o.user.is_empty() && !o.team.is_empty()) {
+            errors.push(FieldError::forbidden("spec.owner", "may name a user or a team, not both"));
+        }
+        if spec.access.len() > MAX_ACCESS_ENTRIES {
+            errors.push(FieldError::too_many("spec.access", spec.access.len(), MAX_ACCESS_ENTRIES));
+        }
+        validate_data(&spec.data, errors)
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        let owner = spec.owner.clone().unwrap_or_default();
+        vec![
+            Cell::Number(i64::try_from(spec.data.len()).unwrap_or(i64::MAX)),
+            Cell::Text(match (owner.user.as_str(), owner.team.as_str()) {
+                ("", "") => String::new(),
+                ("", team) => format!("team/{team}"),
+                (user, _) => format!("user/{user}"),
+            }),
+            Cell::Text(spec.display_name.clone()),
+        ]
+    }
+}
+
+fn caller_as_owner(ctx: &Context<'_>) -> Option<Owner> {
+    match (&ctx.caller.user, &ctx.caller.team) {
+        (Some(user), _) => Some(Owner { user: user.clone(), team: String::new() }),
+        (None, Some(team)) => Some(Owner { user: String::new(), team: team.clone() }),
+        (None, None) => None,
+    }
+}
+
+fn validate_data(
+    data: &BTreeMap<String, SecretText>,
+    errors: &mut FieldErrors,
+) -> Result<(), ApiError> {
+    let mut total_bytes = 0usize;
+    for (key, value) in data {
+        if let Err(detail) = config_map_key(key) {
+            errors.push(FieldError::invalid(format!("spec.data[{key}]"), key.as_str(), detail));
+        }
+        total_bytes = total_bytes.saturating_add(decoded_len(key, value)?);
+    }
+    if total_bytes > MAX_DATA_BYTES {
+        errors.push(FieldError::too_long("spec.data", MAX_DATA_BYTES));
+    }
+    Ok(())
+}
+
+/// How many bytes a value stands for. A bad value is a decoding error, as in kube-apiserver:
+/// 400, naming the key and never the value.
+fn decoded_len(key: &str, value: &SecretText) -> Result<usize, ApiError> {
+    use base64::DecodeError;
+    let text = value.expose();
+    STANDARD.decode(text).map(|bytes| zeroize::Zeroizing::new(bytes).len()).map_err(|error| {
+        let at = match error {
+            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
+                at
+            }
+            _ => text.len(),
+        };
+        ApiError::bad_request(format!(
+            "SharedSecret in version \"v1\" cannot be handled as a SharedSecret: spec.data[{key}]: \
+             illegal base64 data at input byte {at}: values are standard base64 (RFC 4648 section \
+             4) with padding"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_meta::Timestamp;
+    use postern_meta::object::ObjectMeta;
+
+    use super::*;
+    use crate::Caller;
+
+    fn draft(spec: &serde_json::Value) -> Draft<Fields> {
+        let fields = serde_json::from_value(serde_json::json!({ "spec": spec })).unwrap();
+        Draft { metadata: ObjectMeta::default(), fields }
+    }
+
+    fn errors_of(spec: &serde_json::Value) -> Result<Vec<String>, ApiError> {
+        let mut errors = FieldErrors::new();
+        SharedSecret::validate(&draft(spec), None, &mut errors)?;
+        Ok(errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn values_are_strict_base64_and_errors_name_the_key_alone() {
+        for bad in ["hunter2!", "aGk", "aGk=\n", " aGk=", "aG-_", "aGl=", "====", "a"] {
+            let error = errors_of(&serde_json::json!({ "data": { "db.password": bad } }));
+            let error = error.unwrap_err();
+            assert_eq!(error.code(), 400, "{bad}");
+            let message = &error.status().message;
+            assert!(message.contains("spec.data[db.password]: illegal base64 data"), "{message}");
+            assert!(!message.contains(bad.trim()) || bad == "a", "{message}");
+        }
+        for good in ["", "aGk=", "YWJj"] {
+            let errors = errors_of(&serde_json::json!({ "data": { "k": good } })).unwrap();
+            assert!(errors.is_empty(), "{good}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn keys_and_sizes_and_counts() {
+        for bad in ["", "a b", ".", "..", "..a", "a/b"] {
+            let errors = errors_of(&serde_json::json!({ "data": { bad: "" } })).unwrap();
+            assert_eq!(errors.len(), 1, "{bad}");
+        }
+        let half = STANDARD.encode(vec![0; MAX_DATA_BYTES / 2]);
+        let data = serde_json::json!({ "data": { "a": half, "b": half } });
+        assert!(errors_of(&data).unwrap().is_empty());
+        let over = serde_json::json!({ "data": { "a": half, "b": half, "c": "AA==" } });
+        assert!(errors_of(&over).unwrap()[0].contains("spec.data: Too long"));
+        let entry = serde_json::json!({ "verbs": ["get"] });
+        let many = serde_json::json!({ "access": vec![entry; MAX_ACCESS_ENTRIES + 1] });
+        assert!(errors_of(&many).unwrap()[0].contains("spec.access: Too many"));
+        let both = serde_json::json!({ "owner": { "user": "a", "team": "b" } });
+        assert!(errors_of(&both).unwrap()[0].starts_with("spec.owner: Forbidden"));
+    }
+
+    #[test]
+    fn the_caller_owns_what_he_makes_and_an_update_changes_no_owner() {
+        let caller = Caller { user: Some("ada".to_owned()), team: None };
+        let ctx = Context { caller: &caller, now: Timestamp::from_unix_seconds(0) };
+        let mut new = draft(&serde_json::json!({}));
+        SharedSecret::prepare(&mut new, None, &ctx);
+        assert_eq!(new.fields.spec.owner.as_ref().unwrap().user, "ada");
+
+        let mut given = draft(&serde_json::json!({ "owner": { "team": "ops" } }));
+        SharedSecret::prepare(&mut given, None, &ctx);
+        assert_eq!(given.fields.spec.owner.as_ref().unwrap().team, "ops");
+
+        let mut update = draft(&serde_json::json!({}));
+        SharedSecret::prepare(&mut update, Some(&new), &ctx);
+        assert_eq!(update.fields.spec.owner, None, "what the client left out stays out");
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let secret = draft(&serde_json::json!({ "data": { "k": "aHVudGVyMg==" } }));
+        assert!(!format!("{secret:?}").contains("aHVudGVyMg"));
+    }
+}
