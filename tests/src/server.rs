@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::http::Client;
@@ -26,6 +26,13 @@ pub struct Ended {
     pub stdout: String,
     /// What it wrote to its standard error.
     pub stderr: String,
+}
+
+impl Ended {
+    fn read(status: ExitStatus, out: &Path, err: &Path) -> Self {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        Self { status, stdout: read(out), stderr: read(err) }
+    }
 }
 
 impl Setup {
@@ -76,14 +83,32 @@ impl Setup {
         Server::of(child, self.home.clone())
     }
 
+    /// Starts it and waits until it is ready or has ended by itself, whichever comes.
+    ///
+    /// # Errors
+    /// How it ended.
+    pub async fn start_or_end(self) -> Result<Server, Ended> {
+        let (out, err) = self.separate_output();
+        let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
+        match Box::pin(server.ready_or_end()).await {
+            None => Ok(server),
+            Some(status) => Err(Ended::read(status, &out, &err)),
+        }
+    }
+
     /// Starts it and waits until it ends, which it is expected to do by itself.
     pub async fn run_to_end(self) -> Ended {
-        let (out, err) = (self.home.path().join("end-stdout"), self.home.path().join("end-stderr"));
-        drop((File::create(&out).unwrap(), File::create(&err).unwrap()));
+        let (out, err) = self.separate_output();
         let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
         let status = server.ended().await;
-        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-        Ended { status, stdout: read(&out), stderr: read(&err) }
+        Ended::read(status, &out, &err)
+    }
+
+    /// Two files for what this one process prints.
+    fn separate_output(&self) -> (PathBuf, PathBuf) {
+        let (out, err) = (self.home.path().join("end-stdout"), self.home.path().join("end-stderr"));
+        drop((File::create(&out).unwrap(), File::create(&err).unwrap()));
+        (out, err)
     }
 
     fn spawn(&self, stdout: &Path, stderr: &Path) -> Child {
@@ -124,20 +149,33 @@ impl Server {
         Self { child, home, kubeconfig: None }
     }
 
-    /// Waits until `/readyz` answers 200. The kubeconfig is read anew at each look, as a start
-    /// writes the new port into it; one that still shows the old port meets nobody, or somebody
-    /// whose certificate is not from our authority.
+    /// Waits until `/readyz` answers 200.
     pub async fn ready(&mut self) {
-        let kubeconfig = wait::until("the server to be ready", async || {
+        if let Some(status) = self.ready_or_end().await {
+            panic!("the server ended with {status}:\n{}", self.home.logged());
+        }
+    }
+
+    /// The kubeconfig is read anew at each look, as a start writes the new port into it; one that
+    /// still shows the old port meets nobody, or somebody whose certificate is not from our
+    /// authority.
+    async fn ready_or_end(&mut self) -> Option<ExitStatus> {
+        let found = wait::until("the server to be ready", async || {
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended with {status}:\n{}", self.home.logged());
+                return Some(Err(status));
             }
             let kubeconfig = Kubeconfig::read(&self.home.kubeconfig()).ok()?;
             let reply = Client::new(&kubeconfig).get("/readyz").try_send().await.ok()?;
-            (reply.status == 200).then_some(kubeconfig)
+            (reply.status == 200).then_some(Ok(kubeconfig))
         })
         .await;
-        self.kubeconfig = Some(kubeconfig);
+        match found {
+            Ok(kubeconfig) => {
+                self.kubeconfig = Some(kubeconfig);
+                None
+            }
+            Err(status) => Some(status),
+        }
     }
 
     /// The way in.

@@ -3,7 +3,6 @@
 
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::{failure, failure_of};
-use postern_tests::watching::Event;
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
@@ -127,6 +126,7 @@ async fn watches_follow_the_table() {
     let client = server.client();
     let [one, two, three] = three(&server).await;
     let collection = secrets("platform");
+    let mut watches = Vec::new();
     for (query, events) in [
         (String::new(), vec!["ADDED s0", "ADDED s1", "ADDED s2"]),
         ("&resourceVersion=0".into(), vec!["ADDED s0", "ADDED s1", "ADDED s2"]),
@@ -134,12 +134,17 @@ async fn watches_follow_the_table() {
         (format!("&resourceVersion={two}"), vec!["ADDED s2"]),
         (format!("&resourceVersion={three}"), vec![]),
     ] {
-        let query = format!("{query}&timeoutSeconds=1");
-        let mut seen: Vec<_> =
-            client.watch(&collection, &query).await.rest().await.iter().map(Event::shown).collect();
+        watches.push((client.watch(&collection, &query).await, query, events));
+    }
+    for (watch, query, events) in &mut watches {
+        let mut seen = watch.shown(events.len()).await;
         // The order of the initial state is free.
         seen.sort();
-        assert_eq!(seen, events, "{query}");
+        assert_eq!(&seen, events, "{query}");
+    }
+    client.post(&collection).json(&secret("live", "v")).send().await.expect(201);
+    for (watch, query, _) in &mut watches {
+        assert_eq!(watch.shown(1).await, ["ADDED live"], "{query}");
     }
 }
 

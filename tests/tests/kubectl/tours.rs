@@ -82,6 +82,7 @@ async fn the_three_commands_of_the_first_start_work() {
 }
 
 fn commands(printed: &str) -> Vec<&str> {
-    let lines = printed.lines().map(str::trim).map(|line| line.trim_start_matches("$ "));
-    lines.filter(|line| line.contains("kubectl ") || line.starts_with("curl ")).collect()
+    let begins =
+        |line: &&str| ["export ", "kubectl ", "curl "].iter().any(|word| line.starts_with(word));
+    printed.lines().map(str::trim).filter(begins).collect()
 }

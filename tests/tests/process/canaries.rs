@@ -1,0 +1,174 @@
+//! Planted values: found nowhere under `DIR/db`, in no log at the most verbose level, in no failure.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use postern_tests::http::Reply;
+use postern_tests::objects::{secret, secret_path, secrets};
+use postern_tests::{Home, Random, Server, Setup};
+use serde_json::{Value, json};
+
+/// A value that stands for a secret, in every form in which it could be left lying.
+struct Canary {
+    raw: String,
+    forms: Vec<Vec<u8>>,
+}
+
+impl Canary {
+    fn new(random: &mut Random) -> Self {
+        let raw: String =
+            (0..48).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect();
+        Self::of(&raw)
+    }
+
+    fn of(raw: &str) -> Self {
+        let mut forms = vec![raw.as_bytes().to_vec(), raw.bytes().rev().collect()];
+        let hex = |upper: bool| -> String {
+            raw.bytes()
+                .map(|byte| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") })
+                .collect()
+        };
+        forms.extend([hex(false).into_bytes(), hex(true).into_bytes()]);
+        // Base64 looks different at each of the three places where the value can begin; the first
+        // and last characters depend on the neighbours and are left out.
+        for shift in 0..3 {
+            let shifted = format!("{}{raw}", "x".repeat(shift));
+            for text in [STANDARD.encode(&shifted), URL_SAFE.encode(&shifted)] {
+                forms.push(text.as_bytes()[4..text.len() - 4].to_vec());
+            }
+        }
+        // In pieces: half of it is too much already.
+        let pieces = forms.iter().flat_map(|form| {
+            let half = form.len() / 2;
+            [form[..half].to_vec(), form[half..].to_vec()]
+        });
+        Self { raw: raw.to_owned(), forms: pieces.collect() }
+    }
+
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        self.forms.iter().any(|form| bytes.windows(form.len()).any(|window| window == form))
+    }
+}
+
+fn read_all(path: &Path) -> Vec<u8> {
+    if path.is_file() {
+        return std::fs::read(path).unwrap();
+    }
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|entry| read_all(&entry)).collect()
+}
+
+/// Sends the canary in every way that is taken.
+async fn plant(server: &Server, canary: &Canary) {
+    let client = server.client();
+    let value = STANDARD.encode(&canary.raw);
+    let mut object = secret("control-name", &canary.raw);
+    let applied = "kubectl.kubernetes.io/last-applied-configuration";
+    object["metadata"]["annotations"] = json!({applied: object.to_string()});
+    client.post(&secrets("platform")).json(&object).send().await.expect(201);
+    let yaml = format!("metadata: {{name: as-yaml}}\nspec: {{data: {{value: {value}}}}}\n");
+    client.post(&secrets("platform")).yaml(&yaml).send().await.expect(201);
+    let patch = json!({"spec": {"data": {"merged": value}}});
+    client.patch(&secret_path("as-yaml"), "merge-patch", &patch).send().await.expect(200);
+    let patch = json!([{"op": "add", "path": "/spec/data/patched", "value": value}]);
+    let mut read =
+        client.patch(&secret_path("as-yaml"), "json-patch", &patch).send().await.expect(200);
+    read["spec"]["data"]["put"] = value.clone().into();
+    client.put(&secret_path("as-yaml")).json(&read).send().await.expect(200);
+    let events = client.watch(&secrets("platform"), "").await.take(2).await;
+    assert!(events.iter().any(|event| canary.is_in(event.object.to_string().as_bytes())));
+    client.get(&secrets("platform")).send().await.expect(200);
+    client.delete(&secret_path("as-yaml")).send().await.expect(200);
+}
+
+/// Sends the canary in ways that fail, and collects the failures.
+async fn refused(server: &Server, canary: &Canary) -> Vec<Reply> {
+    let client = server.client();
+    let (raw, value) = (&canary.raw, STANDARD.encode(&canary.raw));
+    let collection = secrets("platform");
+    let one = secret_path("control-name");
+    let with = |field: &str, value: Value| {
+        let mut object = secret("refused", raw);
+        *object.pointer_mut(field).unwrap() = value;
+        object
+    };
+    let strict = format!("{collection}?fieldValidation=Strict");
+    let deep = format!("{{\"spec\": {}\"{value}\"{}}}", "[".repeat(20_000), "]".repeat(20_000));
+    let json = |text: String| client.post(&collection).body("application/json", text);
+    let yaml = |text: String| client.post(&collection).body("application/yaml", text);
+    let merge = |patch: &Value| client.patch(&one, "merge-patch", patch);
+    let patch = |patch: &Value| client.patch(&one, "json-patch", patch);
+    let requests = vec![
+        client.post(&collection).json(&with("/spec/data/value", json!(raw.clone() + "!"))),
+        client.post(&collection).json(&with("/spec/data/value", json!([value]))),
+        client.post(&collection).json(&with("/spec/data", json!({"a b": value}))),
+        client.post(&collection).json(&with("/spec/data", json!(value))),
+        client.post(&collection).json(&with("/spec", json!(value))),
+        client.post(&collection).json(&with("/metadata/name", json!("Upper"))),
+        client.post(&strict).json(&with("/spec", json!({"unknown": value, "data": {"v": value}}))),
+        client.post(&collection).json(&secret("control-name", raw)),
+        client.put(&one).json(&secret("control-name", raw)),
+        json(format!("{{\"spec\": {{\"data\": {{\"v\": \"{value}")),
+        json(format!("{{\"spec\": {{\"data\": {{\"v\": \"{value}\\q\"}}}}}}")),
+        json(deep),
+        json(format!("\"{value}\"")),
+        yaml(format!("spec: {{data: {{v: {value}")),
+        yaml(format!("spec:\n  data:\n    v: {value}\n   w: x\n")),
+        yaml(format!("spec: !!binary {value}\n")),
+        yaml(format!("spec: *{}\n", &raw[..20])),
+        merge(&json!({"spec": {"data": {"v": raw.clone() + "!"}}})),
+        merge(&json!({"spec": {"data": [value]}})),
+        merge(&json!({"spec": {"data": {"a b": value}}})),
+        patch(&json!([{"op": "test", "path": "/spec/data/value", "value": value.clone() + "x"}])),
+        patch(&json!([{"op": "replace", "path": "/spec/data/none", "value": value}])),
+        patch(&json!([{"op": "shout", "path": "/spec/data/none", "value": value}])),
+        patch(&json!([{"op": "add", "path": "/spec/data/v", "value": [value]}])),
+        client.post(&collection).body("text/plain", value.clone()),
+    ];
+    let mut replies = Vec::new();
+    for request in requests {
+        let reply = request.send().await;
+        assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
+        replies.push(reply);
+    }
+    replies
+}
+
+#[tokio::test]
+async fn planted_values_are_found_nowhere() {
+    let home = Home::new();
+    let server = Setup::on(&home).environment("POSTERN_LOG", "trace").start().await;
+    let canary = Canary::new(&mut Random::new(42));
+    let key = Canary::of(&server.kubeconfig().token);
+    assert!(
+        key.is_in(&std::fs::read(home.kubeconfig()).unwrap()),
+        "the search finds what is there"
+    );
+
+    plant(&server, &canary).await;
+    for reply in refused(&server, &canary).await {
+        let shown = format!("{:?} {}", reply.headers, reply.text());
+        assert!(!canary.is_in(shown.as_bytes()), "a failure repeats the value: {shown}");
+    }
+    let unknown = Canary::new(&mut Random::new(43));
+    let stranger = server.client().with_token(&format!("pst_{}", unknown.raw));
+    let reply = stranger.get(&secrets("platform")).send().await;
+    assert_eq!(reply.status, 401);
+    assert!(!unknown.is_in(&reply.body), "a refusal repeats the credential");
+
+    let while_running = read_all(&home.data().join("db"));
+    server.stop().await;
+    let at_rest = read_all(&home.data().join("db"));
+    let log = home.logged() + &home.printed();
+    assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as it can be");
+    assert!(at_rest.len() > 10_000, "there is a database");
+    let name = b"control-name";
+    assert!(at_rest.windows(name.len()).any(|window| window == name), "names are not sealed");
+    for (what, canary) in [("the value", &canary), ("the key", &key), ("a wrong key", &unknown)] {
+        assert!(!canary.is_in(&while_running), "{what} is in the database");
+        assert!(!canary.is_in(&at_rest), "{what} is in the database at rest");
+        let line = log.lines().find(|line| canary.is_in(line.as_bytes()));
+        assert!(line.is_none(), "{what} is in the log: {line:?}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Sudden death: many writers, SIGKILL at any moment, again and again on the same directory.
+//!
+//! Nothing that was acknowledged may be lost, and a watcher that resumes where it was cut off must
+//! be told every change exactly once.
+
+use std::time::Duration;
+
+use postern_tests::http::{Client, Connection, Request};
+use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
+use postern_tests::watching::Event;
+use postern_tests::{Home, Random, Server, Setup, wait};
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::ledger::{Attempt, Ledger, Outcome};
+
+const SEED: u64 = 20_260_101;
+const ROUNDS: usize = 50;
+const WRITERS: usize = 16;
+const NAMES_PER_WRITER: u64 = 3;
+/// In one round, before the server is killed.
+const WRITES_MAX: u64 = 120;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_nothing_acknowledged_is_lost() {
+    let home = Home::new();
+    let mut random = Random::new(SEED);
+    let mut ledger = Ledger::default();
+    let mut told: Vec<Event> = Vec::new();
+    let server = Setup::on(&home).start().await;
+    let start = version_of(&list(&server).await);
+    server.kill();
+    for round in 0..ROUNDS {
+        if random.below(6) == 0 {
+            die_while_starting(&home, &mut random).await;
+        }
+        let server = Setup::on(&home).start().await;
+        ledger.compare(&list(&server).await);
+        let resume = told.last().map_or(start, Event::version);
+        let watching = tokio::spawn(watch(server.client(), resume));
+        write_and_die(server, round, &mut random, &mut ledger).await;
+        told.extend(watching.await.unwrap());
+    }
+    let server = Setup::on(&home).start().await;
+    let list = list(&server).await;
+    ledger.compare(&list);
+    let resume = told.last().map_or(start, Event::version);
+    told.extend(catch_up(&server, resume).await);
+    assert!(ledger.acknowledged() > ROUNDS * 10, "only {} writes", ledger.acknowledged());
+    ledger.check_story(&told, &list);
+    let at_once = catch_up(&server, start).await;
+    assert_eq!(at_once, told, "who was cut off saw what one sees who asks at the end");
+    server.stop().await;
+}
+
+async fn list(server: &Server) -> Value {
+    server.client().get(&secrets("platform")).send().await.expect(200)
+}
+
+/// A start that does not come to its end is a moment like any other.
+async fn die_while_starting(home: &Home, random: &mut Random) {
+    let server = Setup::on(home).start_unready();
+    tokio::time::sleep(Duration::from_millis(random.below(60))).await;
+    server.kill();
+}
+
+/// Lets the writers write, and kills the server at a random moment after a random number of
+/// acknowledgements.
+async fn write_and_die(server: Server, round: usize, random: &mut Random, ledger: &mut Ledger) {
+    let (notes, mut reports) = unbounded_channel();
+    let mut writers = JoinSet::new();
+    for number in 0..WRITERS {
+        let names = (0..NAMES_PER_WRITER).map(|name| format!("w{number}-{name}"));
+        let writer = Writer {
+            client: server.client(),
+            held: names.map(|name| (ledger.value(&name), name)).collect(),
+            random: Random::new(random.draw()),
+            prefix: format!("r{round}-w{number}"),
+            notes: notes.clone(),
+        };
+        writers.spawn(writer.run());
+    }
+    drop(notes);
+    take(&mut reports, ledger, random.below(WRITES_MAX)).await;
+    tokio::time::sleep(Duration::from_micros(random.below(3_000))).await;
+    server.kill();
+    writers.join_all().await;
+    while let Some(attempt) = reports.recv().await {
+        ledger.note(attempt);
+    }
+}
+
+async fn take(reports: &mut UnboundedReceiver<Attempt>, ledger: &mut Ledger, count: u64) {
+    for _ in 0..count {
+        let attempt = wait::within("a write to be acknowledged", reports.recv()).await;
+        ledger.note(attempt.expect("the writers go on until the server is gone"));
+    }
+}
+
+/// One connection, and a few objects that nobody else writes.
+struct Writer {
+    client: Client,
+    /// What each object holds, with its name.
+    held: Vec<(Option<String>, String)>,
+    random: Random,
+    prefix: String,
+    notes: UnboundedSender<Attempt>,
+}
+
+impl Writer {
+    /// Writes until the connection breaks.
+    async fn run(mut self) {
+        let Ok(mut connection) = self.client.connect().await else { return };
+        for number in 0.. {
+            let place = usize::try_from(self.random.below(self.held.len() as u64)).unwrap();
+            let value = format!("{}-{number}", self.prefix);
+            let delete = self.random.below(4) == 0;
+            let (held, name) = self.held[place].clone();
+            let value = if held.is_some() && delete { None } else { Some(value) };
+            let request = self.request(&name, held.is_some(), value.as_deref());
+            let outcome = send(request, &mut connection).await;
+            self.held[place].0.clone_from(&value);
+            self.notes.send(Attempt { name, value, outcome }).unwrap();
+            if outcome == Outcome::Unknown {
+                return;
+            }
+        }
+    }
+
+    fn request(&mut self, name: &str, exists: bool, value: Option<&str>) -> Request<'_> {
+        let path = secret_path(name);
+        match value {
+            None => self.client.delete(&path),
+            Some(value) if exists => self.client.patch(&path, "merge-patch", &secret(name, value)),
+            Some(value) => self.client.post(&secrets("platform")).json(&secret(name, value)),
+        }
+    }
+}
+
+async fn send(request: Request<'_>, connection: &mut Connection) -> Outcome {
+    let Ok(reply) = request.try_send_on(connection).await else { return Outcome::Unknown };
+    assert!(reply.status == 200 || reply.status == 201, "{} {}", reply.status, reply.text());
+    let answer = reply.json();
+    Outcome::Done((answer["kind"] != "Status").then(|| version_of(&answer)))
+}
+
+/// Everything that is told until the server dies. A line that was cut in two was not told.
+async fn watch(client: Client, resume: u64) -> Vec<Event> {
+    let mut events = Vec::new();
+    let path = format!("{}?watch=true&resourceVersion={resume}", secrets("platform"));
+    let Ok(lines) = client.get(&path).try_stream().await else { return events };
+    let mut watch = postern_tests::watching::Watch::new(lines);
+    while let Ok(Some(event)) = watch.try_next().await {
+        events.push(event);
+    }
+    events
+}
+
+/// Everything that is told from a version on. One more write marks the end.
+async fn catch_up(server: &Server, resume: u64) -> Vec<Event> {
+    let mut object = secret("", "end");
+    object["metadata"] = serde_json::json!({ "generateName": MARKER });
+    let made = server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
+    let query = format!("&resourceVersion={resume}");
+    let mut watch = server.client().watch(&secrets("platform"), &query).await;
+    let mut events = Vec::new();
+    loop {
+        let event = watch.next().await.expect("the end is told, too");
+        if event.version() == version_of(&made) {
+            return events;
+        }
+        if !name_of(&event.object).starts_with(MARKER) {
+            events.push(event);
+        }
+    }
+}
+
+/// How the names begin of objects that mark the end of a story.
+const MARKER: &str = "the-end-";

@@ -1,0 +1,166 @@
+//! What was asked for and what was acknowledged, and whether a server's story fits it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postern_tests::objects::{name_of, value_of, version_of};
+use postern_tests::watching::Event;
+use serde_json::Value;
+
+/// One write that was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    /// The object's name.
+    pub(crate) name: String,
+    /// What the object holds afterwards; `None` for a deletion.
+    pub(crate) value: Option<String>,
+    /// The version of the answer, as far as there was one.
+    pub(crate) outcome: Outcome,
+}
+
+/// What is known of a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// Acknowledged. The answer to a deletion has no version.
+    Done(Option<u64>),
+    /// The connection ended before the answer: it happened or it did not.
+    Unknown,
+}
+
+/// Everything that was ever sent.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    attempts: Vec<Attempt>,
+    /// For each name the values that it may have now; `None` is absent.
+    possible: BTreeMap<String, BTreeSet<Option<String>>>,
+}
+
+impl Ledger {
+    /// Notes a write. Writes of one name come in the order in which they were made.
+    pub(crate) fn note(&mut self, attempt: Attempt) {
+        let possible = self.possible.entry(attempt.name.clone()).or_insert_with(|| [None].into());
+        if attempt.outcome != Outcome::Unknown {
+            possible.clear();
+        }
+        possible.insert(attempt.value.clone());
+        self.attempts.push(attempt);
+    }
+
+    /// How many writes were acknowledged.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::Unknown).count()
+    }
+
+    /// What a name holds; known for certain behind [`Ledger::compare`].
+    pub(crate) fn value(&self, name: &str) -> Option<String> {
+        self.possible.get(name).and_then(|possible| possible.first().cloned().flatten())
+    }
+
+    /// Compares with what is there now, and settles what was unknown.
+    pub(crate) fn compare(&mut self, list: &Value) {
+        let items = list["items"].as_array().expect("a list");
+        let mut found: BTreeMap<&str, String> =
+            items.iter().map(|item| (name_of(item), value_of(item))).collect();
+        for (name, possible) in &mut self.possible {
+            let value = found.remove(name.as_str());
+            assert!(
+                possible.contains(&value),
+                "{name} holds {value:?}, but was acknowledged as {possible:?}"
+            );
+            *possible = [value].into();
+        }
+        assert!(found.is_empty(), "objects that nobody made: {found:?}");
+        for item in items {
+            assert!(version_of(item) <= version_of(list), "an item from the future: {item}");
+        }
+    }
+
+    /// Checks a watcher's whole story: order, completeness, uniqueness.
+    pub(crate) fn check_story(&self, events: &[Event], list: &Value) {
+        assert!(
+            events.is_sorted_by(|one, two| one.version() < two.version()),
+            "versions ascend strictly"
+        );
+        let told = follow(events);
+        let items = list["items"].as_array().expect("a list");
+        let listed: BTreeMap<&str, String> =
+            items.iter().map(|item| (name_of(item), value_of(item))).collect();
+        assert_eq!(told, listed, "the story ends in what is there");
+        self.check_writes(events);
+        self.check_order(events);
+    }
+
+    /// Every acknowledged write is one event, every event one write.
+    fn check_writes(&self, events: &[Event]) {
+        let written = |event: &&Event| event.kind != "DELETED";
+        let versions: BTreeMap<u64, &Event> =
+            events.iter().filter(written).map(|event| (event.version(), event)).collect();
+        let mut values = BTreeSet::new();
+        for event in versions.values() {
+            assert!(values.insert(value_of(&event.object)), "a write was told twice: {event:?}");
+        }
+        for attempt in &self.attempts {
+            let (Some(value), Outcome::Done(version)) = (&attempt.value, attempt.outcome) else {
+                continue;
+            };
+            let version = version.expect("a write is answered with a version");
+            let event = versions.get(&version);
+            let event =
+                event.unwrap_or_else(|| panic!("{attempt:?} was acknowledged and never told"));
+            assert_eq!(name_of(&event.object), attempt.name);
+            assert_eq!(&value_of(&event.object), value);
+        }
+        let sent: BTreeSet<&str> =
+            self.attempts.iter().filter_map(|attempt| attempt.value.as_deref()).collect();
+        for value in &values {
+            assert!(sent.contains(value.as_str()), "{value} was never sent");
+        }
+        let count = |outcome: fn(&Outcome) -> bool| {
+            let deletions = self.attempts.iter().filter(|attempt| attempt.value.is_none());
+            deletions.filter(|attempt| outcome(&attempt.outcome)).count()
+        };
+        let certain = count(|outcome| *outcome != Outcome::Unknown);
+        let told = events.iter().filter(|event| event.kind == "DELETED").count();
+        let most = certain + count(|outcome| *outcome == Outcome::Unknown);
+        assert!(
+            (certain..=most).contains(&told),
+            "{told} deletions told, {certain} to {most} made"
+        );
+    }
+
+    /// What one writer did one after the other happened one after the other.
+    fn check_order(&self, events: &[Event]) {
+        let mut told: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for event in events.iter().filter(|event| event.kind != "DELETED") {
+            told.entry(name_of(&event.object)).or_default().push(value_of(&event.object));
+        }
+        for (name, told) in told {
+            let mut sent = self.attempts.iter().filter(|attempt| attempt.name == name);
+            for value in &told {
+                let found = sent.any(|attempt| attempt.value.as_ref() == Some(value));
+                assert!(found, "{name}: {value} was told out of order: {told:?}");
+            }
+        }
+    }
+}
+
+/// The state that the events lead to; checks that each fits what was before.
+fn follow(events: &[Event]) -> BTreeMap<&str, String> {
+    let mut state = BTreeMap::new();
+    for event in events {
+        let name = name_of(&event.object);
+        let before = match event.kind.as_str() {
+            "ADDED" | "MODIFIED" => state.insert(name, value_of(&event.object)),
+            "DELETED" => state.remove(name),
+            kind => panic!("an event of kind {kind}: {:?}", event.object),
+        };
+        assert_eq!(
+            before.is_none(),
+            event.kind == "ADDED",
+            "does not fit what was before: {event:?}"
+        );
+        if event.kind == "DELETED" {
+            assert_eq!(before, Some(value_of(&event.object)), "the last state is told");
+        }
+    }
+    state
+}

@@ -1,0 +1,9 @@
+//! The binary as a process: its settings, its files, its end, and its sudden death.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
+
+mod canaries;
+mod crash;
+mod files;
+mod ledger;
+mod settings;
+mod shutdown;
