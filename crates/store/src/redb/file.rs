@@ -1,4 +1,4 @@
-//! How the database is opened: from a file, or from whatever a test puts in a file's place.
+//! How the database is made and opened: in a file, or in whatever a test puts in a file's place.
 //! What is in it, is not known here.
 
 use std::fs::{File, OpenOptions};
@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
+use rustix::fs::{FlockOperation, flock};
 
 use super::read::fault;
-use crate::Result;
+use super::write::prepare;
+use crate::{Error, Result};
 
 /// Opens the database, each time anew: after a fault the engine closes it and opens it again.
 pub(super) type Opener = Box<dyn Fn() -> Result<Database> + Send>;
@@ -28,29 +30,54 @@ pub(super) fn opener<B: StorageBackend>(
     })
 }
 
-/// A backend for a file, which is made if it does not exist.
+/// A backend for a file that exists.
 pub(super) fn backend(path: &Path) -> io::Result<FileBackend> {
-    let file = open(path).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display()))
-    })?;
-    settle(&file)?;
-    FileBackend::new(file).map_err(|error| io::Error::other(error.to_string()))
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|error| named("open", path, &error))?;
+    settle(&file).map_err(|error| named("sync", path, &error))?;
+    FileBackend::new(file).map_err(io::Error::other)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    match options.clone().create_new(true).open(path) {
-        Ok(file) => {
-            // A file whose name is not on the disk is gone after a power failure, whatever was
-            // synced into it.
-            file.sync_all()?;
-            File::open(directory(path))?.sync_all()?;
-            Ok(file)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
-        Err(error) => Err(error),
+/// Makes an empty database, readable for its owner only, unless there is a file already.
+///
+/// It is made under another name, and gets its own when it is complete: a power failure while
+/// the engine lays out a new file would leave one that it does not recognise later. That is
+/// also why a file that disappears under a running store is not made anew.
+pub(super) fn ensure(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
     }
+    let failed = |error: &io::Error| Error::Unavailable(named("create", path, error).to_string());
+    let directory = File::open(directory(path)).map_err(|error| failed(&error))?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Error::Unavailable(format!("another process is creating {}", path.display()))
+    })?;
+    if path.exists() {
+        return Ok(());
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let temporary = PathBuf::from(name);
+    // What an interrupted attempt left goes; nobody else is at it, because of the lock.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&temporary).map_err(|error| failed(&error))?;
+    let copy = file.try_clone().map_err(|error| failed(&error))?;
+    let database = Builder::new().create_file(copy).map_err(fault)?;
+    prepare(&database)?;
+    drop(database);
+    file.sync_all()
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .and_then(|()| directory.sync_all())
+        .map_err(|error| failed(&error))
+}
+
+fn named(action: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {action} {}: {error}", path.display()))
 }
 
 fn directory(path: &Path) -> PathBuf {

@@ -74,6 +74,7 @@ impl Redb {
     /// [`Error::Corrupt`] when it is damaged.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref().to_owned();
+        file::ensure(&path)?;
         Self::open_with_backend(move || file::backend(&path), options)
     }
 

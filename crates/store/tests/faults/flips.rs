@@ -1,0 +1,172 @@
+//! Flipped bits: what is read is what was written, or an error that says so. Never anything
+//! else, and never a panic.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_store::redb::Redb;
+use postern_store::seal::{Keyring, Sealed};
+use postern_store::{Change, Error, Event, ListRequest, Position, Result, Store, Txn};
+
+use crate::disk::{Disk, Rng};
+use crate::for_seeds;
+use crate::workload::{new_disk, open};
+
+const SEEDS: usize = 400;
+
+/// What a sound database says.
+struct Truth {
+    values: BTreeMap<Arc<str>, (Bytes, Position)>,
+    events: Vec<Event>,
+    image: Vec<u8>,
+    /// The places in the image where something stands.
+    written: Vec<usize>,
+}
+
+impl Truth {
+    fn with_image(self, image: Vec<u8>) -> Self {
+        let written = image.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        Self { written: written.map(|(place, _)| place).collect(), image, ..self }
+    }
+}
+
+/// Some keys, some of them gone, some history; values of one page and of several.
+async fn fill(store: &impl Store) {
+    for round in 0..4_u8 {
+        let put = |number: usize| Change::Put {
+            key: format!("/k{number:02}").into(),
+            value: Bytes::from(vec![round; if number.is_multiple_of(7) { 9000 } else { 200 }]),
+        };
+        let changes = (0..20).map(put).collect();
+        store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    }
+    let delete = |number| Change::Delete { key: format!("/k{number:02}").into() };
+    let changes = (0..20).step_by(5).map(delete).collect();
+    store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    store.compact(2).await.unwrap();
+}
+
+async fn events(store: &impl Store) -> Result<Vec<Event>> {
+    let newest = store.revision().await?;
+    let mut reached = store.compacted().await?;
+    let mut watch = store.watch("", Position::end_of(reached)).await?;
+    let mut events = Vec::new();
+    while reached < newest {
+        let batch = watch.next().await?;
+        reached = batch.revision;
+        events.extend(batch.events);
+    }
+    Ok(events)
+}
+
+async fn truth(store: &impl Store) -> Truth {
+    let page = store.list(ListRequest::default()).await.unwrap();
+    let values =
+        page.entries.into_iter().map(|entry| (entry.key, (entry.value, entry.position))).collect();
+    Truth { values, events: events(store).await.unwrap(), image: Vec::new(), written: Vec::new() }
+}
+
+/// Reads everything, by every way; panics where it is neither the truth nor an error. Answers
+/// whether anything was noticed.
+async fn compare(store: &impl Store, truth: &Truth) -> bool {
+    let mut noticed = false;
+    for number in 0..20 {
+        let key = format!("/k{number:02}");
+        match store.get(&key).await {
+            Ok(found) => {
+                let found = found.value.map(|entry| (entry.value, entry.position));
+                assert_eq!(found, truth.values.get(&*key).cloned(), "{key}");
+            }
+            Err(error) => noticed |= is_told(&error),
+        }
+    }
+    match store.list(ListRequest::default()).await {
+        Ok(page) => {
+            noticed |= !page.damaged.is_empty();
+            let mut keys: Vec<_> = page.damaged.iter().map(|damaged| &damaged.key).collect();
+            for entry in &page.entries {
+                let (value, position) = &truth.values[&entry.key];
+                assert_eq!((&entry.value, &entry.position), (value, position));
+                keys.push(&entry.key);
+            }
+            keys.sort();
+            assert!(keys.into_iter().eq(truth.values.keys()), "every key is named");
+        }
+        Err(error) => noticed |= is_told(&error),
+    }
+    match events(store).await {
+        Ok(events) => assert_eq!(events, truth.events),
+        Err(error) => noticed |= is_told(&error),
+    }
+    noticed
+}
+
+fn is_told(error: &Error) -> bool {
+    assert!(matches!(error, Error::Corrupt { .. } | Error::Unavailable(_)), "{error:?}");
+    true
+}
+
+/// Some bits in the first sector, which everything hangs on; the others wherever something stands,
+/// since most of a file is empty.
+fn flip(truth: &Truth, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let mut image = truth.image.clone();
+    let place = if seed.is_multiple_of(4) {
+        rng.below(512)
+    } else {
+        truth.written[rng.below(truth.written.len())]
+    };
+    image[place] ^= 1 << rng.below(8);
+    image
+}
+
+#[test]
+fn a_flipped_bit_never_shows_as_data() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let disk = new_disk(1);
+    let truth = runtime.block_on(async {
+        let store = open(&disk).unwrap();
+        fill(&store).await;
+        let truth = truth(&store).await;
+        store.close().await;
+        truth.with_image(disk.image())
+    });
+    let noticed = Cell::new(0);
+    for_seeds(SEEDS as u64, async |seed| {
+        let disk = Disk::with(seed, flip(&truth, seed));
+        match open(&disk) {
+            Ok(store) => noticed.set(noticed.get() + usize::from(compare(&store, &truth).await)),
+            Err(error) => noticed.set(noticed.get() + usize::from(is_told(&error))),
+        }
+    });
+    assert!(noticed.get() > SEEDS / 2, "most bits matter, {} were noticed", noticed.get());
+}
+
+#[test]
+fn a_flipped_bit_never_shows_through_the_seal() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let disk = new_disk(1);
+    let keyring = Keyring::generate().unwrap();
+    let truth = runtime.block_on(async {
+        let store = Sealed::open(open(&disk).unwrap(), keyring.clone()).await.unwrap();
+        fill(&store).await;
+        let truth = truth(&store).await;
+        store.inner().close().await;
+        truth.with_image(disk.image())
+    });
+    let noticed = Cell::new(0);
+    for_seeds(SEEDS as u64, async |seed| {
+        let disk = Disk::with(seed, flip(&truth, seed));
+        let sealed = match open(&disk) {
+            Ok(store) => Sealed::<Redb>::open(store, keyring.clone()).await,
+            Err(error) => Err(error),
+        };
+        match sealed {
+            Ok(store) => noticed.set(noticed.get() + usize::from(compare(&store, &truth).await)),
+            Err(error) => noticed.set(noticed.get() + usize::from(is_told(&error))),
+        }
+    });
+    assert!(noticed.get() > SEEDS / 2, "most bits matter, {} were noticed", noticed.get());
+}

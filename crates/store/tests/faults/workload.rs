@@ -1,0 +1,191 @@
+//! What is done to a store while its disk is hurt, and what has to be there afterwards. Which
+//! faults there are, is the tests' business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_store::redb::{Options, Redb};
+use postern_store::{Change, Condition, Error, ListRequest, Position, Result, Store, Txn};
+
+use crate::disk::{Disk, Rng};
+
+/// Small, so that pages leave the cache and are read again.
+const CACHE_BYTES: usize = 256 * 1024;
+
+/// Key to value and position.
+type State = BTreeMap<Arc<str>, (Bytes, Position)>;
+
+/// A disk with an empty store on it. (Files get their names when that much is durable, so a
+/// power cut before it leaves no store behind, and is not of interest.)
+pub(crate) fn new_disk(seed: u64) -> Disk {
+    let disk = Disk::new(seed);
+    drop(open(&disk).unwrap());
+    disk
+}
+
+/// Opens a store on a disk.
+pub(crate) fn open(disk: &Disk) -> Result<Redb> {
+    let disk = disk.clone();
+    Redb::open_with_backend(move || disk.open(), Options { cache_bytes: CACHE_BYTES })
+}
+
+/// What was done, and so what is to be found.
+pub(crate) struct Workload {
+    rng: Rng,
+    /// After each acknowledged revision.
+    states: Vec<State>,
+    /// What a transaction would have made, of which it is not known whether it happened.
+    maybe: Option<State>,
+}
+
+impl Workload {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed), states: vec![State::new()], maybe: None }
+    }
+
+    fn now(&self) -> &State {
+        self.states.last().unwrap()
+    }
+
+    fn revision(&self) -> u64 {
+        self.states.len() as u64 - 1
+    }
+
+    /// Does something random, and notes what came of it.
+    pub(crate) async fn step(&mut self, store: &Redb) -> Result<()> {
+        if self.revision() > 3 && self.rng.below(10) == 0 {
+            let behind = self.rng.below(4) as u64;
+            return store.compact(self.revision() - behind).await;
+        }
+        let txn = self.txn();
+        let after = self.after(&txn);
+        match store.commit(txn).await {
+            Ok(revision) => {
+                self.states.push(after);
+                assert_eq!(revision, self.revision());
+                Ok(())
+            }
+            Err(error) => {
+                if matches!(error, Error::Unknown(_)) {
+                    self.maybe = Some(after);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Steps until one fails, but not more than so many.
+    pub(crate) async fn steps(&mut self, store: &Redb, count: usize) -> Result<()> {
+        for _ in 0..count {
+            self.step(store).await?;
+        }
+        Ok(())
+    }
+
+    fn txn(&mut self) -> Txn {
+        let mut txn = Txn::default();
+        for _ in 0..=self.rng.below(4) {
+            let key: Arc<str> = format!("/k{}", self.rng.below(12)).into();
+            if txn.changes.iter().any(|change| *change.key() == key) {
+                continue;
+            }
+            let found = self.now().get(&key).map(|(_, position)| *position);
+            let value = self.value();
+            let (condition, change) = match (found, self.rng.below(5)) {
+                (None, _) => (Condition::Absent(key.clone()), Change::Put { key, value }),
+                (Some(position), 0) => {
+                    (Condition::At(key.clone(), position), Change::Delete { key })
+                }
+                (Some(position), 1) => {
+                    (Condition::At(key.clone(), position), Change::Rewrite { key, value })
+                }
+                (Some(position), _) => {
+                    (Condition::At(key.clone(), position), Change::Put { key, value })
+                }
+            };
+            txn.conditions.push(condition);
+            txn.changes.push(change);
+        }
+        txn
+    }
+
+    /// Most are short, some take several pages.
+    fn value(&mut self) -> Bytes {
+        let length = if self.rng.below(8) == 0 { 20_000 } else { 300 };
+        let length = self.rng.below(length);
+        let byte = self.rng.next().to_le_bytes()[0];
+        Bytes::from(vec![byte; length])
+    }
+
+    fn after(&self, txn: &Txn) -> State {
+        let mut state = self.now().clone();
+        for (index, change) in (0..).zip(&txn.changes) {
+            let position = Position::new(self.revision() + 1, index);
+            match change {
+                Change::Put { key, value } => {
+                    state.insert(key.clone(), (value.clone(), position));
+                }
+                Change::Delete { key } => {
+                    state.remove(key);
+                }
+                Change::Rewrite { key, value } => {
+                    state.get_mut(key).unwrap().0 = value.clone();
+                }
+            }
+        }
+        state
+    }
+
+    /// All that was acknowledged is there, and what was not, wholly or not at all. Afterwards it
+    /// is known which.
+    pub(crate) async fn check(&mut self, store: &Redb) {
+        let revision = store.revision().await.unwrap();
+        if let Some(state) = self.maybe.take()
+            && revision > self.revision()
+        {
+            self.states.push(state);
+        }
+        assert_eq!(revision, self.revision(), "neither more nor less");
+        let page = store.list(ListRequest::default()).await.unwrap();
+        assert_eq!(page.damaged, Vec::new());
+        let found: State = page
+            .entries
+            .into_iter()
+            .map(|entry| (entry.key, (entry.value, entry.position)))
+            .collect();
+        assert!(found == *self.now(), "the state is another at revision {revision}");
+        self.check_history(store, revision).await;
+    }
+
+    /// The history that is kept leads from state to state.
+    async fn check_history(&self, store: &Redb, newest: u64) {
+        let mut reached = store.compacted().await.unwrap();
+        let mut state: Vec<_> = self.positions(reached);
+        if reached == newest {
+            return;
+        }
+        let start = if reached == 0 { Position::ZERO } else { Position::end_of(reached) };
+        let mut watch = store.watch("", start).await.unwrap();
+        while reached < newest {
+            let batch = watch.next().await.unwrap();
+            for event in batch.events {
+                let before = state.iter().position(|(key, _)| *key == event.key);
+                let before = before.map(|place| state.swap_remove(place));
+                let previous = event.previous.map(|entry| (entry.key, entry.position));
+                assert_eq!(before, previous);
+                if event.value.is_some() {
+                    state.push((event.key, event.position));
+                }
+            }
+            reached = batch.revision;
+            state.sort();
+            assert_eq!(state, self.positions(reached));
+        }
+    }
+
+    fn positions(&self, revision: u64) -> Vec<(Arc<str>, Position)> {
+        let state = &self.states[usize::try_from(revision).unwrap()];
+        state.iter().map(|(key, (_, position))| (key.clone(), *position)).collect()
+    }
+}

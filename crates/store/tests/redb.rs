@@ -1,0 +1,113 @@
+//! What is particular to the engine on a file: the file, its one owner, its end.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_store::redb::{Options, Redb};
+use postern_store::{Change, Error, ListRequest, Position, Store, Txn};
+use tokio::task::JoinSet;
+
+fn open(path: &Path) -> postern_store::Result<Redb> {
+    Redb::open(path, Options::default())
+}
+
+async fn set(store: &Redb, key: &str) -> postern_store::Result<u64> {
+    let change = Change::Put { key: key.into(), value: Bytes::from_static(b"value") };
+    store.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await
+}
+
+fn is_unavailable<T>(answer: &postern_store::Result<T>) -> bool {
+    matches!(answer, Err(Error::Unavailable(_)))
+}
+
+#[tokio::test]
+async fn the_file_is_for_its_owner_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    // An interrupted first start leaves this behind.
+    File::create(directory.path().join("db.new")).unwrap();
+    let store = open(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    store.healthy().unwrap();
+}
+
+#[tokio::test]
+async fn a_second_owner_is_told_why_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = open(&path).unwrap();
+    match open(&path).map(drop) {
+        Err(Error::Unavailable(why)) => assert!(why.contains("another process"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(set(&store, "/a").await.is_ok());
+    drop(store);
+    assert!(open(&path).unwrap().get("/a").await.unwrap().value.is_some());
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    std::io::Write::write_all(&mut File::create(&path).unwrap(), &[b'x'; 10_000]).unwrap();
+    let told = open(&path).unwrap_err();
+    assert!(told.to_string().contains("Not a redb database"), "{told}");
+    assert!(is_unavailable(&open(&directory.path().join("none/db"))));
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so_and_frees_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = open(&path).unwrap();
+    set(&store, "/a").await.unwrap();
+    let mut watch = store.watch("", Position::end_of(1)).await.unwrap();
+    store.close().await;
+    store.close().await;
+    assert!(is_unavailable(&store.get("/a").await));
+    assert!(is_unavailable(&store.list(ListRequest::default()).await));
+    assert!(is_unavailable(&set(&store, "/b").await));
+    assert!(is_unavailable(&watch.next().await));
+    assert!(is_unavailable(&store.watch("", Position::ZERO).await.map(drop)));
+    assert!(store.healthy().is_err());
+    assert!(open(&path).is_ok());
+}
+
+/// Whoever was acknowledged is there; whoever was not, was told.
+#[tokio::test]
+async fn closing_commits_what_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = Arc::new(open(&path).unwrap());
+    let mut callers = JoinSet::new();
+    for number in 0..50 {
+        let store = Arc::clone(&store);
+        callers.spawn(async move { (number, set(&store, &format!("/{number}")).await) });
+    }
+    tokio::task::yield_now().await;
+    store.close().await;
+    let answers = callers.join_all().await;
+    let store = open(&path).unwrap();
+    for (number, answer) in answers {
+        let found = store.get(&format!("/{number}")).await.unwrap().value;
+        assert_eq!(found.map(|entry| entry.position.revision()), answer.ok());
+    }
+}
+
+#[tokio::test]
+async fn a_running_watch_is_told_when_compaction_overtakes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("db")).unwrap();
+    set(&store, "/a").await.unwrap();
+    set(&store, "/a").await.unwrap();
+    drop(store);
+    // Nothing of this is in memory any more.
+    let store = open(&directory.path().join("db")).unwrap();
+    let mut watch = store.watch("", Position::ZERO).await.unwrap();
+    store.compact(2).await.unwrap();
+    assert!(matches!(watch.next().await, Err(Error::Compacted { compacted: 2 })));
+}
