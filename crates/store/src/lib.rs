@@ -2,7 +2,7 @@
 //!
 //! Here lives the contract ([`Store`]) and its vocabulary. What does *not* live here: JSON,
 //! kinds, access rights, or any idea of what the bytes mean. Engines are in [`memory`] and
-//! [`redb`]; [`seal`] is a store that encrypts another store; [`conformance`] is the suite that
+//! [`redb`]; [`seal`] is a store that encrypts another store; [`mod@conformance`] is the suite that
 //! each of them has to pass.
 
 pub mod conformance;
