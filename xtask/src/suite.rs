@@ -141,7 +141,14 @@ fn dependencies() -> Result<()> {
         println!("    cargo-deny is not installed: skipped (`cargo install cargo-deny` brings it)");
         return Ok(());
     }
-    shell::run(shell::cargo().args(["deny", "check", "bans", "licenses", "sources"]))
+    shell::run(shell::cargo().args([
+        "deny",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
 }
 
 #[cfg(test)]
