@@ -90,7 +90,7 @@ impl Kind for Namespace {
             new.fields.clone_from(&old.fields);
         } else {
             new.fields.spec.finalizers = vec![CONTENT_FINALIZER.to_owned()];
-            new.fields.status.phase = "Active".to_owned();
+            "Active".clone_into(&mut new.fields.status.phase);
         }
         let name = new.metadata.name.clone();
         new.metadata.labels.insert(NAME_LABEL.to_owned(), name);
@@ -124,7 +124,7 @@ impl Kind for Namespace {
     }
 
     fn begin_delete(fields: &mut Fields) {
-        fields.status.phase = "Terminating".to_owned();
+        "Terminating".clone_into(&mut fields.status.phase);
     }
 
     fn holds_on(fields: &Fields) -> bool {

@@ -5,16 +5,24 @@
 //! Pure functions and data. This crate does no I/O and reads no clock; time and
 //! randomness are passed in. It knows none of the product's kinds.
 
+pub mod accept;
+pub mod continue_token;
 pub mod decode;
+pub mod event;
 pub mod field;
 pub mod gvk;
 pub mod names;
 pub mod object;
+pub mod options;
+pub mod patch;
 mod path;
 pub mod quote;
 pub mod schema;
+pub mod selector;
 pub mod status;
+pub mod table;
 pub mod time;
+pub mod validate;
 
 pub use decode::{DecodeError, Decoded, Format, decode, decode_typed, encode_yaml};
 pub use field::{BadValue, FieldError, FieldErrorKind, FieldErrors};

@@ -1,1 +1,96 @@
-fn main() {}
+//! The one binary: it reads settings, wires the parts together, and says what people need to
+//! hear. What the parts do is in their own crates.
+
+mod settings;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use postern_server::{Source, System, Welcome, open};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::Serve;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The management API of a multi-tenant Kubernetes platform.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server.
+    ///
+    /// The first start makes everything that is needed under the data directory, and prints how
+    /// to get in. Every setting can also be an environment variable (shown beside it) or a line
+    /// of the YAML file that --config names; a flag wins over the environment, and that over the
+    /// file.
+    Serve(Box<Serve>),
+}
+
+fn main() -> ExitCode {
+    let Command::Serve(flags) = Cli::parse().command;
+    match run(*flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "postern: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Serve) -> anyhow::Result<()> {
+    let serve = flags.complete()?;
+    let filter = EnvFilter::try_new(&serve.log).map_err(|error| {
+        anyhow::anyhow!("--log is not a filter such as info or postern_server=debug: {error}")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Handlers first: a signal during start must end it in order, too.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let source: Arc<dyn Source> = Arc::new(System::default());
+        let (running, welcome) = open(serve.settings, source).await?;
+        greet(&welcome)?;
+        running
+            .serve(async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            })
+            .await;
+        Ok(())
+    })
+}
+
+/// Where the kubeconfig is goes to stdout, for people and scripts alike.
+fn greet(welcome: &Welcome) -> io::Result<()> {
+    tracing::info!("listening on https://{}", welcome.address);
+    let path = welcome.kubeconfig.display();
+    let mut out = io::stdout().lock();
+    writeln!(out, "{path}")?;
+    if welcome.first {
+        writeln!(
+            out,
+            "\nThe file above holds the administrator's access key: keep it safe. Try:\n\n  \
+             export KUBECONFIG={path}\n  \
+             kubectl create -f examples/sharedsecret.yaml\n  \
+             kubectl get sharedsecrets\n"
+        )?;
+    }
+    out.flush()
+}

@@ -1,1 +1,103 @@
-//! placeholder
+//! The server: listen → request → authenticate → authorize → admit → registry → cache and store
+//! → respond.
+//!
+//! [`open`] prepares everything from what is on disk, [`Running::serve`] answers requests until it
+//! is told to stop. Stages are plain functions, each consuming the proof of the one before; see
+//! ARCHITECTURE.md for the picture. What is *not* here: the rules of access (`auth`), what kinds
+//! are (`kinds`), how bytes are kept (`store`).
+
+mod admit;
+mod authenticate;
+mod authorize;
+mod cache;
+mod clock;
+mod controllers;
+mod data_dir;
+mod directory;
+mod endpoints;
+mod errors;
+mod flow;
+mod kubeconfig;
+mod listen;
+mod pipeline;
+mod registry;
+mod request;
+mod start;
+mod tls;
+mod wire;
+
+use std::sync::Arc;
+
+use postern_auth::digest::Digester;
+use tokio::sync::watch;
+
+pub use clock::{Source, System};
+pub use data_dir::DataDir;
+pub use flow::Limits;
+pub use start::{Running, Settings, Welcome, open};
+pub use tls::GivenCertificate;
+
+use crate::endpoints::health::Condition;
+use crate::flow::Flow;
+use crate::registry::Registry;
+
+/// What every request works with.
+pub(crate) struct Server {
+    registry: Arc<Registry>,
+    source: Arc<dyn Source>,
+    digester: Digester,
+    flow: Flow,
+    draining: watch::Sender<bool>,
+    storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Server {
+    fn new(
+        registry: Arc<Registry>,
+        source: Arc<dyn Source>,
+        digester: Digester,
+        limits: Limits,
+        storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
+    ) -> Self {
+        Self {
+            registry,
+            source,
+            digester,
+            flow: Flow::new(limits),
+            draining: watch::Sender::new(false),
+            storage_answers,
+        }
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    fn digester(&self) -> &Digester {
+        &self.digester
+    }
+
+    fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    fn condition(&self) -> Condition {
+        Condition { storage: (self.storage_answers)(), draining: self.is_draining() }
+    }
+}

@@ -7,6 +7,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::gvk::GroupResource;
 use crate::object::ListMeta;
@@ -200,6 +201,12 @@ impl Status {
     pub fn success_deleted(resource: GroupResource, name: &str, uid: &str) -> Self {
         let details = StatusDetails { uid: uid.to_owned(), ..StatusDetails::of(resource, name) };
         Self { details: Some(details), ..Self::bare(SUCCESS) }
+    }
+
+    /// The Status as one JSON value.
+    pub fn to_value(&self) -> Value {
+        // A struct of texts and numbers has nothing that could fail to encode.
+        serde_json::to_value(self).unwrap_or_default()
     }
 
     /// A failure with nothing but its code, reason and message.

@@ -1,0 +1,281 @@
+//! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
+
+use crate::decode::Format;
+use crate::status::ApiError;
+
+/// Clauses of all `Accept` headers that are looked at.
+const MAX_CLAUSES: usize = 64;
+
+/// What an endpoint can answer with, beyond the object itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offered {
+    /// YAML, beside JSON.
+    pub yaml: bool,
+    /// `as=Table`.
+    pub table: bool,
+    /// `as=PartialObjectMetadata`.
+    pub partial: bool,
+    /// `as=PartialObjectMetadataList`.
+    pub partial_list: bool,
+}
+
+impl Offered {
+    /// For one object.
+    pub const OBJECT: Self = Self { yaml: true, table: true, partial: true, partial_list: false };
+    /// For a list.
+    pub const LIST: Self = Self { yaml: true, table: true, partial: false, partial_list: true };
+    /// For a watch: its events hold one object each.
+    pub const WATCH: Self = Self { yaml: true, table: true, partial: true, partial_list: false };
+    /// For a document that is no object.
+    pub const DOCUMENT: Self =
+        Self { yaml: true, table: false, partial: false, partial_list: false };
+    /// For a document that there is only in JSON.
+    pub const JSON_DOCUMENT: Self =
+        Self { yaml: false, table: false, partial: false, partial_list: false };
+}
+
+/// What is made of an object before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transform {
+    /// Nothing.
+    None,
+    /// A row of a table.
+    Table {
+        /// Of `meta.k8s.io`.
+        version: &'static str,
+    },
+    /// Its metadata.
+    PartialObjectMetadata {
+        /// Of `meta.k8s.io`.
+        version: &'static str,
+    },
+    /// A list of metadata.
+    PartialObjectMetadataList {
+        /// Of `meta.k8s.io`.
+        version: &'static str,
+    },
+}
+
+/// How an answer is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Representation {
+    /// JSON or YAML.
+    pub format: Format,
+    /// What is made of the object first.
+    pub transform: Transform,
+}
+
+impl Representation {
+    /// The answer's `Content-Type`: without parameters, as upstream answers.
+    pub fn content_type(&self) -> String {
+        self.format.media_type().to_owned()
+    }
+}
+
+/// The `Accept` header.
+#[derive(Debug)]
+pub struct Accept;
+
+struct Clause<'a> {
+    media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl Accept {
+    /// The first acceptable clause that can be served, the best quality first. No header means
+    /// JSON.
+    ///
+    /// # Errors
+    /// 406 when there is none. A client that asks only for a reduced form never gets the full
+    /// object instead: it would not expect the secrets in it.
+    pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, ApiError> {
+        let mut clauses: Vec<Clause<'_>> = headers
+            .iter()
+            .flat_map(|header| header.split(','))
+            .filter_map(clause)
+            .take(MAX_CLAUSES)
+            .collect();
+        if clauses.is_empty() && headers.iter().all(|header| header.trim().is_empty()) {
+            return Ok(Representation { format: Format::Json, transform: Transform::None });
+        }
+        // Stable: clauses of one quality stay in the client's order.
+        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+        let mut acceptable = clauses.iter().filter(|clause| clause.quality > 0.0);
+        acceptable.find_map(|clause| served(clause, offered)).ok_or_else(|| {
+            let mut types = vec![Format::Json.media_type()];
+            if offered.yaml {
+                types.push(Format::Yaml.media_type());
+            }
+            ApiError::not_acceptable(&types)
+        })
+    }
+}
+
+fn clause(text: &str) -> Option<Clause<'_>> {
+    let mut parts = text.split(';').map(str::trim);
+    let media_type = parts.next().filter(|media_type| media_type.contains('/'))?;
+    let parameters: Vec<(&str, &str)> = parts
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+        .collect();
+    let quality = parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case("q"));
+    let quality = quality.map_or(1.0, |(_, value)| value.parse().unwrap_or(0.0));
+    let quality = if (0.0..=1.0).contains(&quality) { quality } else { 0.0 };
+    Some(Clause { media_type, parameters, quality })
+}
+
+fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
+    let format = match clause.media_type.to_ascii_lowercase().as_str() {
+        "application/json" | "*/*" | "application/*" => Format::Json,
+        "application/yaml" | "application/x-yaml" | "text/yaml" if offered.yaml => Format::Yaml,
+        _ => return None,
+    };
+    let parameter = |wanted: &str| {
+        clause.parameters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
+    };
+    let Some(kind) = parameter("as").filter(|kind| !kind.is_empty()) else {
+        return Some(Representation { format, transform: Transform::None });
+    };
+    if parameter("g") != Some("meta.k8s.io") {
+        return None;
+    }
+    let version = match parameter("v") {
+        Some("v1") => "v1",
+        Some("v1beta1") => "v1beta1",
+        _ => return None,
+    };
+    let transform = match kind {
+        "Table" if offered.table => Transform::Table { version },
+        "PartialObjectMetadata" if offered.partial => Transform::PartialObjectMetadata { version },
+        "PartialObjectMetadataList" if offered.partial_list => {
+            Transform::PartialObjectMetadataList { version }
+        }
+        _ => return None,
+    };
+    Some(Representation { format, transform })
+}
+
+/// The format of a body, from its `Content-Type`; none means JSON.
+///
+/// # Errors
+/// 415 for what is not read.
+pub fn content_type_of_body(header: Option<&str>) -> Result<Format, ApiError> {
+    match media_type(header).as_str() {
+        "" | "application/json" => Ok(Format::Json),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Format::Yaml),
+        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+/// The kinds of patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Kubernetes' own, which knows which lists are maps.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+impl PatchType {
+    /// Its media type.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+/// The kind of a patch, from its `Content-Type`.
+///
+/// # Errors
+/// 415 that lists those that are served.
+pub fn patch_type(header: Option<&str>, served: &[PatchType]) -> Result<PatchType, ApiError> {
+    let wanted = media_type(header);
+    let found = served.iter().copied().find(|known| known.media_type() == wanted);
+    found.ok_or_else(|| {
+        let types: Vec<&str> = served.iter().map(|known| known.media_type()).collect();
+        ApiError::unsupported_media_type(&types)
+    })
+}
+
+fn media_type(header: Option<&str>) -> String {
+    let header = header.unwrap_or_default();
+    header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;\
+                         v=v1beta1;g=meta.k8s.io,application/json";
+
+    #[test]
+    fn table_of_headers() {
+        let json = |transform| Some(Representation { format: Format::Json, transform });
+        let plain = json(Transform::None);
+        let yaml = Some(Representation { format: Format::Yaml, transform: Transform::None });
+        let partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;\
+                       g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;\
+                       g=meta.k8s.io;v=v1";
+        for (header, offered, want) in [
+            ("", Offered::OBJECT, plain),
+            ("*/*", Offered::OBJECT, plain),
+            ("application/yaml", Offered::OBJECT, yaml),
+            ("application/yaml", Offered::JSON_DOCUMENT, None),
+            ("application/json;q=0.5,application/yaml", Offered::OBJECT, yaml),
+            ("application/json;q=0", Offered::OBJECT, None),
+            ("application/vnd.kubernetes.protobuf", Offered::OBJECT, None),
+            ("application/vnd.kubernetes.protobuf,application/json", Offered::OBJECT, plain),
+            ("application/cbor,application/json", Offered::LIST, plain),
+            (TABLE, Offered::LIST, json(Transform::Table { version: "v1" })),
+            (TABLE, Offered::DOCUMENT, plain),
+            (partial, Offered::OBJECT, json(Transform::PartialObjectMetadata { version: "v1" })),
+            // The singular form of a list is refused, not answered with whole objects.
+            (partial, Offered::LIST, None),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io", Offered::LIST, None),
+            ("application/json;stream=watch", Offered::WATCH, plain),
+            ("text/html", Offered::OBJECT, None),
+            ("nonsense", Offered::OBJECT, None),
+        ] {
+            let got = Accept::negotiate(&[header], offered);
+            assert_eq!(got.as_ref().ok(), want.as_ref(), "{header}");
+            if let Err(error) = got {
+                assert_eq!(error.code(), 406);
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_and_patches() {
+        assert_eq!(content_type_of_body(None).unwrap(), Format::Json);
+        let with_charset = Some("application/yaml; charset=utf-8");
+        assert_eq!(content_type_of_body(with_charset).unwrap(), Format::Yaml);
+        assert_eq!(content_type_of_body(Some("text/plain")).unwrap_err().code(), 415);
+        let served = [PatchType::Json, PatchType::Merge];
+        let header = Some("application/merge-patch+json; charset=utf-8");
+        assert_eq!(patch_type(header, &served).unwrap(), PatchType::Merge);
+        for refused in [None, Some("application/json"), Some("application/apply-patch+yaml")] {
+            assert_eq!(patch_type(refused, &served).unwrap_err().code(), 415);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(header in ".{0,100}", second in "[a-z*/;=,q.0-9 ]{0,60}") {
+            if let Err(error) = Accept::negotiate(&[&header, &second], Offered::LIST) {
+                prop_assert_eq!(error.code(), 406);
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Where the next page of a list begins, as an opaque token.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use crate::decode::decode_typed;
+use crate::names::path_segment;
+use crate::status::ApiError;
+
+/// The longest token that is looked at: a namespace and a name fit in far less.
+pub const MAX_TOKEN_BYTES: usize = 2048;
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+/// Where the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContinueToken {
+    /// The version of the list's first page; 0 for whatever is newest.
+    pub resource_version: u64,
+    /// The last key of the page before, without what all keys of the list begin with.
+    pub start: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    v: String,
+    rv: u64,
+    start: String,
+}
+
+impl ContinueToken {
+    /// The token.
+    pub fn encode(&self) -> String {
+        let wire = Wire {
+            v: TOKEN_VERSION.to_owned(),
+            rv: self.resource_version,
+            start: self.start.clone(),
+        };
+        URL_SAFE_NO_PAD.encode(crate::object::json_bytes(&wire))
+    }
+
+    /// Reads a token. Its start must be what a key can end in, so that no token leads out of
+    /// the list that it belongs to.
+    ///
+    /// # Errors
+    /// 400 for anything that [`ContinueToken::encode`] does not make.
+    pub fn decode(token: &str) -> Result<Self, ApiError> {
+        let invalid =
+            |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(invalid("it is too long"));
+        }
+        let json = URL_SAFE_NO_PAD.decode(token.trim_end_matches('='));
+        let json = json.map_err(|_| invalid("it is not base64"))?;
+        let wire: Wire = decode_typed(&json).map_err(|_| invalid("it is not a token"))?;
+        if wire.v != TOKEN_VERSION {
+            return Err(invalid("its version is not known"));
+        }
+        let proper = |part: &str| !part.is_empty() && path_segment(part).is_ok();
+        if !wire.start.split('/').all(proper) || wire.start.contains('\0') {
+            return Err(invalid("it does not start at an object"));
+        }
+        Ok(Self { resource_version: wire.rv, start: wire.start })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn tokens_that_lead_elsewhere_are_refused() {
+        for start in ["", "/a", "a/", "../a", "a/../b", "a//b", "%2e", ".", "a\0"] {
+            let token = ContinueToken { resource_version: 1, start: start.to_owned() }.encode();
+            let error = ContinueToken::decode(&token).unwrap_err();
+            assert_eq!(error.code(), 400, "{start}");
+            assert!(error.status().message.starts_with("continue key is not valid: "));
+        }
+        for garbage in ["", "!", "e30", "bnVsbA", &"A".repeat(5000)] {
+            assert_eq!(ContinueToken::decode(garbage).unwrap_err().code(), 400, "{garbage}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(rv: u64, start in "[a-z0-9.-]{0,20}[a-z0-9](/[a-z0-9.-]{0,20}[a-z0-9])?") {
+            let token = ContinueToken { resource_version: rv, start };
+            prop_assert_eq!(ContinueToken::decode(&token.encode()).unwrap(), token);
+        }
+
+        #[test]
+        fn never_panics(text in ".{0,200}") {
+            if let Err(error) = ContinueToken::decode(&text) {
+                prop_assert_eq!(error.code(), 400);
+            }
+        }
+    }
+}

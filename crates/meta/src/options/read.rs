@@ -1,0 +1,239 @@
+//! Options of get, list and watch.
+
+use super::{Query, invalid};
+use crate::field::{FieldError, FieldErrors};
+use crate::selector::field::FieldSelector;
+use crate::selector::label::LabelSelector;
+use crate::status::ApiError;
+
+/// How old an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestedVersion {
+    /// `0`: any.
+    Any,
+    /// A version, packed as clients see it.
+    At(u64),
+}
+
+/// How a list's version is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// That version and no other.
+    Exact,
+    /// That version or a later one.
+    NotOlderThan,
+}
+
+/// Options of a get.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// How old the answer may be; `None` for the most recent.
+    pub resource_version: Option<RequestedVersion>,
+}
+
+impl GetOptions {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// 400.
+    pub fn parse(query: &Query) -> Result<Self, ApiError> {
+        check_common(query)?;
+        Ok(Self { resource_version: version(query)? })
+    }
+}
+
+/// Options of a list or watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// Only objects with such labels.
+    pub label_selector: LabelSelector,
+    /// Only objects with such fields.
+    pub field_selector: FieldSelector,
+    /// Objects on one page; 0 for all.
+    pub limit: u64,
+    /// Where this page begins.
+    pub continue_token: Option<String>,
+    /// How old the answer may be; `None` for the most recent.
+    pub resource_version: Option<RequestedVersion>,
+    /// How to read that.
+    pub version_match: Option<VersionMatch>,
+    /// Is it a watch?
+    pub watch: bool,
+    /// Is a watch to begin with what is there?
+    pub send_initial_events: Option<bool>,
+    /// Does the watcher want bookmarks?
+    pub allow_bookmarks: bool,
+    /// How long a watch lasts, in seconds.
+    pub timeout_seconds: Option<u64>,
+}
+
+impl ListOptions {
+    /// Reads them. `fields` are those that a field selector may name.
+    ///
+    /// # Errors
+    /// 400 for what cannot be read, 422 for what makes no sense.
+    pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
+        check_common(query)?;
+        let label_selector = LabelSelector::parse(query.get("labelSelector").unwrap_or_default());
+        let field_selector =
+            FieldSelector::parse(query.get("fieldSelector").unwrap_or_default(), fields);
+        let version_match = match query.get("resourceVersionMatch").filter(|text| !text.is_empty())
+        {
+            None => None,
+            Some("Exact") => Some(VersionMatch::Exact),
+            Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
+            Some(other) => {
+                let supported = &["Exact", "NotOlderThan"];
+                let error = FieldError::not_supported("resourceVersionMatch", other, supported);
+                let mut errors = FieldErrors::new();
+                errors.push(error);
+                return Err(invalid("ListOptions", errors));
+            }
+        };
+        let options = Self {
+            label_selector: label_selector.map_err(ApiError::bad_request)?,
+            field_selector: field_selector.map_err(ApiError::bad_request)?,
+            limit: query.number("limit")?.unwrap_or(0),
+            continue_token: query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned),
+            resource_version: version(query)?,
+            version_match,
+            watch: query.flag("watch")?.unwrap_or(false),
+            send_initial_events: query.flag("sendInitialEvents")?,
+            allow_bookmarks: query.flag("allowWatchBookmarks")?.unwrap_or(false),
+            timeout_seconds: query.number("timeoutSeconds")?,
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<(), ApiError> {
+        let mut errors = FieldErrors::new();
+        self.check_match(&mut errors);
+        self.check_initial(&mut errors);
+        if !errors.is_empty() {
+            return Err(invalid("ListOptions", errors));
+        }
+        let named = matches!(self.resource_version, Some(RequestedVersion::At(_)));
+        if self.continue_token.is_some() && named {
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_match(&self, errors: &mut FieldErrors) {
+        let Some(version_match) = self.version_match else { return };
+        const PATH: &str = "resourceVersionMatch";
+        let mut forbid = |why: &str| errors.push(FieldError::forbidden(PATH, why));
+        if self.watch && self.send_initial_events.is_none() {
+            forbid(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+            return;
+        }
+        if self.watch {
+            return;
+        }
+        if self.continue_token.is_some() {
+            forbid("resourceVersionMatch is forbidden when continue is provided");
+        }
+        match (self.resource_version, version_match) {
+            (None, _) => {
+                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            }
+            (Some(RequestedVersion::Any), VersionMatch::Exact) => {
+                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+            _ => {}
+        }
+    }
+
+    fn check_initial(&self, errors: &mut FieldErrors) {
+        if self.send_initial_events.is_none() {
+            return;
+        }
+        if !self.watch {
+            let why = "sendInitialEvents is forbidden for list";
+            errors.push(FieldError::forbidden("sendInitialEvents", why));
+        } else if self.version_match != Some(VersionMatch::NotOlderThan) {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden("resourceVersionMatch", why));
+        }
+    }
+}
+
+/// What every read may carry.
+fn check_common(query: &Query) -> Result<(), ApiError> {
+    if query.flag("export")?.unwrap_or(false) {
+        return Err(ApiError::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
+    check_timeout(query)
+}
+
+/// `timeout=32s` comes with most of kubectl's calls; the server's own deadlines hold anyway.
+pub(super) fn check_timeout(query: &Query) -> Result<(), ApiError> {
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
+    text.parse::<jiff::SignedDuration>().map(drop).map_err(|_| {
+        ApiError::bad_request("query parameter timeout must be a duration, such as 32s")
+    })
+}
+
+fn version(query: &Query) -> Result<Option<RequestedVersion>, ApiError> {
+    match query.get("resourceVersion") {
+        None | Some("") => Ok(None),
+        Some("0") => Ok(Some(RequestedVersion::Any)),
+        Some(text) => match text.parse() {
+            Ok(version) => Ok(Some(RequestedVersion::At(version))),
+            Err(_) => Err(ApiError::bad_request("invalid resource version: it must be a number")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> u16 {
+        let query = Query::parse(text).unwrap();
+        ListOptions::parse(&query, &["metadata.name"]).map_or_else(|error| error.code(), |_| 200)
+    }
+
+    #[test]
+    fn the_contracts_table() {
+        for (text, want) in [
+            ("", 200),
+            ("limit=5&resourceVersion=7", 200),
+            ("resourceVersion=x", 400),
+            ("resourceVersion=-1", 400),
+            ("limit=x", 400),
+            ("limit=-1", 400),
+            ("timeout=32s", 200),
+            ("timeout=soon", 400),
+            ("timeoutSeconds=x", 400),
+            ("watch=maybe", 400),
+            ("export=true", 400),
+            ("labelSelector=a%20b", 400),
+            ("fieldSelector=spec.x%3D1", 400),
+            ("resourceVersionMatch=Exact", 422),
+            ("resourceVersionMatch=NotOlderThan", 422),
+            ("resourceVersionMatch=Exact&resourceVersion=0", 422),
+            ("resourceVersionMatch=NotOlderThan&resourceVersion=0", 200),
+            ("resourceVersionMatch=Exact&resourceVersion=5", 200),
+            ("resourceVersionMatch=Sometimes&resourceVersion=5", 422),
+            ("resourceVersionMatch=Exact&resourceVersion=5&continue=x", 422),
+            ("continue=x&resourceVersion=5", 400),
+            ("continue=x&resourceVersion=0", 200),
+            ("sendInitialEvents=true", 422),
+            ("watch=1&sendInitialEvents=true", 422),
+            ("watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", 200),
+            ("watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", 200),
+            ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+            ("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1", 422),
+        ] {
+            assert_eq!(code(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Options of create, update and patch.
+
+use super::read::check_timeout;
+use super::{Query, dry_run, invalid};
+use crate::field::{BadValue, FieldError, FieldErrors};
+use crate::status::ApiError;
+
+/// The longest field manager, in bytes.
+const MAX_FIELD_MANAGER_BYTES: usize = 128;
+
+/// Which write it is: their options differ a little, and so do the names of their errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH, but for apply.
+    Patch,
+}
+
+impl WriteKind {
+    fn options_kind(self) -> &'static str {
+        match self {
+            Self::Create => "CreateOptions",
+            Self::Update => "UpdateOptions",
+            Self::Patch => "PatchOptions",
+        }
+    }
+}
+
+/// What to do about unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    /// Nothing.
+    Ignore,
+    /// Say so in warnings.
+    #[default]
+    Warn,
+    /// Refuse the write.
+    Strict,
+}
+
+/// Options of a write.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Do everything but store.
+    pub dry_run: bool,
+    /// Who makes the change.
+    pub field_manager: Option<String>,
+    /// What to do about unknown and duplicate fields.
+    pub field_validation: FieldValidation,
+}
+
+impl WriteOptions {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// 400 for what cannot be read, 422 for what makes no sense.
+    pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
+        check_timeout(query)?;
+        let mut errors = FieldErrors::new();
+        let dry_run = dry_run(query.get_all("dryRun"), &mut errors);
+        let field_validation = validation(query, &mut errors);
+        let field_manager = query.get("fieldManager").filter(|manager| !manager.is_empty());
+        if let Some(manager) = field_manager {
+            check_manager(manager, &mut errors);
+        }
+        if query.flag("force")?.is_some() && kind == WriteKind::Patch {
+            errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+        }
+        if !errors.is_empty() {
+            return Err(invalid(kind.options_kind(), errors));
+        }
+        Ok(Self { dry_run, field_manager: field_manager.map(str::to_owned), field_validation })
+    }
+}
+
+fn validation(query: &Query, errors: &mut FieldErrors) -> FieldValidation {
+    match query.get("fieldValidation") {
+        None | Some("" | "Warn") => FieldValidation::Warn,
+        Some("Ignore") => FieldValidation::Ignore,
+        Some("Strict") => FieldValidation::Strict,
+        Some(other) => {
+            let supported = &["Ignore", "Warn", "Strict"];
+            errors.push(FieldError::not_supported("fieldValidation", other, supported));
+            FieldValidation::Warn
+        }
+    }
+}
+
+fn check_manager(manager: &str, errors: &mut FieldErrors) {
+    if manager.len() > MAX_FIELD_MANAGER_BYTES {
+        errors.push(FieldError::too_long("fieldManager", MAX_FIELD_MANAGER_BYTES));
+    }
+    if manager.chars().any(char::is_control) {
+        let why = "should only contain printable characters";
+        errors.push(FieldError::invalid("fieldManager", BadValue::Omitted, why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table() {
+        let parse =
+            |text: &str| WriteOptions::parse(&Query::parse(text).unwrap(), WriteKind::Patch);
+        let good = parse("dryRun=All&fieldManager=m&fieldValidation=Strict").unwrap();
+        assert!(good.dry_run);
+        assert_eq!(good.field_manager.as_deref(), Some("m"));
+        assert_eq!(good.field_validation, FieldValidation::Strict);
+        assert_eq!(parse("").unwrap(), WriteOptions::default());
+        let long = format!("fieldManager={}", "m".repeat(129));
+        for bad in
+            ["dryRun=Some", "fieldValidation=strict", "force=true", "fieldManager=%0a", &long]
+        {
+            let error = parse(bad).unwrap_err();
+            assert_eq!(error.code(), 422, "{bad}");
+            let message = &error.status().message;
+            assert!(message.starts_with("PatchOptions.meta.k8s.io \"\" is invalid: "), "{message}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! JSON Patch (RFC 6902), strict: what upstream lets pass (a `replace` of nothing, a missing
+//! `value`, negative indices) fails here (decision 8).
+
+use json_patch::{PatchOperation, patch_unsafe};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use super::{MAX_OPERATIONS, MAX_RESULT_BYTES};
+use crate::status::ApiError;
+
+/// The maps that are there for a patch even if they are empty, so that adding an annotation works
+/// on every object (specification 4, rule 1).
+const ALWAYS_THERE: [&str; 2] = ["annotations", "labels"];
+
+/// How much of a pointer an error shows, in bytes.
+const MAX_SHOWN_BYTES: usize = 256;
+
+/// Applies a patch to an object, all of it or nothing.
+///
+/// # Errors
+/// 400 for what is no JSON Patch, 413 for one that is too large or makes too much, 422 for one
+/// that does not fit the object. They name the operation, never a value.
+pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
+    let Value::Array(operations) = patch else {
+        return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
+    };
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ApiError::request_entity_too_large(format_args!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        )));
+    }
+    add_empty_maps(&mut target);
+    let mut budget = MAX_RESULT_BYTES.saturating_sub(size_of(&target));
+    for (index, operation) in operations.iter().enumerate() {
+        apply_one(&mut target, index, operation, &mut budget)?;
+    }
+    drop_empty_maps(&mut target);
+    Ok(target)
+}
+
+fn apply_one(
+    target: &mut Value,
+    index: usize,
+    operation: &Value,
+    budget: &mut usize,
+) -> Result<(), ApiError> {
+    let typed =
+        PatchOperation::deserialize(operation).ok().filter(|typed| has_value(typed, operation));
+    let Some(typed) = typed else {
+        return Err(ApiError::bad_request(format!(
+            "operation {index} of the JSON Patch cannot be read: it needs op (add, remove, \
+             replace, move, copy or test), path, and with that value or from"
+        )));
+    };
+    let cost = cost_of(&typed, target);
+    *budget = budget.checked_sub(cost).ok_or_else(|| {
+        ApiError::request_entity_too_large("the patched object would be too large")
+    })?;
+    // Nothing is undone on failure: the caller throws the whole value away.
+    patch_unsafe(target, std::slice::from_ref(&typed)).map_err(|_| {
+        ApiError::unprocessable(format!(
+            "operation {index} ({}) does not apply at {}",
+            name_of(&typed),
+            crate::quote::cut(typed.path().as_str(), MAX_SHOWN_BYTES),
+        ))
+    })
+}
+
+/// The crate takes a missing value for null; the RFC does not.
+fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
+    match typed {
+        PatchOperation::Add(_) | PatchOperation::Replace(_) | PatchOperation::Test(_) => {
+            raw.get("value").is_some()
+        }
+        PatchOperation::Remove(_) | PatchOperation::Move(_) | PatchOperation::Copy(_) => true,
+    }
+}
+
+/// What an operation may add to the object, in bytes. Copies are what makes small patches large.
+fn cost_of(operation: &PatchOperation, target: &Value) -> usize {
+    match operation {
+        PatchOperation::Add(add) => size_of(&add.value),
+        PatchOperation::Replace(replace) => size_of(&replace.value),
+        PatchOperation::Copy(copy) => target.pointer(copy.from.as_str()).map_or(0, size_of),
+        PatchOperation::Remove(_) | PatchOperation::Move(_) | PatchOperation::Test(_) => 0,
+    }
+}
+
+fn name_of(operation: &PatchOperation) -> &'static str {
+    match operation {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Remove(_) => "remove",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Move(_) => "move",
+        PatchOperation::Copy(_) => "copy",
+        PatchOperation::Test(_) => "test",
+    }
+}
+
+/// About how many bytes a value has as JSON.
+pub(super) fn size_of(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(size_of).sum::<usize>() + items.len() + 2,
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| name.len() + 4 + size_of(value)).sum::<usize>() + 2
+        }
+    }
+}
+
+fn metadata(target: &mut Value) -> Option<&mut Map<String, Value>> {
+    target.get_mut("metadata")?.as_object_mut()
+}
+
+fn add_empty_maps(target: &mut Value) {
+    let Some(metadata) = metadata(target) else { return };
+    for name in ALWAYS_THERE {
+        metadata.entry(name).or_insert_with(|| json!({}));
+    }
+}
+
+fn drop_empty_maps(target: &mut Value) {
+    let Some(metadata) = metadata(target) else { return };
+    for name in ALWAYS_THERE {
+        if metadata.get(name).and_then(Value::as_object).is_some_and(Map::is_empty) {
+            metadata.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn object() -> Value {
+        json!({ "metadata": { "name": "a" }, "spec": { "list": [1, 2], "text": "hunter2" } })
+    }
+
+    fn code(patch: &Value) -> u16 {
+        match apply_json_patch(object(), patch) {
+            Ok(_) => 200,
+            Err(error) => {
+                let shown = serde_json::to_string(error.status()).unwrap();
+                assert!(!shown.contains("hunter2"), "{shown}");
+                error.code()
+            }
+        }
+    }
+
+    #[test]
+    fn an_annotation_can_be_added_where_there_is_none() {
+        let patch = json!([{ "op": "add", "path": "/metadata/annotations/x.io~1y", "value": "z" }]);
+        let patched = apply_json_patch(object(), &patch).unwrap();
+        assert_eq!(patched["metadata"]["annotations"], json!({ "x.io/y": "z" }));
+        assert!(patched["metadata"].get("labels").is_none(), "what is empty is dropped again");
+    }
+
+    #[test]
+    fn strictness() {
+        for (patch, want) in [
+            (json!([]), 200),
+            (json!([{ "op": "test", "path": "/spec/text", "value": "hunter2" }]), 200),
+            (json!([{ "op": "add", "path": "/spec/list/-", "value": 3 }]), 200),
+            (json!([{ "op": "add", "path": "/spec/new", "value": null }]), 200),
+            (json!([{ "op": "test", "path": "/spec/text", "value": "other" }]), 422),
+            (json!([{ "op": "replace", "path": "/spec/none", "value": 1 }]), 422),
+            (json!([{ "op": "remove", "path": "/spec/none" }]), 422),
+            (json!([{ "op": "add", "path": "/spec/list/-1", "value": 1 }]), 422),
+            (json!([{ "op": "remove", "path": "/spec/list/-1" }]), 422),
+            (json!([{ "op": "add", "path": "/spec/list/7", "value": 1 }]), 422),
+            (json!([{ "op": "add", "path": "/none/deep", "value": 1 }]), 422),
+            (json!([{ "op": "add", "path": "/spec/x" }]), 400),
+            (json!([{ "op": "replace", "path": "/spec/text" }]), 400),
+            (json!([{ "op": "test", "path": "/spec/text" }]), 400),
+            (json!([{ "op": "shout", "path": "/spec/text" }]), 400),
+            (json!([{ "op": "add", "path": "spec", "value": 1 }]), 400),
+            (json!([{ "op": "copy", "path": "/spec/x" }]), 400),
+            (json!({}), 400),
+            (json!([1]), 400),
+        ] {
+            assert_eq!(code(&patch), want, "{patch}");
+        }
+    }
+
+    #[test]
+    fn limits() {
+        let test = json!({ "op": "test", "path": "/spec/text", "value": "hunter2" });
+        assert_eq!(code(&Value::Array(vec![test.clone(); MAX_OPERATIONS])), 200);
+        assert_eq!(code(&Value::Array(vec![test; MAX_OPERATIONS + 1])), 413);
+        // Each copy doubles the object.
+        let double = json!({ "op": "copy", "from": "/spec", "path": "/spec/again" });
+        assert_eq!(code(&Value::Array(vec![double; 64])), 413);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(op in "(add|remove|replace|move|copy|test)", path in "(/[a-z0-9~-]{0,6}){0,4}", from in "(/spec|/spec/list/[0-9-]{1,20}|)") {
+            let patch = json!([{ "op": op, "path": path, "from": from, "value": 1 }]);
+            let code = code(&patch);
+            prop_assert!(code == 200 || code == 400 || code == 422, "{}", code);
+        }
+    }
+}

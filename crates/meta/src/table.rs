@@ -1,0 +1,88 @@
+//! The shapes of `meta.k8s.io`: tables, and objects reduced to their metadata.
+//!
+//! What stands in a table is for the kinds to say.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::object::ObjectMeta;
+
+/// A column's definition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Column {
+    /// Its heading.
+    pub name: String,
+    /// An `OpenAPI` type: `string`, `integer`, `boolean`, `date`.
+    pub r#type: String,
+    /// `name` for the column that names the object, else mostly empty.
+    pub format: String,
+    /// For people.
+    pub description: String,
+    /// 0 is always shown, above that only where there is room (`-o wide`).
+    pub priority: i32,
+}
+
+/// A row: what stands in each column, and as much of the object as was asked for.
+#[derive(Clone, PartialEq)]
+pub struct Row {
+    /// One for each column.
+    pub cells: Vec<Value>,
+    /// The object, its metadata, or nothing.
+    pub object: Option<Value>,
+}
+
+/// A table.
+#[derive(Clone, PartialEq)]
+pub struct Table {
+    version: &'static str,
+    /// Left out in all but the first event of a watch.
+    pub columns: Vec<Column>,
+    /// One for each object.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// Without rows. `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
+    pub fn new(version: &'static str, columns: Vec<Column>) -> Self {
+        Self { version, columns, rows: Vec::new() }
+    }
+
+    /// As it is sent; its metadata is empty.
+    pub fn into_value(self) -> Value {
+        let rows: Vec<Value> = self
+            .rows
+            .into_iter()
+            .map(|row| json!({ "cells": row.cells, "object": row.object }))
+            .collect();
+        json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{}", self.version),
+            "metadata": {},
+            "columnDefinitions": self.columns,
+            "rows": rows,
+        })
+    }
+}
+
+/// An object of which only the metadata is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartialObjectMetadata {
+    version: &'static str,
+    metadata: ObjectMeta,
+}
+
+impl PartialObjectMetadata {
+    /// `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
+    pub fn new(version: &'static str, metadata: ObjectMeta) -> Self {
+        Self { version, metadata }
+    }
+
+    /// As it is sent.
+    pub fn into_value(self) -> Value {
+        json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": format!("meta.k8s.io/{}", self.version),
+            "metadata": self.metadata.to_value(),
+        })
+    }
+}

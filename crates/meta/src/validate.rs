@@ -1,0 +1,293 @@
+//! What metadata may be: on create, and on an update (wire contract 1.6, specification 2.1).
+//!
+//! What the kinds ask of their own fields is theirs.
+
+use std::collections::BTreeMap;
+
+use crate::field::{BadValue, FieldError, FieldErrors};
+use crate::names;
+use crate::object::ObjectMeta;
+
+/// Bytes of all annotations of one object, keys and values together, as upstream.
+pub const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
+
+/// Labels, finalizers and owners of one object.
+pub const MAX_LABELS: usize = 1024;
+/// See [`MAX_LABELS`].
+pub const MAX_FINALIZERS: usize = 128;
+/// See [`MAX_LABELS`].
+pub const MAX_OWNERS: usize = 128;
+
+/// Everything wrong with the metadata of a new object.
+pub fn validate_create(metadata: &ObjectMeta, namespaced: bool) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    validate_name(metadata, &mut errors);
+    if namespaced && metadata.namespace.is_empty() {
+        errors.push(FieldError::required("metadata.namespace", ""));
+    } else if namespaced {
+        invalid_if(
+            &mut errors,
+            "metadata.namespace",
+            &metadata.namespace,
+            names::dns1123_label(&metadata.namespace),
+        );
+    }
+    validate_common(metadata, &mut errors);
+    errors
+}
+
+/// Everything wrong with an update's metadata. What the server owns has been restored already.
+pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    for (path, same) in [
+        ("metadata.name", new.name == old.name),
+        ("metadata.namespace", new.namespace == old.namespace),
+        ("metadata.uid", new.uid == old.uid),
+        ("metadata.creationTimestamp", new.creation_timestamp == old.creation_timestamp),
+        ("metadata.deletionTimestamp", new.deletion_timestamp == old.deletion_timestamp),
+    ] {
+        if !same {
+            errors.push(FieldError::immutable(path));
+        }
+    }
+    if old.is_terminating() {
+        validate_no_new_finalizers(new, old, &mut errors);
+    }
+    validate_common(new, &mut errors);
+    errors
+}
+
+/// Takes out owner references that say the same as an earlier one. Answers warnings.
+pub fn dedup_owner_references(metadata: &mut ObjectMeta) -> Vec<String> {
+    let mut kept = Vec::with_capacity(metadata.owner_references.len());
+    let mut warnings = Vec::new();
+    for owner in std::mem::take(&mut metadata.owner_references) {
+        if kept.contains(&owner) {
+            warnings.push(format!(
+                ".metadata.ownerReferences contains duplicate entries; duplicate UID(s) observed: {}",
+                owner.uid
+            ));
+        } else {
+            kept.push(owner);
+        }
+    }
+    metadata.owner_references = kept;
+    warnings
+}
+
+fn validate_name(metadata: &ObjectMeta, errors: &mut FieldErrors) {
+    let (name, prefix) = (&metadata.name, &metadata.generate_name);
+    if !prefix.is_empty() {
+        invalid_if(errors, "metadata.generateName", prefix, names::generate_name_prefix(prefix));
+    }
+    if !name.is_empty() {
+        invalid_if(errors, "metadata.name", name, names::dns1123_subdomain(name));
+    } else if prefix.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    }
+}
+
+fn validate_common(metadata: &ObjectMeta, errors: &mut FieldErrors) {
+    validate_labels(&metadata.labels, errors);
+    validate_annotations(&metadata.annotations, errors);
+    validate_finalizers(metadata, errors);
+    validate_owners(metadata, errors);
+}
+
+fn validate_labels(labels: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+    const PATH: &str = "metadata.labels";
+    if labels.len() > MAX_LABELS {
+        errors.push(FieldError::too_many(PATH, labels.len(), MAX_LABELS));
+    }
+    for (key, value) in labels {
+        invalid_if(errors, PATH, key, names::qualified_name(key));
+        invalid_if(errors, PATH, value, names::label_value(value));
+    }
+}
+
+fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+    const PATH: &str = "metadata.annotations";
+    let mut total_bytes = 0;
+    for (key, value) in annotations {
+        // The value is not shown: tools put whole objects into annotations.
+        invalid_if(errors, PATH, key, names::qualified_name(&key.to_ascii_lowercase()));
+        total_bytes += key.len() + value.len();
+    }
+    if total_bytes > MAX_ANNOTATIONS_BYTES {
+        errors.push(FieldError::too_long(PATH, MAX_ANNOTATIONS_BYTES));
+    }
+}
+
+fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
+    const PATH: &str = "metadata.finalizers";
+    let finalizers = &metadata.finalizers;
+    if finalizers.len() > MAX_FINALIZERS {
+        errors.push(FieldError::too_many(PATH, finalizers.len(), MAX_FINALIZERS));
+    }
+    for (index, finalizer) in finalizers.iter().enumerate() {
+        let path = format!("{PATH}[{index}]");
+        invalid_if(errors, &path, finalizer, names::qualified_name(finalizer));
+    }
+    let both = ["foregroundDeletion", "orphan"];
+    if both.iter().all(|one| finalizers.iter().any(|finalizer| finalizer == one)) {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(PATH, BadValue::Omitted, why));
+    }
+}
+
+fn validate_no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, errors: &mut FieldErrors) {
+    let added: Vec<&str> = new
+        .finalizers
+        .iter()
+        .filter(|finalizer| !old.finalizers.contains(finalizer))
+        .map(String::as_str)
+        .collect();
+    if !added.is_empty() {
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers \
+             {added:?}"
+        );
+        errors.push(FieldError::forbidden("metadata.finalizers", why));
+    }
+}
+
+fn validate_owners(metadata: &ObjectMeta, errors: &mut FieldErrors) {
+    const PATH: &str = "metadata.ownerReferences";
+    let owners = &metadata.owner_references;
+    if owners.len() > MAX_OWNERS {
+        errors.push(FieldError::too_many(PATH, owners.len(), MAX_OWNERS));
+    }
+    for (index, owner) in owners.iter().enumerate() {
+        let path = |field| format!("{PATH}[{index}].{field}");
+        let version = owner.api_version.split('/').next_back().unwrap_or_default();
+        if version.is_empty() || owner.api_version.matches('/').count() > 1 {
+            let why = "version must not be empty";
+            errors.push(FieldError::invalid(path("apiVersion"), owner.api_version.as_str(), why));
+        }
+        for (field, value) in [("kind", &owner.kind), ("name", &owner.name), ("uid", &owner.uid)] {
+            if value.is_empty() {
+                let why = "must not be empty";
+                errors.push(FieldError::invalid(path(field), value.as_str(), why));
+            }
+        }
+        if owner.api_version == "v1" && owner.kind == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(format!("{PATH}[{index}]"), BadValue::Omitted, why));
+        }
+    }
+    let mut controllers = owners.iter().filter(|owner| owner.controller == Some(true));
+    if let (Some(first), Some(second)) = (controllers.next(), controllers.next()) {
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for \
+             {} and {}",
+            first.name, second.name
+        );
+        errors.push(FieldError::invalid(PATH, BadValue::Omitted, why));
+    }
+}
+
+fn invalid_if(errors: &mut FieldErrors, path: &str, value: &str, rule: Result<(), String>) {
+    errors.check(rule, |why| FieldError::invalid(path, value, why));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::object::OwnerReference;
+    use crate::time::Timestamp;
+
+    use super::*;
+
+    fn named() -> ObjectMeta {
+        ObjectMeta {
+            name: "a".to_owned(),
+            namespace: "default".to_owned(),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn wrong(change: impl FnOnce(&mut ObjectMeta)) -> String {
+        let mut metadata = named();
+        change(&mut metadata);
+        validate_create(&metadata, true).to_string()
+    }
+
+    fn owner(name: &str) -> OwnerReference {
+        OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            name: name.to_owned(),
+            uid: "u".to_owned(),
+            ..OwnerReference::default()
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert!(validate_create(&named(), true).is_empty());
+        let none = wrong(|m| m.name.clear());
+        assert_eq!(none, "metadata.name: Required value: name or generateName is required");
+        for bad in ["A", ".", "..", "a/b", "a%b", "-a", "a_b"] {
+            assert!(
+                wrong(|m| m.name = bad.to_owned()).starts_with("metadata.name: Invalid value: ")
+            );
+        }
+        assert!(wrong(|m| m.namespace = "a.b".to_owned()).starts_with("metadata.namespace: "));
+        let prefixed = ObjectMeta { generate_name: "x-".to_owned(), ..named() };
+        assert!(validate_create(&prefixed, true).is_empty());
+    }
+
+    #[test]
+    fn labels_annotations_finalizers() {
+        let insert = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        assert!(wrong(|m| m.labels = insert("a b", "x")).contains("metadata.labels: Invalid"));
+        assert!(wrong(|m| m.labels = insert("a", "x y")).contains("metadata.labels: Invalid"));
+        assert_eq!(wrong(|m| m.annotations = insert("X.io/Y", "any thing")), "");
+        let long = "x".repeat(MAX_ANNOTATIONS_BYTES);
+        let error = wrong(|m| m.annotations = insert("a", &long));
+        assert!(error.contains("may not be more than 262144 bytes"), "{error}");
+        assert!(error.len() < 500, "the annotation itself is not in the error");
+        assert!(wrong(|m| m.finalizers = vec!["a b".to_owned()]).contains("finalizers[0]"));
+        let both = ["orphan", "foregroundDeletion"].map(str::to_owned).to_vec();
+        assert!(wrong(|m| m.finalizers = both).contains("cannot be both set"));
+    }
+
+    #[test]
+    fn owners() {
+        assert_eq!(wrong(|m| m.owner_references = vec![owner("x")]), "");
+        for clear in [0, 1, 2, 3] {
+            let mut bad = owner("x");
+            [&mut bad.api_version, &mut bad.kind, &mut bad.name, &mut bad.uid][clear].clear();
+            assert!(wrong(|m| m.owner_references = vec![bad]).contains("ownerReferences[0]."));
+        }
+        let controller = |name| OwnerReference { controller: Some(true), ..owner(name) };
+        let two = wrong(|m| m.owner_references = vec![controller("x"), controller("y")]);
+        assert!(two.contains("Found \"true\" in references for x and y"), "{two}");
+        let mut twice = named();
+        twice.owner_references = vec![owner("x"), owner("x"), owner("y")];
+        assert_eq!(dedup_owner_references(&mut twice).len(), 1);
+        assert_eq!(twice.owner_references.len(), 2);
+    }
+
+    #[test]
+    fn updates() {
+        let old = ObjectMeta { finalizers: vec!["x.io/a".to_owned()], ..named() };
+        assert!(validate_update(&old, &old).is_empty());
+        let renamed = ObjectMeta { name: "b".to_owned(), ..old.clone() };
+        let text = validate_update(&renamed, &old).to_string();
+        assert!(
+            text.starts_with("metadata.name: ") && text.ends_with("field is immutable"),
+            "{text}"
+        );
+
+        let deleting =
+            ObjectMeta { deletion_timestamp: Some(Timestamp::from_unix_seconds(0)), ..old.clone() };
+        let added = ObjectMeta {
+            finalizers: vec!["x.io/a".to_owned(), "x.io/b".to_owned()],
+            ..deleting.clone()
+        };
+        let text = validate_update(&added, &deleting).to_string();
+        assert!(text.contains("found new finalizers [\"x.io/b\"]"), "{text}");
+        let fewer = ObjectMeta { finalizers: vec![], ..deleting.clone() };
+        assert!(validate_update(&fewer, &deleting).is_empty());
+    }
+}

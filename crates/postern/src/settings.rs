@@ -1,0 +1,212 @@
+//! Settings of `postern serve`: flags, then `POSTERN_…` variables, then one YAML file, then
+//! defaults.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use postern_server::{GivenCertificate, Limits, Settings};
+use serde::Deserialize;
+
+/// Settings as they were given. All optional, so that what is not given can come from
+/// elsewhere.
+#[derive(Args, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Serve {
+    /// A YAML file with any of these settings, named as the flags are; unknown ones are refused
+    #[arg(long, env = "POSTERN_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+
+    /// Where the database, the keys and the administrator's kubeconfig are kept
+    /// [default: ./postern-data]
+    #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Where the seal keys and the TLS key are kept; better not beside the database that they
+    /// protect [default: keys in the data directory]
+    #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
+    key_dir: Option<PathBuf>,
+
+    /// The address to listen on; port 0 takes a free one [default: 127.0.0.1:8443]
+    #[arg(long, env = "POSTERN_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// A name or address by which clients reach this server; may be repeated. The self-made
+    /// certificate covers them all, and the first stands in the kubeconfig
+    #[arg(long = "host", env = "POSTERN_HOST", value_name = "NAME", value_delimiter = ',')]
+    #[serde(rename = "host")]
+    hosts: Vec<String>,
+
+    /// A certificate with its chain, in PEM, instead of a self-made one
+    #[arg(long, env = "POSTERN_TLS_CERT_FILE", value_name = "FILE")]
+    tls_cert_file: Option<PathBuf>,
+
+    /// The key of --tls-cert-file, in PEM
+    #[arg(long, env = "POSTERN_TLS_KEY_FILE", value_name = "FILE")]
+    tls_key_file: Option<PathBuf>,
+
+    /// How long history is kept, for watches that resume and lists that continue: 90s, 5m, 1h
+    /// [default: 5m]
+    #[arg(long, env = "POSTERN_HISTORY", value_name = "DURATION")]
+    history: Option<String>,
+
+    /// How long a shutdown waits for requests that are under way [default: 10s]
+    #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
+    drain_timeout: Option<String>,
+
+    /// Requests that read, in flight at once [default: 400]
+    #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
+    max_reads_in_flight: Option<usize>,
+
+    /// Requests that write, in flight at once [default: 200]
+    #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
+    max_writes_in_flight: Option<usize>,
+
+    /// Open watches of one access key [default: 1000]
+    #[arg(long, env = "POSTERN_MAX_WATCHES_PER_KEY", value_name = "COUNT")]
+    max_watches_per_key: Option<usize>,
+
+    /// Memory for the database's pages, in MiB [default: 32]
+    #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
+    db_cache_mib: Option<usize>,
+
+    /// What is logged, as a filter: error, warn, info, debug, trace, or such for one module
+    /// [default: info]
+    #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
+    log: Option<String>,
+}
+
+/// Settings with everything filled in.
+pub(crate) struct Complete {
+    /// For the server.
+    pub(crate) settings: Settings,
+    /// What is logged.
+    pub(crate) log: String,
+}
+
+impl Serve {
+    /// Fills in what is not given.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a value makes no sense; says which.
+    pub(crate) fn complete(self) -> anyhow::Result<Complete> {
+        let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let given = self.or(file);
+        let defaults = Limits::default();
+        let certificate = match (given.tls_cert_file, given.tls_key_file) {
+            (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
+            (None, None) => None,
+            _ => anyhow::bail!("--tls-cert-file and --tls-key-file go together: give both or none"),
+        };
+        let settings = Settings {
+            data_dir: given.data_dir.unwrap_or_else(|| "postern-data".into()),
+            key_dir: given.key_dir,
+            listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
+            hosts: given.hosts,
+            certificate,
+            history: duration("history", given.history.as_deref(), Duration::from_secs(300))?,
+            drain_timeout: duration(
+                "drain-timeout",
+                given.drain_timeout.as_deref(),
+                Duration::from_secs(10),
+            )?,
+            limits: Limits {
+                reading: positive(
+                    "max-reads-in-flight",
+                    given.max_reads_in_flight,
+                    defaults.reading,
+                )?,
+                writing: positive(
+                    "max-writes-in-flight",
+                    given.max_writes_in_flight,
+                    defaults.writing,
+                )?,
+                watches_per_key: positive(
+                    "max-watches-per-key",
+                    given.max_watches_per_key,
+                    defaults.watches_per_key,
+                )?,
+            },
+            cache_bytes: positive("db-cache-mib", given.db_cache_mib, 32)? * 1024 * 1024,
+        };
+        Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            config: self.config,
+            data_dir: self.data_dir.or(other.data_dir),
+            key_dir: self.key_dir.or(other.key_dir),
+            listen: self.listen.or(other.listen),
+            hosts: if self.hosts.is_empty() { other.hosts } else { self.hosts },
+            tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
+            tls_key_file: self.tls_key_file.or(other.tls_key_file),
+            history: self.history.or(other.history),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+            max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
+            max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),
+            max_watches_per_key: self.max_watches_per_key.or(other.max_watches_per_key),
+            db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
+            log: self.log.or(other.log),
+        }
+    }
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Serve> {
+    #[expect(clippy::disallowed_methods, reason = "the binary reads its own settings")]
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the settings in {}", path.display()))?;
+    serde_saphyr::from_str(&text)
+        .with_context(|| format!("cannot understand the settings in {}", path.display()))
+}
+
+/// The longest duration that makes sense anywhere here.
+const LONGEST_SECONDS: u64 = 366 * 24 * 3600;
+
+/// `90s`, `5m`, `1h`, `1h30m`.
+fn duration(name: &str, text: Option<&str>, default: Duration) -> anyhow::Result<Duration> {
+    let Some(text) = text else { return Ok(default) };
+    let wrong = || format!("--{name} {text:?} is no duration: write it as 90s, 5m or 1h30m");
+    let span: jiff::SignedDuration = text.parse().with_context(wrong)?;
+    let span = Duration::try_from(span).ok().filter(|span| !span.is_zero());
+    let span = span.filter(|span| span.as_secs() <= LONGEST_SECONDS);
+    span.with_context(|| format!("--{name} {text:?} must be above zero and at most a year"))
+}
+
+fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
+    let value = given.unwrap_or(default);
+    // Far above any machine, and far below where sums of these could overflow.
+    anyhow::ensure!((1..=1_000_000).contains(&value), "--{name} must be from 1 to 1000000");
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let of = |text| duration("history", Some(text), Duration::ZERO);
+        assert_eq!(of("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(of("1h30m").unwrap(), Duration::from_secs(5400));
+        for wrong in ["", "5", "-5m", "0s", "x", "9000000h"] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.contains("--history"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file() {
+        let file = Serve { log: Some("debug".to_owned()), ..Serve::default() };
+        let flags = Serve { log: Some("warn".to_owned()), ..Serve::default() };
+        assert_eq!(flags.or(file).log.as_deref(), Some("warn"));
+    }
+
+    #[test]
+    fn a_count_of_zero_is_refused() {
+        assert!(positive("db-cache-mib", Some(0), 1).is_err());
+    }
+}

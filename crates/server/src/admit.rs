@@ -1,0 +1,291 @@
+//! From `Permit` to `Admitted`: is this write one that may be stored?
+//!
+//! Metadata rules and the kind's own preparation and validation run here, on every write, dry
+//! runs included. The registry commits nothing but what is [`Admitted`], and only this file
+//! makes one.
+
+use std::sync::Arc;
+
+use postern_kinds::{AnyKind, Caller, Context};
+use postern_meta::field::FieldErrors;
+use postern_meta::names::generated_name;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_meta::validate;
+
+use crate::authorize::Permit;
+use crate::cache::CachedObject;
+use crate::clock::{Source, new_uid};
+
+/// What a write comes to.
+pub(crate) enum Write {
+    /// A new object.
+    Create(Object),
+    /// A new state for an object that is as it was read.
+    Replace {
+        /// What it will be.
+        object: Object,
+        /// What was read.
+        previous: Arc<CachedObject>,
+    },
+    /// The end of an object that is as it was read.
+    Remove {
+        /// What the answer shows: its last state.
+        object: Object,
+        /// What was read.
+        previous: Arc<CachedObject>,
+    },
+    /// Nothing: the write changes nothing.
+    Nothing(Arc<CachedObject>),
+}
+
+/// A write that may be stored.
+pub(crate) struct Admitted {
+    permit: Permit,
+    write: Write,
+}
+
+impl Admitted {
+    /// Takes it apart, for the registry.
+    pub(crate) fn into_parts(self) -> (Permit, Write) {
+        (self.permit, self.write)
+    }
+}
+
+/// Admits a new object. Makes its name, when it has only a prefix of one.
+///
+/// # Errors
+/// 400 and 422 as wire contract 1.5 and 1.6 say.
+pub(crate) fn create(
+    permit: &Permit,
+    mut object: Object,
+    source: &dyn Source,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let now = source.now();
+    own_metadata_of_new(&mut object.metadata, permit, source, now)?;
+    let caller = caller_of(permit);
+    let ctx = Context { caller: &caller, now };
+    kind.prepare(&mut object, None, &ctx)?;
+    let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
+    kind.validate(&object, None, &mut errors)?;
+    finish(kind, &object.metadata, errors)?;
+    Ok(Admitted { permit: permit.clone(), write: Write::Create(object) })
+}
+
+/// Admits a new state for an object. `object` is what the client wants, `previous` what was read.
+///
+/// # Errors
+/// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
+pub(crate) fn update(
+    permit: &Permit,
+    mut object: Object,
+    previous: Arc<CachedObject>,
+    source: &dyn Source,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = previous.decode()?;
+    check_uid(kind, &object.metadata, &old.metadata)?;
+    own_metadata_of_changed(&mut object.metadata, &old.metadata);
+    let caller = caller_of(permit);
+    let ctx = Context { caller: &caller, now: source.now() };
+    kind.prepare(&mut object, Some(&old), &ctx)?;
+    let mut errors = validate::validate_update(&object.metadata, &old.metadata);
+    kind.validate(&object, Some(&old), &mut errors)?;
+    finish(kind, &object.metadata, errors)?;
+    if desired_state_differs(&object, &old) {
+        object.metadata.generation += 1;
+    }
+    let write = write_for(kind, object, &old, previous, source.now())?;
+    Ok(Admitted { permit: permit.clone(), write })
+}
+
+/// Admits the start or the end of an object's deletion: marks it, or removes it if nothing holds
+/// it back.
+///
+/// # Errors
+/// 403 when the kind forbids it.
+pub(crate) fn delete(
+    permit: &Permit,
+    previous: Arc<CachedObject>,
+    grace_seconds: i64,
+    source: &dyn Source,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = previous.decode()?;
+    kind.check_delete(&old.metadata)?;
+    let now = source.now();
+    let mut object = old.clone();
+    mark_deleted(kind, &mut object, grace_seconds, now)?;
+    let write = write_for(kind, object, &old, previous, now)?;
+    Ok(Admitted { permit: permit.clone(), write })
+}
+
+/// Lets go of what the server itself held an object by; the last to let go removes it.
+///
+/// # Errors
+/// 500 when what is stored cannot be read.
+pub(crate) fn release(
+    permit: &Permit,
+    object: Object,
+    previous: Arc<CachedObject>,
+    source: &dyn Source,
+) -> Result<Admitted, ApiError> {
+    let old = previous.decode()?;
+    let write = write_for(permit.kind(), object, &old, previous, source.now())?;
+    Ok(Admitted { permit: permit.clone(), write })
+}
+
+/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion
+/// leaves finalizers alone (wire contract 1.5).
+fn mark_deleted(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    grace_seconds: i64,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let metadata = &mut object.metadata;
+    let (Some(due), Some(old_grace)) =
+        (metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)
+    else {
+        metadata.deletion_timestamp = Some(later(now, grace_seconds));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+        metadata.generation += 1;
+        return kind.begin_delete(object);
+    };
+    if grace_seconds < old_grace {
+        let shortened = later(due, grace_seconds - old_grace);
+        metadata.deletion_timestamp = Some(shortened.max(now));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+    }
+    Ok(())
+}
+
+fn later(from: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(from.unix_seconds().saturating_add(seconds))
+}
+
+/// What a new state comes to: nothing, when it is the old one; the end, when the object was
+/// being deleted, its time has come and nothing holds it any longer.
+fn write_for(
+    kind: &'static dyn AnyKind,
+    object: Object,
+    old: &Object,
+    previous: Arc<CachedObject>,
+    now: Timestamp,
+) -> Result<Write, ApiError> {
+    let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= now);
+    if due && object.metadata.finalizers.is_empty() && !kind.holds_on(&object)? {
+        return Ok(Write::Remove { object, previous });
+    }
+    if same(&object, old) {
+        return Ok(Write::Nothing(previous));
+    }
+    Ok(Write::Replace { object, previous })
+}
+
+fn same(new: &Object, old: &Object) -> bool {
+    let mut metadata = new.metadata.clone();
+    metadata.resource_version.clone_from(&old.metadata.resource_version);
+    metadata == old.metadata && new.fields == old.fields
+}
+
+/// The desired state is everything but metadata and status.
+fn desired_state_differs(new: &Object, old: &Object) -> bool {
+    let desired = |object: &Object| {
+        let mut fields = object.fields.clone();
+        fields.remove("status");
+        fields
+    };
+    desired(new) != desired(old)
+}
+
+fn own_metadata_of_new(
+    metadata: &mut ObjectMeta,
+    permit: &Permit,
+    source: &dyn Source,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    if !metadata.resource_version.is_empty() {
+        return Err(ApiError::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    place(metadata, permit)?;
+    metadata.uid = new_uid(source);
+    metadata.generation = 1;
+    metadata.creation_timestamp = Some(now);
+    metadata.deletion_timestamp = None;
+    metadata.deletion_grace_period_seconds = None;
+    metadata.self_link.clear();
+    metadata.managed_fields.clear();
+    if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
+        let mut random = [0; 5];
+        source.fill(&mut random);
+        metadata.name = generated_name(&metadata.generate_name, random);
+    }
+    Ok(())
+}
+
+/// An empty namespace takes the URL's; another is a mistake that must not be guessed at.
+fn place(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
+    let wanted = permit.target().namespace.as_deref().unwrap_or_default();
+    let namespaced = permit.kind().info().is_namespaced();
+    if namespaced && !metadata.namespace.is_empty() && metadata.namespace != wanted {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    wanted.clone_into(&mut metadata.namespace);
+    Ok(())
+}
+
+fn check_uid(
+    kind: &'static dyn AnyKind,
+    new: &ObjectMeta,
+    old: &ObjectMeta,
+) -> Result<(), ApiError> {
+    if new.uid.is_empty() || new.uid == old.uid {
+        return Ok(());
+    }
+    Err(ApiError::conflict(
+        kind.info().group_resource(),
+        &old.name,
+        &format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            new.uid, old.uid
+        ),
+    ))
+}
+
+/// What belongs to the server stays as it was, whatever the client sent.
+fn own_metadata_of_changed(metadata: &mut ObjectMeta, old: &ObjectMeta) {
+    metadata.uid.clone_from(&old.uid);
+    metadata.generation = old.generation;
+    metadata.creation_timestamp = old.creation_timestamp;
+    metadata.deletion_timestamp = old.deletion_timestamp;
+    metadata.deletion_grace_period_seconds = old.deletion_grace_period_seconds;
+    metadata.self_link.clear();
+    metadata.generate_name.clone_from(&old.generate_name);
+    metadata.managed_fields.clone_from(&old.managed_fields);
+    if metadata.namespace.is_empty() {
+        metadata.namespace.clone_from(&old.namespace);
+    }
+}
+
+fn caller_of(permit: &Permit) -> Caller {
+    Caller { user: permit.identity().user.clone(), team: None }
+}
+
+fn finish(
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+    errors: FieldErrors,
+) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = if metadata.name.is_empty() { &metadata.generate_name } else { &metadata.name };
+    Err(ApiError::invalid(kind.info().group_kind(), name, errors))
+}

@@ -1,0 +1,44 @@
+//! From `Parsed` to `Authenticated`: who is asking?
+
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use postern_auth::bearer::{self, Refusal};
+use postern_auth::digest::Digester;
+use postern_auth::directory::Directory;
+use postern_auth::identity::Identity;
+use postern_meta::status::ApiError;
+
+use crate::request::Parsed;
+
+/// A request whose sender is known. Only [`authenticate`] makes one.
+pub(crate) struct Authenticated {
+    parsed: Parsed,
+    identity: Arc<Identity>,
+}
+
+impl Authenticated {
+    /// Both, for the next stage.
+    pub(crate) fn into_parts(self) -> (Parsed, Arc<Identity>) {
+        (self.parsed, self.identity)
+    }
+}
+
+/// Looks up the credential by its digest.
+///
+/// # Errors
+/// 401 which says why. The credential is in no message.
+pub(crate) fn authenticate(
+    parsed: Parsed,
+    digester: &Digester,
+    directory: &Directory,
+) -> Result<Authenticated, ApiError> {
+    let headers = parsed.headers().get_all(AUTHORIZATION);
+    let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes)).map_err(refused)?;
+    let identity = directory.identify(&digester.digest(&token)).map_err(refused)?;
+    Ok(Authenticated { parsed, identity })
+}
+
+fn refused(refusal: Refusal) -> ApiError {
+    ApiError::unauthorized(refusal.message())
+}

@@ -1,0 +1,229 @@
+//! The watch cache: everything that is stored, in memory, in step with the store.
+//!
+//! One task follows the store's one history and applies it to every kind, so that all kinds are
+//! at the same revision and one number says how far. Reads that must be fresh wait until that
+//! number has reached the store's own ([`Cache::fresh`]), so that what was acknowledged to
+//! anybody is seen by everybody, even when another process wrote it.
+
+mod object;
+mod resource;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use postern_auth::directory::Directory;
+use postern_kinds::{ALL, Info};
+use postern_meta::accept::Representation;
+use postern_meta::event::WatchEventType;
+use postern_meta::status::ApiError;
+use postern_store::{Batch, Error, ListRequest, Position, Store, Watch};
+use tokio::sync::watch;
+
+pub(crate) use object::{CachedObject, event_line, to_stored, with_version};
+pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
+
+use crate::directory;
+use crate::errors::from_store;
+
+/// How long a read waits for the cache to catch up with a revision before it answers 504.
+/// kube-apiserver waits 3 s.
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Objects that the store is asked for at once while the cache is filled.
+const LOAD_PAGE: usize = 4096;
+
+/// How the bytes of an event differ between watchers, beyond plain JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Encoding {
+    /// Format and transformation.
+    pub(crate) representation: Representation,
+    /// How much of the object a table's rows carry.
+    pub(crate) include: crate::wire::table::IncludeObject,
+    /// What the watcher's selectors made of the event.
+    pub(crate) event_type: WatchEventType,
+}
+
+/// Everything that is stored, in memory.
+pub(crate) struct Cache {
+    store: Arc<dyn Store>,
+    resources: Vec<ResourceCache>,
+    directory: ArcSwap<Directory>,
+    applied: watch::Sender<u64>,
+}
+
+impl Cache {
+    /// Fills a cache: the state a little in the past, from where the store's history leads to
+    /// now. So watchers that resume after a restart find the events that they missed.
+    ///
+    /// # Errors
+    /// The store's, when it cannot be read.
+    pub(crate) async fn load(
+        store: Arc<dyn Store>,
+    ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
+        let newest = store.revision().await?;
+        // Each event is at least one revision back.
+        let window = newest.saturating_sub(EVENT_WINDOW as u64);
+        // The oldest state that can still be listed is the one after what is compacted.
+        let start = (store.compacted().await? + 1).max(window).min(newest);
+        match Self::load_from(store.clone(), start, newest).await {
+            // Damage in the past must not keep the present from being served.
+            Err(Error::Corrupt { key, reason }) => {
+                tracing::error!(key = key.as_deref(), "history is damaged: {reason}");
+                Self::load_from(store, newest, newest).await
+            }
+            loaded => loaded,
+        }
+    }
+
+    async fn load_from(
+        store: Arc<dyn Store>,
+        start: u64,
+        newest: u64,
+    ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
+        let cache = Self {
+            resources: ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
+            directory: ArcSwap::default(),
+            applied: watch::Sender::new(start),
+            store,
+        };
+        cache.load_state(start).await?;
+        let mut watch = cache.watch().await?;
+        while cache.applied() < newest {
+            cache.apply(&watch.next().await?);
+        }
+        Ok((Arc::new(cache), watch))
+    }
+
+    /// A watch on everything, from where this cache is.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn watch(&self) -> postern_store::Result<Box<dyn Watch>> {
+        self.store.watch("", Position::end_of(self.applied())).await
+    }
+
+    async fn load_state(&self, at: u64) -> postern_store::Result<()> {
+        let mut after = None;
+        let mut directory = Directory::default();
+        loop {
+            let request =
+                ListRequest { at: Some(at), after, limit: LOAD_PAGE, ..ListRequest::default() };
+            let page = self.store.list(request).await?;
+            after = page.last_key().cloned();
+            for damaged in page.damaged {
+                tracing::error!(key = %damaged.key, "a stored object is damaged: {}", damaged.reason);
+                if let Some(resource) = self.by_key(&damaged.key) {
+                    resource.load(damaged.key, Slot::Damaged(damaged.reason.into()));
+                }
+            }
+            for entry in page.entries {
+                let added = WatchEventType::Added;
+                if let Some(resource) = self.by_key(&entry.key) {
+                    let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
+                    directory::note_slot(&mut directory, &entry.key, Some(&slot));
+                    resource.load(entry.key, slot);
+                } else {
+                    directory::note_record(&mut directory, &entry.key, Some(&entry.value));
+                }
+            }
+            if page.remaining == 0 || after.is_none() {
+                break;
+            }
+        }
+        self.directory.store(Arc::new(directory));
+        Ok(())
+    }
+
+    /// Follows the store until it fails: then nothing that is read can be trusted to be fresh.
+    pub(crate) async fn follow(&self, mut watch: Box<dyn Watch>) -> postern_store::Error {
+        loop {
+            match watch.next().await {
+                Ok(batch) => self.apply(&batch),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn apply(&self, batch: &Batch) {
+        for resource in &self.resources {
+            let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
+            resource.apply(mine, batch.revision);
+        }
+        directory::apply(&self.directory, &batch.events, |key| {
+            self.by_key(key)?.get(key).ok().flatten()
+        });
+        self.applied.send_replace(batch.revision);
+    }
+
+    /// The kind's part of the cache.
+    pub(crate) fn of(&self, info: &Info) -> &ResourceCache {
+        let found = self.resources.iter().find(|resource| {
+            let mine = resource.kind().info();
+            mine.plural == info.plural && mine.version == info.version
+        });
+        match found {
+            Some(resource) => resource,
+            None => unreachable!("every kind that is served has its cache"),
+        }
+    }
+
+    /// All kinds' parts.
+    pub(crate) fn resources(&self) -> &[ResourceCache] {
+        &self.resources
+    }
+
+    fn by_key(&self, key: &str) -> Option<&ResourceCache> {
+        self.resources.iter().find(|resource| key.starts_with(resource.prefix()))
+    }
+
+    /// Keys and users as they are now.
+    pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
+        self.directory.load()
+    }
+
+    /// The revision that everything here is at.
+    pub(crate) fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Told whenever the cache has moved on.
+    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+
+    /// Waits until everything that was acknowledged before this call is here.
+    ///
+    /// # Errors
+    /// The store's, or 504 when it takes too long.
+    pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
+        let revision = self.store.revision().await.map_err(from_store)?;
+        self.reach(revision).await
+    }
+
+    /// Waits until a revision is here.
+    ///
+    /// # Errors
+    /// 504 with the revision asked for and the one that is here, when it takes too long.
+    pub(crate) async fn reach(&self, revision: u64) -> Result<(), ApiError> {
+        if self.applied() >= revision {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(|applied| *applied >= revision);
+        match tokio::time::timeout(CATCH_UP_TIMEOUT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ApiError::too_large_resource_version(
+                Position::end_of(revision).packed(),
+                Position::end_of(self.applied()).packed(),
+            )),
+        }
+    }
+
+    /// Forgets events up to a revision, when the store has.
+    pub(crate) fn forget(&self, revision: u64) {
+        for resource in &self.resources {
+            resource.forget(revision);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! An object in memory: its bytes, once, ready to be sent.
+//!
+//! The store keeps an object's JSON without its resourceVersion, which is known only at commit.
+//! Here the version is put in, and the whole is laid out as the watch event that it came with:
+//! `{"type":"ADDED","object":{…}}\n`. A get or a list hands out the slice of it that is the
+//! object, a watch hands out all of it, and neither encodes nor copies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use postern_kinds::Info;
+use postern_meta::decode;
+use postern_meta::event::WatchEventType;
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+use serde_json::Value;
+
+const FRAME_HEAD: &str = "{\"type\":\"";
+const FRAME_MIDDLE: &str = "\",\"object\":";
+const FRAME_TAIL: &str = "}\n";
+const VERSION_FIELD: &str = "\"resourceVersion\":\"";
+const VERSION_DIGITS: usize = 20;
+
+/// How the stored JSON of a kind begins: everything before the place of `resourceVersion`.
+pub(crate) fn stored_head(info: &Info) -> String {
+    format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
+}
+
+/// What is stored of an object: its JSON without a resourceVersion.
+pub(crate) fn to_stored(mut object: Object) -> Bytes {
+    object.metadata.resource_version.clear();
+    Bytes::from(object.to_json_bytes())
+}
+
+/// An object as it was after one change.
+#[derive(Debug)]
+pub(crate) struct CachedObject {
+    key: Arc<str>,
+    position: Position,
+    event_type: WatchEventType,
+    frame: Bytes,
+    /// Length of [`stored_head`], where the version stands behind.
+    head_len: usize,
+    labels: OnceLock<BTreeMap<String, String>>,
+}
+
+/// What of an object selectors look at.
+#[derive(Deserialize)]
+struct Labelled {
+    metadata: LabelsOnly,
+}
+
+#[derive(Deserialize)]
+struct LabelsOnly {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl CachedObject {
+    /// Lays out what the store holds. `None` when it does not begin as objects of this kind do,
+    /// which means damage.
+    pub(crate) fn from_stored(
+        head: &str,
+        key: Arc<str>,
+        position: Position,
+        event_type: WatchEventType,
+        stored: &[u8],
+    ) -> Option<Self> {
+        let rest = stored.strip_prefix(head.as_bytes())?;
+        let frame = frame(event_type, head.as_bytes(), position, rest);
+        Some(Self {
+            key,
+            position,
+            event_type,
+            frame,
+            head_len: head.len(),
+            labels: OnceLock::new(),
+        })
+    }
+
+    /// The same state under another event and version: a deletion carries the last state with
+    /// the deletion's version.
+    pub(crate) fn restated(&self, position: Position, event_type: WatchEventType) -> Self {
+        let json = self.json();
+        // Behind the head stands `"resourceVersion":"N",`, which is laid out anew.
+        let version_len = VERSION_FIELD.len() + decimal(self.position).len() + "\",".len();
+        let rest = &json[self.head_len + version_len..];
+        Self {
+            key: self.key.clone(),
+            position,
+            event_type,
+            frame: frame(event_type, &json[..self.head_len], position, rest),
+            head_len: self.head_len,
+            labels: self.labels.clone(),
+        }
+    }
+
+    /// The storage key.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The change that led to this state.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The object's JSON, resourceVersion included. No copy.
+    pub(crate) fn json(&self) -> Bytes {
+        let start = FRAME_HEAD.len() + self.event_type.as_str().len() + FRAME_MIDDLE.len();
+        self.frame.slice(start..self.frame.len() - FRAME_TAIL.len())
+    }
+
+    /// The event that this object is laid out as.
+    pub(crate) fn event_type(&self) -> WatchEventType {
+        self.event_type
+    }
+
+    /// The whole event, as one line. No copy.
+    pub(crate) fn frame(&self) -> Bytes {
+        self.frame.clone()
+    }
+
+    /// The object, decoded.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes are no object: they were sealed, so this is a mistake of ours.
+    pub(crate) fn decode(&self) -> Result<Object, ApiError> {
+        let broken = |reason: String| {
+            ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
+        };
+        let value: Value = decode::decode_typed(&self.json()).map_err(|e| broken(e.to_string()))?;
+        Object::from_value(value).map_err(broken)
+    }
+
+    /// May its deletion have begun? True for every object that is being deleted, and for few
+    /// others: a look at the bytes, for those who then decode.
+    pub(crate) fn may_be_deleting(&self) -> bool {
+        memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
+    }
+
+    /// The labels, read on first use.
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        self.labels.get_or_init(|| {
+            decode::decode_typed::<Labelled>(&self.json())
+                .map(|object| object.metadata.labels)
+                .unwrap_or_default()
+        })
+    }
+}
+
+/// An object's JSON as it answers the write that made it.
+pub(crate) fn with_version(head: &str, stored: &[u8], position: Option<Position>) -> Bytes {
+    let Some(position) = position else { return Bytes::copy_from_slice(stored) };
+    let mut json = BytesMut::with_capacity(stored.len() + VERSION_FIELD.len() + VERSION_DIGITS);
+    put_versioned(&mut json, head.as_bytes(), position, &stored[head.len().min(stored.len())..]);
+    json.freeze()
+}
+
+fn frame(event_type: WatchEventType, head: &[u8], position: Position, rest: &[u8]) -> Bytes {
+    let mut frame =
+        BytesMut::with_capacity(frame_len(head.len(), position, rest.len(), event_type));
+    frame.put_slice(FRAME_HEAD.as_bytes());
+    frame.put_slice(event_type.as_str().as_bytes());
+    frame.put_slice(FRAME_MIDDLE.as_bytes());
+    put_versioned(&mut frame, head, position, rest);
+    frame.put_slice(FRAME_TAIL.as_bytes());
+    frame.freeze()
+}
+
+fn frame_len(head: usize, position: Position, rest: usize, event_type: WatchEventType) -> usize {
+    FRAME_HEAD.len()
+        + event_type.as_str().len()
+        + FRAME_MIDDLE.len()
+        + head
+        + VERSION_FIELD.len()
+        + decimal(position).len()
+        + "\",".len()
+        + rest
+        + FRAME_TAIL.len()
+}
+
+fn put_versioned(out: &mut BytesMut, head: &[u8], position: Position, rest: &[u8]) {
+    out.put_slice(head);
+    out.put_slice(VERSION_FIELD.as_bytes());
+    out.put_slice(decimal(position).as_bytes());
+    // Metadata is never empty (a name is always there), so a comma always follows.
+    out.put_slice(b"\",");
+    out.put_slice(rest);
+}
+
+fn decimal(position: Position) -> String {
+    position.packed().to_string()
+}
+
+/// Wraps any object's JSON as a watch event.
+pub(crate) fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(object_json.len() + 40);
+    line.put_slice(FRAME_HEAD.as_bytes());
+    line.put_slice(event_type.as_str().as_bytes());
+    line.put_slice(FRAME_MIDDLE.as_bytes());
+    line.put_slice(object_json);
+    line.put_slice(FRAME_TAIL.as_bytes());
+    line.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{";
+
+    fn cached(position: Position) -> CachedObject {
+        let stored = format!("{HEAD}\"name\":\"a\",\"labels\":{{\"x\":\"y\"}}}},\"spec\":{{}}}}");
+        CachedObject::from_stored(
+            HEAD,
+            "/k/a".into(),
+            position,
+            WatchEventType::Added,
+            stored.as_bytes(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_frame_holds_the_object_and_its_version() {
+        let object = cached(Position::new(3, 1));
+        let want = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"769\",\
+                    \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}";
+        assert_eq!(object.json(), want);
+        assert_eq!(object.frame(), format!("{{\"type\":\"ADDED\",\"object\":{want}}}\n"));
+        assert_eq!(object.labels().get("x").map(String::as_str), Some("y"));
+    }
+
+    #[test]
+    fn a_restated_object_has_the_new_version_and_type() {
+        let deleted =
+            cached(Position::new(3, 1)).restated(Position::new(1000, 0), WatchEventType::Deleted);
+        let json = deleted.json();
+        assert_eq!(
+            json,
+            "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"256000\",\
+             \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}"
+        );
+        assert!(deleted.frame().starts_with(b"{\"type\":\"DELETED\","));
+    }
+
+    #[test]
+    fn bytes_of_another_kind_are_damage() {
+        let made = CachedObject::from_stored(
+            HEAD,
+            "/k/a".into(),
+            Position::new(1, 0),
+            WatchEventType::Added,
+            b"{}",
+        );
+        assert!(made.is_none());
+    }
+}

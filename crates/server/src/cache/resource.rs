@@ -1,0 +1,343 @@
+//! One kind in memory: its objects as they are now, and its latest events.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use postern_kinds::AnyKind;
+use postern_meta::event::WatchEventType;
+use postern_meta::status::ApiError;
+use postern_store::{Event, Position};
+use tokio::sync::watch;
+
+use super::Encoding;
+use super::object::{CachedObject, stored_head};
+
+/// Events kept of each kind. A watcher that is further behind starts anew with 410.
+pub(crate) const EVENT_WINDOW: usize = 8192;
+
+/// Events that a watcher takes at once: bounds what one poll copies under the lock.
+pub(crate) const EVENTS_PER_READ: usize = 64;
+
+/// Encodings that an event keeps for its watchers; more kinds of them at once are encoded anew.
+const MAX_ENCODINGS: usize = 8;
+
+/// A change as watchers see it.
+#[derive(Debug)]
+pub(crate) struct CacheEvent {
+    /// What happened.
+    pub(crate) event_type: WatchEventType,
+    /// The state after it; for a deletion the last state, under the deletion's version.
+    pub(crate) object: Arc<CachedObject>,
+    /// The state before it.
+    pub(crate) previous: Option<Arc<CachedObject>>,
+    encodings: Mutex<Vec<(Encoding, Bytes)>>,
+}
+
+impl CacheEvent {
+    /// The event's place in history.
+    pub(crate) fn position(&self) -> Position {
+        self.object.position()
+    }
+
+    /// The event in an encoding other than plain JSON, made once for all who want it.
+    pub(crate) fn encoded(
+        &self,
+        encoding: Encoding,
+        make: impl FnOnce() -> Result<Bytes, ApiError>,
+    ) -> Result<Bytes, ApiError> {
+        let mut encodings = self.encodings.lock();
+        if let Some((_, bytes)) = encodings.iter().find(|(known, _)| *known == encoding) {
+            return Ok(bytes.clone());
+        }
+        let bytes = make()?;
+        if encodings.len() < MAX_ENCODINGS {
+            encodings.push((encoding, bytes.clone()));
+        }
+        Ok(bytes)
+    }
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    /// An object.
+    Sound(Arc<CachedObject>),
+    /// Something that is not what was written; the reason never holds stored bytes.
+    Damaged(Arc<str>),
+}
+
+/// Objects of one kind at one revision.
+#[derive(Debug)]
+pub(crate) struct ObjectList {
+    /// In key order.
+    pub(crate) objects: Vec<Arc<CachedObject>>,
+    /// How many more there are behind them.
+    pub(crate) remaining: usize,
+    /// The revision at which this was all there is.
+    pub(crate) revision: u64,
+}
+
+/// What a watcher finds when it looks.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Events, oldest first.
+    Events(Vec<Arc<CacheEvent>>),
+    /// Nothing new up to the end of this revision.
+    Idle(u64),
+    /// Events between the watcher's place and this one are gone.
+    Expired(Position),
+}
+
+/// One kind in memory.
+pub(crate) struct ResourceCache {
+    kind: &'static dyn AnyKind,
+    head: String,
+    prefix: String,
+    state: RwLock<State>,
+    news: watch::Sender<u64>,
+}
+
+struct State {
+    objects: BTreeMap<Arc<str>, Slot>,
+    events: VecDeque<Arc<CacheEvent>>,
+    /// Whoever has seen everything up to here misses nothing in `events`.
+    oldest: Position,
+    revision: u64,
+    /// Keys of objects whose deletion may have begun.
+    deleting: BTreeSet<Arc<str>>,
+}
+
+impl ResourceCache {
+    pub(super) fn new(kind: &'static dyn AnyKind, start: u64) -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            events: VecDeque::new(),
+            oldest: Position::end_of(start),
+            revision: start,
+            deleting: BTreeSet::new(),
+        };
+        Self {
+            kind,
+            head: stored_head(kind.info()),
+            prefix: crate::registry::keys::collection(kind.info()),
+            state: RwLock::new(state),
+            news: watch::Sender::new(start),
+        }
+    }
+
+    /// The kind.
+    pub(crate) fn kind(&self) -> &'static dyn AnyKind {
+        self.kind
+    }
+
+    /// How stored objects of this kind begin.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// What all storage keys of this kind begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Told whenever this kind has new events.
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// 500 when what is stored is damaged.
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
+        match self.state.read().objects.get(key) {
+            None => Ok(None),
+            Some(Slot::Sound(object)) => Ok(Some(object.clone())),
+            Some(Slot::Damaged(reason)) => Err(damaged(key, reason)),
+        }
+    }
+
+    /// Objects under a key prefix that pass a filter, behind `after`, at most `limit` of them
+    /// (0: all).
+    ///
+    /// # Errors
+    /// 500 when one of them is damaged: leaving it out would be a lie.
+    pub(crate) fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        filter: Option<&dyn Fn(&CachedObject) -> bool>,
+    ) -> Result<ObjectList, ApiError> {
+        let state = self.state.read();
+        let mut objects = Vec::new();
+        let mut remaining = 0;
+        for (key, slot) in range(&state.objects, prefix, after) {
+            if filter.is_none() && limit > 0 && objects.len() == limit {
+                remaining += 1;
+                continue;
+            }
+            match slot {
+                Slot::Sound(object) => objects.push(object.clone()),
+                Slot::Damaged(reason) => return Err(damaged(key, reason)),
+            }
+        }
+        let revision = state.revision;
+        drop(state);
+        // Selectors read labels, which may mean decoding: not under the lock.
+        if let Some(filter) = filter {
+            objects.retain(|object| filter(object));
+            if limit > 0 && objects.len() > limit {
+                remaining = objects.len() - limit;
+                objects.truncate(limit);
+            }
+        }
+        Ok(ObjectList { objects, remaining, revision })
+    }
+
+    /// The next events behind a place.
+    pub(crate) fn events_after(&self, after: Position) -> Next {
+        let state = self.state.read();
+        if after < state.oldest {
+            return Next::Expired(state.oldest);
+        }
+        let first = state.events.partition_point(|event| event.position() <= after);
+        if first == state.events.len() {
+            return Next::Idle(state.revision);
+        }
+        Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
+    }
+
+    /// Objects whose deletion has begun, and perhaps a few others.
+    pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
+        let state = self.state.read();
+        let slots = state.deleting.iter().filter_map(|key| state.objects.get(key));
+        let sound = slots.filter_map(|slot| match slot {
+            Slot::Sound(object) => Some(object.clone()),
+            Slot::Damaged(_) => None,
+        });
+        sound.collect()
+    }
+
+    /// Takes in an object that is there when the cache is filled.
+    pub(super) fn load(&self, key: Arc<str>, slot: Slot) {
+        set(&mut self.state.write(), key, slot);
+    }
+
+    /// Lays out a stored value.
+    pub(crate) fn lay_out(
+        &self,
+        key: &Arc<str>,
+        position: Position,
+        event_type: WatchEventType,
+        stored: &[u8],
+    ) -> Slot {
+        CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
+            .map_or_else(
+                || Slot::Damaged("it does not begin as objects of its kind do".into()),
+                |object| Slot::Sound(Arc::new(object)),
+            )
+    }
+
+    /// Takes in the changes of this kind up to a revision. `events` may be empty.
+    pub(super) fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>, revision: u64) {
+        let mut any = false;
+        let mut state = self.state.write();
+        for event in events {
+            any = true;
+            self.apply_one(&mut state, event);
+        }
+        state.revision = revision;
+        drop(state);
+        if any {
+            self.news.send_replace(revision);
+        }
+    }
+
+    fn apply_one(&self, state: &mut State, event: &Event) {
+        let previous = match state.objects.get(&event.key) {
+            Some(Slot::Sound(object)) => Some(object.clone()),
+            Some(Slot::Damaged(_)) | None => None,
+        };
+        let (event_type, slot) = if let Some(value) = &event.value {
+            let event_type = match previous {
+                Some(_) => WatchEventType::Modified,
+                None => WatchEventType::Added,
+            };
+            let slot = self.lay_out(&event.key, event.position, event_type, value);
+            set(state, event.key.clone(), slot.clone());
+            (event_type, slot)
+        } else {
+            state.objects.remove(&event.key);
+            state.deleting.remove(&event.key);
+            let Some(last) = &previous else { return };
+            let gone = last.restated(event.position, WatchEventType::Deleted);
+            (WatchEventType::Deleted, Slot::Sound(Arc::new(gone)))
+        };
+        if let Slot::Sound(object) = slot {
+            push_event(state, event_type, object, previous);
+        }
+    }
+
+    /// Forgets events up to the end of a revision.
+    pub(super) fn forget(&self, revision: u64) {
+        let mut state = self.state.write();
+        let end = Position::end_of(revision);
+        while state.events.front().is_some_and(|event| event.position() <= end) {
+            state.events.pop_front();
+        }
+        state.oldest = state.oldest.max(end);
+    }
+}
+
+fn set(state: &mut State, key: Arc<str>, slot: Slot) {
+    match &slot {
+        Slot::Sound(object) if object.may_be_deleting() => {
+            state.deleting.insert(key.clone());
+        }
+        _ => {
+            state.deleting.remove(&key);
+        }
+    }
+    state.objects.insert(key, slot);
+}
+
+fn push_event(
+    state: &mut State,
+    event_type: WatchEventType,
+    object: Arc<CachedObject>,
+    previous: Option<Arc<CachedObject>>,
+) {
+    if state.events.len() == EVENT_WINDOW
+        && let Some(gone) = state.events.pop_front()
+    {
+        state.oldest = gone.position();
+    }
+    let encodings = Mutex::new(Vec::new());
+    state.events.push_back(Arc::new(CacheEvent { event_type, object, previous, encodings }));
+}
+
+fn range<'a>(
+    objects: &'a BTreeMap<Arc<str>, Slot>,
+    prefix: &'a str,
+    after: Option<&str>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let start = match after {
+        Some(after) if after > prefix => Excluded(after),
+        _ => Included(prefix),
+    };
+    objects.range::<str, _>((start, Unbounded)).take_while(move |(key, _)| key.starts_with(prefix))
+}
+
+fn damaged(key: &str, reason: &str) -> ApiError {
+    let shown = crate::registry::keys::shown(key);
+    ApiError::internal(
+        &format!(
+            "the stored object {shown} is damaged and cannot be read: restore it from a backup"
+        ),
+        format!("{key}: {reason}"),
+    )
+}

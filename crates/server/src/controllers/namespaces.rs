@@ -1,0 +1,100 @@
+//! Empties namespaces that are being deleted, and lets them go when nothing is left in them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_kinds::namespace::{CONTENT_FINALIZER, Namespace};
+use postern_kinds::{ALL, AnyKind as _, Verb};
+use postern_meta::object::Object;
+use postern_meta::options::DeleteOptions;
+use postern_meta::status::ApiError;
+use serde_json::Value;
+
+use crate::authorize::Permit;
+use crate::cache::CachedObject;
+use crate::registry::{Registry, keys};
+
+/// How long after a failure it tries again, at the latest.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Runs until it is dropped. It looks again whenever anything has changed, so a finalizer that
+/// goes from an object in a namespace is noticed.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let mut progress = registry.cache().progress();
+    loop {
+        progress.mark_unchanged();
+        let failed = sweep(&registry).await;
+        if failed {
+            let _ = tokio::time::timeout(RETRY, progress.changed()).await;
+        } else if progress.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One look at all namespaces. Answers whether anything went wrong.
+async fn sweep(registry: &Registry) -> bool {
+    let resource = registry.cache().of(Namespace.info());
+    let Ok(namespaces) = resource.list(resource.prefix(), None, 0, None) else { return true };
+    let mut failed = false;
+    for namespace in namespaces.objects {
+        let Ok(object) = namespace.decode() else { continue };
+        if object.metadata.deletion_timestamp.is_none() || !awaits_content(&object) {
+            continue;
+        }
+        if let Err(error) = end(registry, &object.metadata.name).await {
+            let inner = error.inner().unwrap_or_default();
+            tracing::warn!(namespace = object.metadata.name, inner, "{}", error.status().message);
+            failed = true;
+        }
+    }
+    failed
+}
+
+fn awaits_content(object: &Object) -> bool {
+    content_finalizers(object).is_some_and(|list| list.iter().any(|one| one == CONTENT_FINALIZER))
+}
+
+fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
+    object.fields.get("spec")?.get("finalizers")?.as_array()
+}
+
+async fn end(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
+    let mut left = 0;
+    for kind in ALL.iter().filter(|kind| kind.info().is_namespaced()) {
+        let resource = registry.cache().of(kind.info());
+        let prefix = keys::in_namespace(resource.prefix(), Some(namespace));
+        for object in resource.list(&prefix, None, 0, None)?.objects {
+            left += 1;
+            delete(registry, *kind, namespace, &object).await?;
+        }
+    }
+    if left > 0 {
+        // What was removed shows in the cache soon, and wakes this controller again.
+        return Ok(());
+    }
+    let permit = Permit::for_server(&Namespace, Verb::Update, None, namespace);
+    let released = registry.release(&permit, |object| {
+        if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
+            spec.remove("finalizers");
+        }
+    });
+    match released.await {
+        Err(error) if error.code() != 404 => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn delete(
+    registry: &Registry,
+    kind: &'static dyn postern_kinds::AnyKind,
+    namespace: &str,
+    object: &CachedObject,
+) -> Result<(), ApiError> {
+    let (_, name) = keys::split(registry.cache().of(kind.info()).prefix(), object.key());
+    let permit = Permit::for_server(kind, Verb::Delete, Some(namespace), name);
+    match registry.delete(&permit, &DeleteOptions::default()).await {
+        Err(error) if error.code() != 404 => Err(error),
+        _ => Ok(()),
+    }
+}

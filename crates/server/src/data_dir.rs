@@ -1,0 +1,113 @@
+//! The layout on disk (decision 5), and the only place of the server that touches files.
+//!
+//! ```text
+//! DIR/db/postern.redb       the database, sealed: what one backs up
+//! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
+//! DIR/keys/tls-*.pem        the self-made certificate authority and its key
+//! DIR/admin.kubeconfig      the first way in
+//! ```
+//!
+//! Everything is readable by its owner alone.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Owner only.
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIR: u32 = 0o700;
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct DataDir {
+    root: PathBuf,
+    keys: PathBuf,
+}
+
+impl DataDir {
+    /// Makes the directories that are missing.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
+        let keys = keys.map_or_else(|| root.join("keys"), Path::to_owned);
+        for dir in [root, &root.join("db"), &keys] {
+            fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir).map_err(
+                |error| {
+                    io::Error::new(error.kind(), format!("cannot make {}: {error}", dir.display()))
+                },
+            )?;
+        }
+        Ok(Self { root: root.to_owned(), keys })
+    }
+
+    /// The database's file.
+    pub fn database(&self) -> PathBuf {
+        self.root.join("db/postern.redb")
+    }
+
+    /// The seal keys' file.
+    pub fn seal_keys(&self) -> PathBuf {
+        self.keys.join("seal.keys")
+    }
+
+    /// The certificate authority's certificate.
+    pub fn ca_certificate(&self) -> PathBuf {
+        self.keys.join("tls-ca.pem")
+    }
+
+    /// The certificate authority's key.
+    pub fn ca_key(&self) -> PathBuf {
+        self.keys.join("tls-ca-key.pem")
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.root.join("admin.kubeconfig")
+    }
+}
+
+/// Reads a file, if it is there.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
+    #[expect(clippy::disallowed_methods, reason = "this module owns the server's files")]
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))
+        }
+    }
+}
+
+/// Writes a file that its owner alone can read, so that after a crash there is the old one or
+/// the new one, whole.
+///
+/// # Errors
+/// When it cannot be written; the old one is then still there.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let written = (|| {
+        let unfinished = path.with_extension("unfinished");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(PRIVATE_FILE)
+            .open(&unfinished)?;
+        // An unfinished file of an earlier run may have other permissions.
+        file.set_permissions(Permissions::from_mode(PRIVATE_FILE))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    })();
+    written.map_err(|error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    })
+}

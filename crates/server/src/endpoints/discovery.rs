@@ -1,0 +1,74 @@
+//! Discovery: which groups, versions and resources there are. Built from the list of kinds.
+
+use postern_kinds::{ALL, AnyKind};
+use postern_meta::gvk::GroupVersion;
+use serde_json::{Value, json};
+
+/// Versions that are served, each once, in the order of the kinds.
+pub(crate) fn versions() -> Vec<GroupVersion> {
+    let mut versions = Vec::new();
+    for kind in ALL {
+        if !versions.contains(&kind.info().version) {
+            versions.push(kind.info().version);
+        }
+    }
+    versions
+}
+
+/// `/api`
+pub(crate) fn core_versions() -> Value {
+    // Clients that are given no address here use the one that they came by.
+    json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
+}
+
+/// `/apis`
+pub(crate) fn groups() -> Value {
+    let groups: Vec<Value> = versions()
+        .into_iter()
+        .filter(|version| !version.group.is_empty())
+        .map(|version| group_fields(&version))
+        .collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+/// `/apis/<group>`
+pub(crate) fn group(name: &str) -> Option<Value> {
+    let version = versions().into_iter().find(|version| version.group == name)?;
+    let mut group = group_fields(&version);
+    group["kind"] = "APIGroup".into();
+    group["apiVersion"] = "v1".into();
+    Some(group)
+}
+
+fn group_fields(version: &GroupVersion) -> Value {
+    let entry = json!({ "groupVersion": version.to_string(), "version": version.version });
+    json!({ "name": version.group, "versions": [entry], "preferredVersion": entry })
+}
+
+/// `/api/v1` and `/apis/<group>/<version>`
+pub(crate) fn resources(version: &GroupVersion) -> Value {
+    let mine = ALL.iter().filter(|kind| kind.info().version == *version);
+    let resources: Vec<Value> = mine.map(|kind| resource(*kind)).collect();
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": version.to_string(),
+        "resources": resources,
+    })
+}
+
+fn resource(kind: &dyn AnyKind) -> Value {
+    let info = kind.info();
+    let verbs: Vec<&str> = info.verbs.iter().map(|verb| verb.as_str()).collect();
+    let mut resource = json!({
+        "name": info.plural,
+        "singularName": info.singular,
+        "namespaced": info.is_namespaced(),
+        "kind": info.kind,
+        "verbs": verbs,
+    });
+    if !info.short.is_empty() {
+        resource["shortNames"] = json!(info.short);
+    }
+    resource
+}

@@ -1,0 +1,118 @@
+//! `/livez`, `/readyz`, `/healthz`: plain text, as kube-apiserver answers them.
+
+use http::{Response, StatusCode};
+
+use crate::wire::body::Body;
+use crate::wire::respond;
+
+/// What the server knows about itself at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condition {
+    /// Storage answers, and the cache follows it.
+    pub(crate) storage: bool,
+    /// A shutdown has begun.
+    pub(crate) draining: bool,
+}
+
+/// A named check and whether it passes.
+type Check = (&'static str, bool);
+
+/// The answer to a health path, or `None` when the path is none.
+pub(crate) fn answer(path: &str, query: &str, condition: Condition) -> Option<Response<Body>> {
+    let path = path.trim_start_matches('/');
+    let (endpoint, single) = match path.split_once('/') {
+        Some((endpoint, single)) => (endpoint, Some(single)),
+        None => (path, None),
+    };
+    let checks: &[Check] = match endpoint {
+        "readyz" => {
+            &[("ping", true), ("storage", condition.storage), ("shutdown", !condition.draining)]
+        }
+        // A draining server is alive; one whose storage has failed for good may be restarted.
+        "livez" | "healthz" => &[("ping", true), ("storage", condition.storage)],
+        _ => return None,
+    };
+    match single {
+        None => Some(all(endpoint, checks, query)),
+        Some(name) => {
+            let passed = checks.iter().find(|(known, _)| *known == name)?.1;
+            Some(report(endpoint, &[], &[], passed))
+        }
+    }
+}
+
+fn all(endpoint: &str, checks: &[Check], query: &str) -> Response<Body> {
+    let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let excluded: Vec<&str> =
+        parameters().filter(|(name, _)| *name == "exclude").map(|(_, value)| value).collect();
+    let verbose = parameters().any(|(name, _)| name == "verbose");
+    let included: Vec<Check> =
+        checks.iter().filter(|(name, _)| !excluded.contains(name)).copied().collect();
+    let passed = included.iter().all(|(_, passed)| *passed);
+    if verbose || !passed {
+        report(endpoint, checks, &excluded, passed)
+    } else {
+        report(endpoint, &[], &[], true)
+    }
+}
+
+fn report(endpoint: &str, checks: &[Check], excluded: &[&str], passed: bool) -> Response<Body> {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for (name, passed) in checks {
+        let _ = if excluded.contains(name) {
+            writeln!(text, "[+]{name} excluded: ok")
+        } else if *passed {
+            writeln!(text, "[+]{name} ok")
+        } else {
+            writeln!(text, "[-]{name} failed: reason withheld")
+        };
+    }
+    let (code, verdict) = if passed {
+        (StatusCode::OK, "passed")
+    } else {
+        (StatusCode::INTERNAL_SERVER_ERROR, "failed")
+    };
+    if checks.is_empty() && passed {
+        text.push_str("ok");
+    } else {
+        let _ = writeln!(text, "{endpoint} check {verdict}");
+    }
+    respond::text(code, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
+        let response = answer(path, query, Condition { storage, draining })?;
+        let code = response.status().as_u16();
+        let Body::Whole(Some(bytes)) = response.into_body() else { return None };
+        Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn table() {
+        let said = |code, text: &str| Some((code, text.to_owned()));
+        assert_eq!(asked("/readyz", "", true, false), said(200, "ok"));
+        assert_eq!(
+            asked("/readyz", "verbose", true, false),
+            said(200, "[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n")
+        );
+        assert_eq!(
+            asked("/readyz", "", true, true),
+            said(
+                500,
+                "[+]ping ok\n[+]storage ok\n[-]shutdown failed: reason withheld\n\
+                 readyz check failed\n"
+            )
+        );
+        assert_eq!(asked("/livez", "", true, true), said(200, "ok"));
+        assert_eq!(asked("/readyz", "exclude=shutdown", true, true), said(200, "ok"));
+        assert_eq!(asked("/readyz/storage", "", true, true), said(200, "ok"));
+        assert_eq!(asked("/readyz/storage", "", false, false).unwrap().0, 500);
+        assert_eq!(asked("/readyz/nothing", "", true, false), None);
+        assert_eq!(asked("/elsewhere", "", true, false), None);
+    }
+}

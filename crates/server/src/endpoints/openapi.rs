@@ -1,0 +1,281 @@
+//! `/openapi/v3`: the schemas and operations of each group and version, made once from the list
+//! of kinds. It lists what is served, and nothing else.
+
+use std::sync::OnceLock;
+
+use aws_lc_rs::digest::{SHA512, digest};
+use bytes::Bytes;
+use postern_kinds::{ALL, AnyKind, Verb};
+use postern_meta::gvk::GroupVersion;
+use postern_meta::schema::Schema;
+use postern_meta::status::Status;
+use serde_json::{Map, Value, json};
+
+use super::discovery::versions;
+
+/// The patch types that are served, as Content-Types.
+pub(crate) const PATCH_TYPES: [&str; 2] =
+    ["application/json-patch+json", "application/merge-patch+json"];
+
+const BODY_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+
+/// A document, and the hash that names its state.
+pub(crate) struct OpenApi {
+    /// Group and version.
+    pub(crate) version: GroupVersion,
+    /// The document in JSON.
+    pub(crate) json: Bytes,
+    /// SHA-512 of it, in capitals, as upstream writes it.
+    pub(crate) hash: String,
+}
+
+/// Every document, made on first use.
+pub(crate) fn documents() -> &'static [OpenApi] {
+    static DOCUMENTS: OnceLock<Vec<OpenApi>> = OnceLock::new();
+    DOCUMENTS.get_or_init(|| versions().iter().map(build).collect())
+}
+
+/// The path of a version below `/openapi/v3/`, and in URLs.
+pub(crate) fn path_of(version: &GroupVersion) -> String {
+    if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") }
+}
+
+/// `/openapi/v3`. The URLs are without the base path: clients put it in front themselves.
+pub(crate) fn index() -> Value {
+    let paths: Map<String, Value> = documents()
+        .iter()
+        .map(|document| {
+            let path = path_of(&document.version);
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+            (path, json!({ "serverRelativeURL": url }))
+        })
+        .collect();
+    json!({ "paths": paths })
+}
+
+fn build(version: &GroupVersion) -> OpenApi {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    add_definitions(
+        &mut schemas,
+        "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+        &Schema::of::<Status>(),
+    );
+    schemas.insert(PATCH_NAME.to_owned(), patch_schema());
+    for kind in ALL.iter().filter(|kind| kind.info().version == *version) {
+        add_kind(&mut schemas, *kind);
+        add_paths(&mut paths, *kind);
+    }
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": { "title": "Postern", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "BearerToken": { "type": "http", "scheme": "bearer" } },
+        },
+        "security": [{ "BearerToken": [] }],
+    });
+    let json = Bytes::from(document.to_string());
+    let hash = hex::encode_upper(digest(&SHA512, &json));
+    OpenApi { version: *version, json, hash }
+}
+
+const PATCH_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+const LIST_META_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+
+fn patch_schema() -> Value {
+    json!({ "type": "object", "description": "A change in one of the patch formats." })
+}
+
+fn component_name(kind: &dyn AnyKind) -> String {
+    let info = kind.info();
+    if info.version.group.is_empty() {
+        format!("io.k8s.api.core.{}.{}", info.version.version, info.kind)
+    } else {
+        let mut labels: Vec<&str> = info.version.group.split('.').collect();
+        labels.reverse();
+        format!("{}.{}.{}", labels.join("."), info.version.version, info.kind)
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn identity(kind: &dyn AnyKind) -> Value {
+    let info = kind.info();
+    json!({ "group": info.version.group, "version": info.version.version, "kind": info.kind })
+}
+
+fn add_definitions(schemas: &mut Map<String, Value>, name: &str, schema: &Schema) {
+    for (name, definition) in schema.definitions() {
+        schemas.insert(name.clone(), definition.clone());
+    }
+    schemas.insert(name.to_owned(), schema.root().clone());
+}
+
+fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
+    let name = component_name(kind);
+    add_definitions(schemas, &name, kind.schema());
+    if let Some(root) = schemas.get_mut(&name) {
+        root["description"] = kind.info().description.into();
+        root["x-kubernetes-group-version-kind"] = json!([identity(kind)]);
+    }
+    let list_meta = json!({
+        "type": "object",
+        "description": "What a list says about itself.",
+        "properties": {
+            "resourceVersion": { "type": "string", "description": "The version of the list, from which a watch goes on." },
+            "continue": { "type": "string", "description": "Where the next page begins, when there is one." },
+            "remainingItemCount": { "type": "integer", "format": "int64", "description": "How many items stand behind this page, when that is known." },
+        },
+    });
+    schemas.insert(LIST_META_NAME.to_owned(), list_meta);
+    let mut list_identity = identity(kind);
+    list_identity["kind"] = format!("{}List", kind.info().kind).into();
+    let list = json!({
+        "type": "object",
+        "description": format!("A list of {}.", kind.info().kind),
+        "required": ["items"],
+        "properties": {
+            "apiVersion": { "type": "string", "description": "Version of the schema, as group/version." },
+            "kind": { "type": "string", "description": "What this is." },
+            "metadata": reference(LIST_META_NAME),
+            "items": { "type": "array", "description": "The objects.", "items": reference(&name) },
+        },
+        "x-kubernetes-group-version-kind": [list_identity],
+    });
+    schemas.insert(format!("{name}List"), list);
+}
+
+fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
+    let info = kind.info();
+    let base = format!("/{}", path_of(&info.version));
+    let place = if info.is_namespaced() { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("{base}{place}/{}", info.plural);
+    let many = operations(kind, &[(Verb::List, "get"), (Verb::Create, "post")]);
+    let one = operations(
+        kind,
+        &[
+            (Verb::Get, "get"),
+            (Verb::Update, "put"),
+            (Verb::Patch, "patch"),
+            (Verb::Delete, "delete"),
+        ],
+    );
+    let with_parameters = |mut operations: Map<String, Value>, named: bool| {
+        let mut parameters = Vec::new();
+        if info.is_namespaced() {
+            parameters.push(path_parameter("namespace", "The namespace of the object."));
+        }
+        if named {
+            parameters.push(path_parameter("name", "The name of the object."));
+        }
+        operations.insert("parameters".to_owned(), Value::Array(parameters));
+        Value::Object(operations)
+    };
+    paths.insert(collection.clone(), with_parameters(many, false));
+    paths.insert(format!("{collection}/{{name}}"), with_parameters(one, true));
+    if info.is_namespaced() {
+        let everywhere = operations(kind, &[(Verb::List, "get")]);
+        paths.insert(format!("{base}/{}", info.plural), Value::Object(everywhere));
+    }
+}
+
+fn operations(kind: &dyn AnyKind, verbs: &[(Verb, &str)]) -> Map<String, Value> {
+    let served = verbs.iter().filter(|(verb, _)| kind.info().serves(*verb));
+    served.map(|(verb, method)| ((*method).to_owned(), operation(kind, *verb))).collect()
+}
+
+fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
+    let name = component_name(kind);
+    let answer = match verb {
+        Verb::List => reference(&format!("{name}List")),
+        Verb::Delete => reference("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        _ => reference(&name),
+    };
+    let code = if verb == Verb::Create { "201" } else { "200" };
+    let mut operation = json!({
+        "operationId": format!("{}{}{}", verb.as_str(), kind.info().version.group.replace('.', ""), kind.info().kind),
+        "x-kubernetes-action": verb.as_str(),
+        "x-kubernetes-group-version-kind": identity(kind),
+        "parameters": query_parameters(verb),
+        "responses": {
+            code: { "description": "Done.", "content": content(&BODY_TYPES, &answer) },
+            "401": { "description": "The access key is missing, unknown, expired or disabled." },
+        },
+    });
+    match verb {
+        Verb::Create | Verb::Update => {
+            let content = content(&BODY_TYPES, &reference(&name));
+            operation["requestBody"] = json!({ "required": true, "content": content });
+        }
+        Verb::Patch => {
+            let content = content(&PATCH_TYPES, &reference(PATCH_NAME));
+            operation["requestBody"] = json!({ "required": true, "content": content });
+        }
+        _ => {}
+    }
+    operation
+}
+
+fn content(types: &[&str], schema: &Value) -> Value {
+    types
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({ "schema": schema })))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn path_parameter(name: &str, description: &str) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true, "description": description,
+        "schema": { "type": "string" },
+    })
+}
+
+fn query_parameters(verb: Verb) -> Value {
+    const WRITE: &[(&str, &str, &str)] = &[
+        ("dryRun", "string", "`All`: do everything but store."),
+        ("fieldManager", "string", "Who makes the change, in at most 128 printable characters."),
+        (
+            "fieldValidation",
+            "string",
+            "What to do about unknown and duplicate fields: Ignore, Warn or Strict.",
+        ),
+    ];
+    const LIST: &[(&str, &str, &str)] = &[
+        ("labelSelector", "string", "Only objects with such labels."),
+        (
+            "fieldSelector",
+            "string",
+            "Only objects with such a metadata.name or metadata.namespace.",
+        ),
+        ("limit", "integer", "At most so many objects; the list says where the next page begins."),
+        ("continue", "string", "Where this page begins, from the page before."),
+        ("resourceVersion", "string", "How old the answer may be."),
+        ("resourceVersionMatch", "string", "How to read resourceVersion: Exact or NotOlderThan."),
+        ("watch", "boolean", "Follow changes."),
+        ("allowWatchBookmarks", "boolean", "Send bookmarks now and then."),
+        ("sendInitialEvents", "boolean", "Begin a watch with what is there."),
+        ("timeoutSeconds", "integer", "How long a watch lasts."),
+    ];
+    const GET: &[(&str, &str, &str)] =
+        &[("resourceVersion", "string", "How old the answer may be.")];
+    const DELETE: &[(&str, &str, &str)] = &[
+        ("dryRun", "string", "`All`: do everything but store."),
+        ("gracePeriodSeconds", "integer", "Seconds until the object goes."),
+        ("propagationPolicy", "string", "What becomes of dependents."),
+    ];
+    let parameters = match verb {
+        Verb::Create | Verb::Update | Verb::Patch => WRITE,
+        Verb::List | Verb::Watch => LIST,
+        Verb::Get => GET,
+        Verb::Delete | Verb::DeleteCollection => DELETE,
+    };
+    let parameters = parameters.iter().map(|(name, r#type, description)| {
+        json!({ "name": name, "in": "query", "description": description, "schema": { "type": r#type } })
+    });
+    Value::Array(parameters.collect())
+}

@@ -1,0 +1,256 @@
+//! The accept loop: connections in, TLS, HTTP/1.1 and HTTP/2, and an end to each that stalls.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::Server;
+use crate::pipeline;
+
+/// Connections open at once; more wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 10_000;
+
+/// A client has this long for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// And this long for the head of a request over HTTP/1.1, idle time included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Over HTTP/2, for its first bytes; hyper itself sets no deadline there.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes that every HTTP/2 client sends first (RFC 9113 section 3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// A connection that takes no byte of what it is owed for this long is closed: that is how a
+/// watcher which has stopped reading ends.
+const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// HTTP/2 clients are asked whether they are still there this often, and have this long to say.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
+const MAX_STREAMS: u32 = 250;
+
+/// Bytes of a request's headers: a token of 8 KiB and room for the rest.
+const MAX_HEADER_BYTES: u32 = 32 * 1024;
+
+/// Bytes that HTTP/1.1 reads ahead; bounds a request's head.
+const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Bytes that one HTTP/2 stream holds back for a client that does not read.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// After a failed accept (no file descriptors left, say) the next try waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts connections until the server drains, then waits for those that are open, for at most
+/// `drain_timeout`.
+pub(crate) async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    drain_timeout: Duration,
+) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut draining = server.draining();
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            _ = draining.wait_for(|draining| *draining) => break,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Some((stream, place)) = accepted else { continue };
+        let (server, tls) = (server.clone(), tls.clone());
+        connections.spawn(async move {
+            if let Err(error) = connection(server, stream, tls).await {
+                tracing::debug!("a connection ended: {error}");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let finish = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(drain_timeout, finish).await.is_err() {
+        tracing::warn!("connections were still open after {drain_timeout:?} and are cut off");
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!("a connection could not be accepted: {error}");
+            sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+type Guarded = TokioIo<Pin<Box<GuardedIo<TlsStream<TcpStream>>>>>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn connection(
+    server: Arc<Server>,
+    stream: TcpStream,
+    tls: TlsAcceptor,
+) -> Result<(), Failure> {
+    // Events are small and must not wait for more to come.
+    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+    let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2)));
+    if speaks_http2 {
+        http2_connection(server, io).await
+    } else {
+        http1_connection(server, io).await
+    }
+}
+
+async fn http1_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
+    let mut draining = server.draining();
+    let service = service_fn(|request| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HTTP1_BUFFER_BYTES)
+            .serve_connection(io, service)
+    );
+    tokio::select! {
+        ended = connection.as_mut() => return Ok(ended?),
+        _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+    }
+    Ok(connection.await?)
+}
+
+async fn http2_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
+    let mut draining = server.draining();
+    let service = service_fn(|request| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, request).await) }
+    });
+    let mut connection = pin!(
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_BYTES)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .serve_connection(io, service)
+    );
+    tokio::select! {
+        ended = connection.as_mut() => return Ok(ended?),
+        _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+    }
+    Ok(connection.await?)
+}
+
+/// A stream with two deadlines: for its first bytes, and for each write that does not get on.
+struct GuardedIo<T> {
+    inner: T,
+    preface: Option<(Pin<Box<Sleep>>, usize)>,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> GuardedIo<T> {
+    fn new(inner: T, await_preface: bool) -> Self {
+        let preface = await_preface.then(|| (Box::pin(sleep(PREFACE_TIMEOUT)), PREFACE_BYTES));
+        Self { inner, preface, stalled: None }
+    }
+
+    fn note_write<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        if progress.is_ready() {
+            self.stalled = None;
+            return progress;
+        }
+        let deadline = Instant::now() + WRITE_STALL_TIMEOUT;
+        let timer =
+            self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for GuardedIo<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let Some((timer, missing)) = &mut self.preface else { return read };
+        *missing = missing.saturating_sub(buffer.filled().len() - before);
+        if *missing == 0 {
+            self.preface = None;
+        } else if read.is_pending() && timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for GuardedIo<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.note_write(cx, progress)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.inner).poll_write_vectored(cx, buffers);
+        self.note_write(cx, progress)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.inner).poll_flush(cx);
+        self.note_write(cx, progress)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.note_write(cx, progress)
+    }
+}

@@ -1,0 +1,344 @@
+//! The way of a request: parsed, authenticated, authorised, admitted, done, answered.
+//!
+//! Each stage consumes the proof of the one before. What needs no credential (health, version) is
+//! answered before the first stage, and is a short list.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use postern_kinds::{BASE_PATH, Verb};
+use postern_meta::accept::{Offered, PatchType, patch_type};
+use postern_meta::decode::{Decoded, Format, decode};
+use postern_meta::options::{DeleteOptions, GetOptions, ListOptions, WriteKind, WriteOptions};
+use postern_meta::patch::{apply_json_patch, apply_merge_patch};
+use postern_meta::status::{ApiError, Reason, Status};
+
+use crate::Server;
+use crate::authenticate::authenticate;
+use crate::authorize::{Authorized, Permit, authorize};
+use crate::clock::new_uid;
+use crate::endpoints::{discovery, health, openapi, version};
+use crate::request::{Document, Parsed, Target};
+use crate::wire::body::Body;
+use crate::wire::encode::{self, Wanted};
+use crate::wire::{input, respond};
+
+/// A request that reads has this long, as upstream; watches have their own.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A request that writes has this long, as upstream.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// Seconds after which a client that was turned away by a draining server may try again.
+const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
+
+/// The patch types that are served.
+const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
+
+/// What a request came to, before it is finished.
+struct Outcome {
+    response: Response<Body>,
+    warnings: Vec<String>,
+}
+
+impl From<Response<Body>> for Outcome {
+    fn from(response: Response<Body>) -> Self {
+        Self { response, warnings: Vec::new() }
+    }
+}
+
+/// Answers a request. Never fails: what goes wrong is an answer too.
+pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Response<Body> {
+    let audit_id = audit_id(server, request.headers());
+    let head = request.method() == Method::HEAD;
+    let outcome = match public(server, &request) {
+        Some(response) => response.into(),
+        None => protected(server, request).await,
+    };
+    respond::finish(outcome.response, &audit_id, &outcome.warnings, head)
+}
+
+/// A client's own audit id is honoured when it is a UUID (decision 5).
+fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
+    let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
+    let id = sent
+        .and_then(|text| uuid::Uuid::try_parse(text).ok())
+        .map_or_else(|| new_uid(server.source()), |id| id.to_string());
+    HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// What needs no credential, at the root and under the base path.
+fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let path = request.uri().path();
+    let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
+    if path.strip_suffix('/').unwrap_or(path) == "/version" {
+        return Some(respond::value(StatusCode::OK, &version::document(), true));
+    }
+    health::answer(path, request.uri().query().unwrap_or_default(), server.condition())
+}
+
+async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
+    let (parts, body) = request.into_parts();
+    let pretty_agent = parts
+        .headers
+        .get(header::USER_AGENT)
+        .is_some_and(|agent| agent.as_bytes().starts_with(b"curl"));
+    let answered = match Parsed::new(parts) {
+        Ok(parsed) => {
+            let pretty = encode::wants_pretty(&parsed).unwrap_or(pretty_agent);
+            within_time(server, parsed, body).await.map_err(|error| (error, pretty))
+        }
+        Err(error) => Err((error, pretty_agent)),
+    };
+    answered.unwrap_or_else(|(error, pretty)| respond::error(&error, pretty).into())
+}
+
+async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<Outcome, ApiError> {
+    if server.is_draining() {
+        return Err(ApiError::unavailable(
+            "the server is shutting down",
+            Some(DRAINING_RETRY_AFTER_SECONDS),
+        ));
+    }
+    let verb = match parsed.target() {
+        Target::Resource(target) => Some(target.verb),
+        _ => None,
+    };
+    let limit = match verb {
+        None | Some(Verb::Get | Verb::List | Verb::Watch) => READ_TIMEOUT,
+        Some(_) => WRITE_TIMEOUT,
+    };
+    let authenticated =
+        authenticate(parsed, server.digester(), &server.registry().cache().directory())?;
+    let _place = server.flow().enter(verb)?;
+    let answer = tokio::time::timeout(limit, act(server, authenticated, body));
+    answer.await.unwrap_or_else(|_| {
+        Err(ApiError::timeout(format!(
+            "request did not complete within {} s; a write may still happen",
+            limit.as_secs()
+        )))
+    })
+}
+
+async fn act(
+    server: &Server,
+    authenticated: crate::authenticate::Authenticated,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
+    match authorize(authenticated)? {
+        Authorized::Resource(parsed, permit) => resource(server, &parsed, &permit, body).await,
+        Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
+    }
+}
+
+async fn resource(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
+    match permit.target().verb {
+        Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
+        Verb::List => list(server, parsed, permit).await.map(Outcome::from),
+        Verb::Watch => watch(server, parsed, permit).await.map(Outcome::from),
+        Verb::Create => create(server, parsed, permit, body).await,
+        Verb::Update => replace(server, parsed, permit, body).await,
+        Verb::Patch => patch(server, parsed, permit, body).await,
+        Verb::Delete => delete(server, parsed, permit, body).await.map(Outcome::from),
+        Verb::DeleteCollection => Err(ApiError::method_not_allowed(
+            permit.kind().info().group_resource(),
+            Verb::DeleteCollection.as_str(),
+        )),
+    }
+}
+
+fn wanted_object(server: &Server, parsed: &Parsed) -> Result<Wanted, ApiError> {
+    Wanted::of(parsed, Offered::OBJECT, server.source().now())
+}
+
+async fn get(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = GetOptions::parse(parsed.query())?;
+    let answer = server.registry().get(permit, &options).await?;
+    respond::object(permit.kind(), StatusCode::OK, answer, wanted)
+}
+
+async fn list(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::LIST, server.source().now())?;
+    let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
+    let answer = server.registry().list(permit, &options).await?;
+    respond::list(permit.kind(), answer, wanted)
+}
+
+async fn watch(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::WATCH, server.source().now())?;
+    let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
+    let slot = server.flow().enter_watch(&permit.identity().access_key)?;
+    let watcher = server.registry().watch(permit, &options, server.draining()).await?;
+    Ok(respond::watch(watcher, slot, wanted))
+}
+
+async fn create(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
+    let body = input::read(body).await?;
+    let decoded = input::decode_body(parsed, &body)?;
+    let (object, warnings) = input::object_of(permit.kind(), decoded, options.field_validation)?;
+    let answer = server.registry().create(permit, object, options.dry_run).await?;
+    let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
+    Ok(Outcome { response, warnings })
+}
+
+async fn replace(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
+    let body = input::read(body).await?;
+    let decoded = input::decode_body(parsed, &body)?;
+    let (object, warnings) = input::object_of(permit.kind(), decoded, options.field_validation)?;
+    let update = server.registry().replace(permit, options.dry_run, object);
+    let response = respond::object(permit.kind(), StatusCode::OK, update.await?, wanted)?;
+    Ok(Outcome { response, warnings })
+}
+
+async fn patch(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
+    // The patch's own type comes first, before anything else is looked at.
+    let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
+    let body = input::read(body).await?;
+    let Decoded { value: patch, duplicates } =
+        decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let kind = permit.kind();
+    let name = permit.target().name.as_deref().unwrap_or_default();
+    let warnings = parking_lot::Mutex::new(Vec::new());
+    let change = |current: &postern_meta::object::Object| {
+        let current = current.clone().into_value();
+        let patched = match patch_type {
+            PatchType::Json => apply_json_patch(current, &patch)?,
+            _ => apply_merge_patch(current, &patch)?,
+        };
+        let validation = options.field_validation;
+        let (object, found) =
+            input::patched_object_of(kind, name, patched, &duplicates, validation)?;
+        *warnings.lock() = found;
+        Ok(object)
+    };
+    let answer = server.registry().update(permit, options.dry_run, change).await?;
+    let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
+    Ok(Outcome { response, warnings: warnings.into_inner() })
+}
+
+async fn delete(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let body = input::read(body).await?;
+    let options = if body.is_empty() {
+        DeleteOptions::from_query(parsed.query())?
+    } else {
+        DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())?
+    };
+    let deleted = server.registry().delete(permit, &options).await?;
+    let kind = permit.kind();
+    if deleted.lingers {
+        return respond::object(kind, StatusCode::OK, deleted.answer, wanted);
+    }
+    let metadata = &deleted.object.metadata;
+    let resource = kind.info().group_resource();
+    let status = Status::success_deleted(resource, &metadata.name, &metadata.uid).to_value();
+    Ok(respond::value(StatusCode::OK, &status, wanted.pretty))
+}
+
+fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+    let Target::Document(document) = parsed.target() else {
+        return Err(ApiError::resource_not_served());
+    };
+    if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
+        return Err(method_not_allowed(parsed.method()));
+    }
+    let value = match document {
+        Document::CoreVersions => discovery::core_versions(),
+        Document::Groups => discovery::groups(),
+        Document::Group(name) => {
+            discovery::group(name).ok_or_else(ApiError::resource_not_served)?
+        }
+        Document::Resources(version) => discovery::resources(version),
+        Document::OpenApiIndex => openapi::index(),
+        Document::OpenApi(version) => return open_api(server, parsed, version),
+    };
+    let wanted = Wanted::of(parsed, Offered::DOCUMENT, server.source().now())?;
+    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
+    Ok(respond::whole(StatusCode::OK, &wanted.representation.content_type(), bytes))
+}
+
+fn method_not_allowed(method: &Method) -> ApiError {
+    let message = format!("{method} is not supported on this path: it is read with GET");
+    ApiError::new(405, Reason::MethodNotAllowed, message)
+}
+
+/// One OpenAPI document. With the hash that the index names it never changes; with another, the
+/// client is sent to the right one.
+fn open_api(
+    server: &Server,
+    parsed: &Parsed,
+    version: &postern_meta::gvk::GroupVersion,
+) -> Result<Response<Body>, ApiError> {
+    let found = openapi::documents().iter().find(|document| document.version == *version);
+    let found = found.ok_or_else(ApiError::resource_not_served)?;
+    let sent = parsed.query().get("hash");
+    if sent.is_some_and(|hash| hash != found.hash) {
+        let path = openapi::path_of(version);
+        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash);
+        let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        return Ok(response);
+    }
+    Wanted::of(parsed, Offered::JSON_DOCUMENT, server.source().now())?;
+    let mut response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", found.hash)) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    if sent.is_some() {
+        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
+        headers.insert(header::CACHE_CONTROL, caching);
+    }
+    Ok(response)
+}

@@ -1,0 +1,109 @@
+//! Removing an object, at once or when nothing holds it any longer.
+
+use postern_meta::object::Object;
+use postern_meta::options::DeleteOptions;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use super::{Answer, Registry};
+use crate::admit;
+use crate::authorize::Permit;
+use crate::cache::CachedObject;
+
+/// A negative grace period counts as this, as upstream.
+const SHORTEST_GRACE_SECONDS: i64 = 1;
+
+/// What a deletion answers.
+pub(crate) struct Deleted {
+    /// The object, in its last or its lingering state.
+    pub(crate) answer: Answer,
+    /// The same, decoded.
+    pub(crate) object: Object,
+    /// Is it still there, waiting for finalizers or its time?
+    pub(crate) lingers: bool,
+}
+
+impl Registry {
+    /// Deletes an object, or marks it when something holds it.
+    ///
+    /// # Errors
+    /// 404; 409 when a precondition does not hold.
+    pub(crate) async fn delete(
+        &self,
+        permit: &Permit,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let grace = match options.grace_period_seconds.unwrap_or(0) {
+            negative if negative < 0 => SHORTEST_GRACE_SECONDS,
+            seconds => seconds,
+        };
+        let answer = self
+            .rewrite(permit, options.dry_run, |previous| {
+                check_preconditions(permit, options, &previous)?;
+                admit::delete(permit, previous, grace, self.source())
+            })
+            .await?;
+        let object = decode_answer(&answer)?;
+        let lingers = self.lingers(permit, &object)?;
+        Ok(Deleted { answer, object, lingers })
+    }
+
+    fn lingers(&self, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
+        let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= self.source().now());
+        Ok(!due || !object.metadata.finalizers.is_empty() || permit.kind().holds_on(object)?)
+    }
+
+    /// Lets go of what the server held an object by: `change` takes it out. For controllers.
+    ///
+    /// # Errors
+    /// 404 when the object is gone already.
+    pub(crate) async fn release(
+        &self,
+        permit: &Permit,
+        change: impl Fn(&mut Object),
+    ) -> Result<Answer, ApiError> {
+        self.rewrite(permit, false, |previous| {
+            let mut object = previous.decode()?;
+            change(&mut object);
+            admit::release(permit, object, previous, self.source())
+        })
+        .await
+    }
+}
+
+fn decode_answer(answer: &Answer) -> Result<Object, ApiError> {
+    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
+    let value = postern_meta::decode::decode_typed(&answer.json)
+        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
+    Object::from_value(value).map_err(broken)
+}
+
+fn check_preconditions(
+    permit: &Permit,
+    options: &DeleteOptions,
+    previous: &CachedObject,
+) -> Result<(), ApiError> {
+    let resource = permit.kind().info().group_resource();
+    let name = permit.target().name.as_deref().unwrap_or_default();
+    if let Some(wanted) = &options.precondition_uid {
+        let uid = previous.decode()?.metadata.uid;
+        if *wanted != uid {
+            let text = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+                 The object might have been deleted and then recreated"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    if let Some(wanted) = &options.precondition_resource_version {
+        let found = previous.position();
+        if wanted.parse().map(Position::from_packed) != Ok(found) {
+            let text = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the \
+                 ResourceVersion in record ({found}). The object might have been modified"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The first start: the namespaces that are always there, the user `admin`, and his key
+//! (decision 5).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::access_key;
+use postern_auth::bearer::BearerToken;
+use postern_auth::digest::{DIGEST_BYTES, Digester};
+use postern_auth::directory::DigestRecord;
+use postern_auth::identity::MASTERS_GROUP;
+use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::user::User;
+use postern_kinds::{AnyKind, Caller, Context, PERMANENT_NAMESPACES};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_store::{Change, Condition, Store, Txn};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::keys;
+use crate::cache::to_stored;
+use crate::clock::{Source, new_uid};
+
+/// The name of the first user, and of his key.
+const ADMIN: &str = "admin";
+
+/// Prepares a store that has never been used; on any other, only reads the digest key.
+///
+/// `announce` is given the new key *before* it is committed: were it lost between the two, nobody
+/// could get in. When the commit then fails, the announced key is worth nothing.
+///
+/// # Errors
+/// The store's, or those of `announce`.
+pub(crate) async fn prepare(
+    store: &Arc<dyn Store>,
+    source: &dyn Source,
+    announce: impl FnOnce(&BearerToken) -> anyhow::Result<()>,
+) -> anyhow::Result<Digester> {
+    if let Some(entry) = store.get(keys::DIGEST_KEY).await?.value {
+        return digester(&entry.value);
+    }
+    let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
+    source.fill(digest_key.as_mut_slice());
+    let digester = Digester::new(&digest_key);
+    let admin_key = access_key::generate(&mut || {
+        let mut byte = [0];
+        source.fill(&mut byte);
+        byte[0]
+    });
+    announce(&admin_key)?;
+    let txn = first_txn(source, &digest_key, &digester, &admin_key)?;
+    store.commit(txn).await?;
+    Ok(digester)
+}
+
+fn digester(stored: &[u8]) -> anyhow::Result<Digester> {
+    let mut key = Zeroizing::new([0; DIGEST_BYTES]);
+    anyhow::ensure!(stored.len() == DIGEST_BYTES, "the stored digest key has the wrong length");
+    key.copy_from_slice(stored);
+    Ok(Digester::new(&key))
+}
+
+fn first_txn(
+    source: &dyn Source,
+    digest_key: &Zeroizing<[u8; DIGEST_BYTES]>,
+    digester: &Digester,
+    admin_key: &BearerToken,
+) -> anyhow::Result<Txn> {
+    let mut changes = Vec::new();
+    for name in PERMANENT_NAMESPACES {
+        changes.push(put(&Namespace, name, Map::new(), source)?.0);
+    }
+    let user = spec(json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] }));
+    changes.push(put(&User, ADMIN, user, source)?.0);
+    let key = spec(json!({
+        "displayName": "Made at the first start",
+        "user": ADMIN,
+        "type": "User",
+    }));
+    let (change, uid) = put(&OwnedAccessKey, ADMIN, key, source)?;
+    changes.push(change);
+    let record = DigestRecord { name: ADMIN.to_owned(), uid };
+    changes.push(Change::Put {
+        key: keys::digest(digester.digest(admin_key)),
+        value: Bytes::from(serde_json::to_vec(&record)?),
+    });
+    changes.push(Change::Put {
+        key: keys::DIGEST_KEY.into(),
+        value: Bytes::copy_from_slice(digest_key.as_slice()),
+    });
+    let conditions = vec![Condition::Absent(keys::DIGEST_KEY.into())];
+    Ok(Txn { conditions, changes })
+}
+
+fn spec(spec: Value) -> Map<String, Value> {
+    Map::from_iter([("spec".to_owned(), spec)])
+}
+
+/// An object of the server's own, prepared as a client's would be.
+fn put(
+    kind: &'static dyn AnyKind,
+    name: &str,
+    fields: Map<String, Value>,
+    source: &dyn Source,
+) -> anyhow::Result<(Change, String)> {
+    let info = kind.info();
+    let now = source.now();
+    let uid = new_uid(source);
+    let mut object = Object {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        metadata: ObjectMeta {
+            name: name.to_owned(),
+            uid: uid.clone(),
+            generation: 1,
+            creation_timestamp: Some(now),
+            ..ObjectMeta::default()
+        },
+        fields,
+    };
+    let ctx = Context { caller: &Caller::default(), now };
+    kind.prepare(&mut object, None, &ctx)
+        .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
+    let change = Change::Put { key: keys::object(info, None, name), value: to_stored(object) };
+    Ok((change, uid))
+}

@@ -1,0 +1,110 @@
+//! The registry: what it means to create, read, change and remove an object of any kind.
+//!
+//! It acts on a `Permit` alone and stores nothing but what is `Admitted`. Nothing else in Postern
+//! writes to the store.
+
+pub(crate) mod commit;
+pub(crate) mod delete;
+pub(crate) mod first_start;
+pub(crate) mod keys;
+pub(crate) mod read;
+pub(crate) mod update;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_kinds::AnyKind;
+use postern_meta::object::Object;
+use postern_meta::status::{ApiError, Reason};
+use postern_store::Store;
+
+use crate::admit;
+use crate::authorize::Permit;
+use crate::cache::Cache;
+use crate::clock::Source;
+
+/// Names that are tried for one `generateName` before the client is told to try again itself.
+const NAME_ATTEMPTS: usize = 8;
+
+/// Everything the registry works with.
+pub(crate) struct Registry {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    source: Arc<dyn Source>,
+}
+
+/// An object as it answers a request: encoded, with its version.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// Its JSON.
+    pub(crate) json: Bytes,
+}
+
+impl Registry {
+    /// Over a store, and the cache that follows it.
+    pub(crate) fn new(store: Arc<dyn Store>, cache: Arc<Cache>, source: Arc<dyn Source>) -> Self {
+        Self { store, cache, source }
+    }
+
+    /// The cache.
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Time and randomness.
+    pub(crate) fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    /// Makes a new object.
+    ///
+    /// # Errors
+    /// As wire contract 1.5 says; 409 when every generated name was taken.
+    pub(crate) async fn create(
+        &self,
+        permit: &Permit,
+        object: Object,
+        dry_run: bool,
+    ) -> Result<Answer, ApiError> {
+        let generated = object.metadata.name.is_empty();
+        for _ in 1..NAME_ATTEMPTS {
+            let admitted = admit::create(permit, object.clone(), self.source())?;
+            match self.commit(admitted, dry_run).await {
+                Err(error) if generated && error.reason() == Reason::AlreadyExists => {}
+                answer => return answer,
+            }
+        }
+        let admitted = admit::create(permit, object, self.source())?;
+        let info = permit.kind().info();
+        self.commit(admitted, dry_run).await.map_err(|error| {
+            if generated && error.reason() == Reason::AlreadyExists {
+                let name = error.status().details.as_ref().map_or("", |details| &details.name);
+                return ApiError::generate_name_conflict(info.group_resource(), name);
+            }
+            error
+        })
+    }
+}
+
+/// The storage key that a permit is for.
+///
+/// # Errors
+/// 500 when the permit names no object: a mistake of ours.
+pub(crate) fn key_of(permit: &Permit) -> Result<Arc<str>, ApiError> {
+    let target = permit.target();
+    let name = target.name.as_deref().ok_or_else(|| {
+        ApiError::internal("the request names no object", "a permit without a name was used")
+    })?;
+    Ok(keys::object(target.kind.info(), target.namespace.as_deref(), name))
+}
+
+/// 404 for what a permit is for.
+pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
+    ApiError::not_found(kind.info().group_resource(), name)
+}

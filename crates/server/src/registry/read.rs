@@ -1,0 +1,253 @@
+//! Reading: one object, or a list at the revision that was asked for (wire contract 1.4).
+
+use std::sync::Arc;
+
+use postern_meta::continue_token::ContinueToken;
+use postern_meta::event::WatchEventType;
+use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
+use postern_meta::selector::field::FieldSelector;
+use postern_meta::selector::label::LabelSelector;
+use postern_meta::status::ApiError;
+use postern_store::{Error, ListRequest, Position};
+
+use super::{Answer, Registry, key_of, keys, not_found};
+use crate::authorize::Permit;
+use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
+use crate::errors::from_store;
+
+/// What field selectors may look at.
+pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
+
+/// Objects that the store is asked for at once when a list is at a past revision.
+const PAST_PAGE: usize = 1024;
+
+/// A list, ready to be encoded.
+pub(crate) struct ListAnswer {
+    /// In key order.
+    pub(crate) objects: Vec<Arc<CachedObject>>,
+    /// The version that a watch may go on from.
+    pub(crate) version: Position,
+    /// Where the next page begins, when there is one.
+    pub(crate) continue_token: Option<String>,
+    /// How many objects stand behind this page, when that is known.
+    pub(crate) remaining: Option<usize>,
+}
+
+/// Which objects a list or watch wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    /// The kind's collection in the store.
+    pub(crate) collection: String,
+    /// What the keys begin with.
+    pub(crate) prefix: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    everything: bool,
+}
+
+impl Selection {
+    /// From a permit and its options.
+    pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
+        let target = permit.target();
+        let collection = keys::collection(target.kind.info());
+        let prefix = keys::in_namespace(&collection, target.namespace.as_deref());
+        let labels = options.label_selector.clone();
+        let fields = options.field_selector.clone();
+        let everything = labels.is_everything() && fields.is_everything();
+        Self { collection, prefix, labels, fields, everything }
+    }
+
+    /// Is the object wanted?
+    pub(crate) fn matches(&self, object: &CachedObject) -> bool {
+        if !object.key().starts_with(&self.prefix) {
+            return false;
+        }
+        if self.everything {
+            return true;
+        }
+        let (namespace, name) = keys::split(&self.collection, object.key());
+        let fields = self.fields.matches(|field| match field {
+            "metadata.name" => Some(name),
+            "metadata.namespace" => Some(namespace.unwrap_or_default()),
+            _ => None,
+        });
+        fields && (self.labels.is_everything() || self.labels.matches(object.labels()))
+    }
+}
+
+/// At which revision a list is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    /// Whatever is here.
+    Any,
+    /// Everything that was acknowledged to anybody.
+    MostRecent,
+    /// This one or a later one.
+    NotOlderThan(u64),
+    /// This one.
+    Exactly(u64),
+}
+
+impl Registry {
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// 404; 504 when it is to be from a future that does not come.
+    pub(crate) async fn get(
+        &self,
+        permit: &Permit,
+        options: &GetOptions,
+    ) -> Result<Answer, ApiError> {
+        match options.resource_version {
+            None => self.cache().fresh().await?,
+            Some(RequestedVersion::Any) => {}
+            Some(RequestedVersion::At(version)) => {
+                self.cache().reach(Position::from_packed(version).revision()).await?;
+            }
+        }
+        let kind = permit.kind();
+        let found = self.cache().of(kind.info()).get(&key_of(permit)?)?;
+        let name = permit.target().name.as_deref().unwrap_or_default();
+        let found = found.ok_or_else(|| not_found(kind, name))?;
+        Ok(Answer { json: found.json() })
+    }
+
+    /// Reads many.
+    ///
+    /// # Errors
+    /// 410 when the revision asked for is no longer kept, 504 when it is in the future.
+    pub(crate) async fn list(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+    ) -> Result<ListAnswer, ApiError> {
+        let selection = Selection::new(permit, options);
+        let resource = self.cache().of(permit.kind().info());
+        let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
+        let at = at_of(options, token.as_ref());
+        self.wait_for(at).await?;
+        let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
+        let after = after.as_deref();
+        let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
+        let here = || {
+            let filter = |object: &CachedObject| selection.matches(object);
+            let filter: Option<&dyn Fn(&CachedObject) -> bool> =
+                if selection.everything { None } else { Some(&filter) };
+            resource.list(&selection.prefix, after, limit, filter)
+        };
+        let list = match at {
+            At::Exactly(revision) => {
+                let now = here()?;
+                if now.revision == revision {
+                    now
+                } else {
+                    let past = self.past(resource, &selection, after, limit, revision).await;
+                    past.map_err(|error| past_error(error, token.as_ref()))?
+                }
+            }
+            At::Any | At::MostRecent | At::NotOlderThan(_) => here()?,
+        };
+        Ok(page_of(list, &selection))
+    }
+
+    async fn wait_for(&self, at: At) -> Result<(), ApiError> {
+        match at {
+            At::Any => Ok(()),
+            At::MostRecent => self.cache().fresh().await,
+            At::NotOlderThan(revision) | At::Exactly(revision) => {
+                self.cache().reach(revision).await
+            }
+        }
+    }
+
+    /// A list as it was at a past revision, from the store.
+    async fn past(
+        &self,
+        resource: &ResourceCache,
+        selection: &Selection,
+        after: Option<&str>,
+        limit: usize,
+        revision: u64,
+    ) -> Result<ObjectList, Error> {
+        let mut after = after.map(Arc::from);
+        let mut objects = Vec::new();
+        loop {
+            let page_size = if limit == 0 || !selection.everything { PAST_PAGE } else { limit };
+            let request = ListRequest {
+                prefix: selection.prefix.clone(),
+                after: after.take(),
+                limit: page_size.min(PAST_PAGE),
+                at: Some(revision),
+            };
+            let page = self.store().list(request).await?;
+            if let Some(damaged) = page.damaged.first() {
+                let (key, reason) = (Some(damaged.key.clone()), damaged.reason.clone());
+                return Err(Error::Corrupt { key, reason });
+            }
+            let last = page.last_key().cloned();
+            let mut left = page.entries.len();
+            for entry in page.entries {
+                left -= 1;
+                let added = WatchEventType::Added;
+                let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
+                let Slot::Sound(object) = slot else {
+                    let reason = "it does not begin as objects of its kind do".to_owned();
+                    return Err(Error::Corrupt { key: Some(entry.key), reason });
+                };
+                if selection.matches(&object) {
+                    objects.push(object);
+                }
+                if limit > 0 && objects.len() == limit {
+                    let remaining = left + usize::try_from(page.remaining).unwrap_or(usize::MAX);
+                    return Ok(ObjectList { objects, remaining, revision });
+                }
+            }
+            if page.remaining == 0 || last.is_none() {
+                return Ok(ObjectList { objects, remaining: 0, revision });
+            }
+            after = last;
+        }
+    }
+}
+
+fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> At {
+    if let Some(token) = token {
+        // Version 0 stands in a token that was handed out after a 410: go on from there, at
+        // whatever revision is newest.
+        return match token.resource_version {
+            0 => At::MostRecent,
+            version => At::Exactly(Position::from_packed(version).revision()),
+        };
+    }
+    let Some(requested) = &options.resource_version else { return At::MostRecent };
+    let RequestedVersion::At(version) = requested else { return At::Any };
+    let revision = Position::from_packed(*version).revision();
+    match options.version_match {
+        Some(VersionMatch::Exact) => At::Exactly(revision),
+        // Without a match rule, a limit means exactly this revision: upstream's legacy.
+        None if options.limit > 0 => At::Exactly(revision),
+        Some(VersionMatch::NotOlderThan) | None => At::NotOlderThan(revision),
+    }
+}
+
+fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
+    match (error, token) {
+        (Error::Compacted { .. }, Some(token)) => {
+            let fresh = ContinueToken { resource_version: 0, start: token.start.clone() };
+            ApiError::expired_continue(fresh.encode())
+        }
+        (error, _) => from_store(error),
+    }
+}
+
+fn page_of(list: ObjectList, selection: &Selection) -> ListAnswer {
+    let version = Position::end_of(list.revision);
+    let more = list.remaining > 0;
+    let continue_token = list.objects.last().filter(|_| more).map(|last| {
+        let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
+        ContinueToken { resource_version: version.packed(), start }.encode()
+    });
+    // What stands behind the page is known only when nothing is filtered out.
+    let remaining = (more && selection.everything).then_some(list.remaining);
+    ListAnswer { objects: list.objects, version, continue_token, remaining }
+}

@@ -1,0 +1,252 @@
+//! A watch: a place in a kind's history that moves forward.
+//!
+//! A watcher has no queue of its own. It reads the cache's events from its place on, as fast as
+//! its client takes them; when its place has fallen out of the window, it is closed, never
+//! skipped. What it has seen is one number.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_kinds::AnyKind;
+use postern_meta::event::WatchEventType;
+use postern_meta::options::{ListOptions, RequestedVersion};
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Registry;
+use super::read::Selection;
+use crate::authorize::Permit;
+use crate::cache::{Cache, CacheEvent, CachedObject, Next};
+
+/// How often a watcher that wants bookmarks gets one.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A watch whose client names no timeout ends after this long or up to twice as long.
+const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
+
+/// No watch lasts longer: clients come back, and find the server that is there then.
+const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
+
+/// Objects of the initial state that are handed out at once.
+const INITIAL_PER_READ: usize = 64;
+
+/// What a watcher is told.
+pub(crate) enum Delivery {
+    /// Something that happened, or that is there.
+    Event {
+        /// As this watcher sees it: with selectors, a change can be an appearance or an end.
+        event_type: WatchEventType,
+        /// The state that it shows.
+        object: Arc<CachedObject>,
+        /// The event behind it, whose encodings are shared between watchers.
+        shared: Option<Arc<CacheEvent>>,
+    },
+    /// Everything up to here has been told.
+    Bookmark {
+        /// Up to where.
+        position: Position,
+        /// Was this the end of the initial state?
+        initial_end: bool,
+    },
+    /// The watch cannot go on.
+    Failed(ApiError),
+}
+
+/// A running watch.
+pub(crate) struct Watcher {
+    cache: Arc<Cache>,
+    kind: &'static dyn AnyKind,
+    selection: Selection,
+    place: Position,
+    initial: VecDeque<Arc<CachedObject>>,
+    initial_end_due: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    ends: Instant,
+    over: bool,
+    news: watch::Receiver<u64>,
+    draining: watch::Receiver<bool>,
+}
+
+impl Registry {
+    /// Starts a watch.
+    ///
+    /// # Errors
+    /// 504 when the initial state is to be from a future that does not come.
+    pub(crate) async fn watch(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+        draining: watch::Receiver<bool>,
+    ) -> Result<Watcher, ApiError> {
+        let kind = permit.kind();
+        let selection = Selection::new(permit, options);
+        let initial_wanted = wants_initial(options);
+        self.wait_for_start(options).await?;
+        let resource = self.cache().of(kind.info());
+        let news = resource.news();
+        let (place, initial) = match options.resource_version {
+            Some(RequestedVersion::At(version)) if !initial_wanted => {
+                (Position::from_packed(version), VecDeque::new())
+            }
+            _ => {
+                let matches = |object: &CachedObject| selection.matches(object);
+                let list = resource.list(&selection.prefix, None, 0, Some(&matches))?;
+                let objects = if initial_wanted { list.objects.into() } else { VecDeque::new() };
+                (Position::end_of(list.revision), objects)
+            }
+        };
+        Ok(Watcher {
+            cache: self.cache().clone(),
+            kind,
+            selection,
+            place,
+            initial,
+            initial_end_due: initial_wanted && options.allow_bookmarks,
+            bookmarks: options.allow_bookmarks,
+            next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
+            ends: Instant::now() + self.timeout_of(options),
+            over: false,
+            news,
+            draining,
+        })
+    }
+
+    async fn wait_for_start(&self, options: &ListOptions) -> Result<(), ApiError> {
+        match options.resource_version {
+            None => self.cache().fresh().await,
+            Some(RequestedVersion::Any) => Ok(()),
+            // Without an initial state there is nothing to wait for: what is in the future comes.
+            Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),
+            Some(RequestedVersion::At(version)) => {
+                self.cache().reach(Position::from_packed(version).revision()).await
+            }
+        }
+    }
+
+    fn timeout_of(&self, options: &ListOptions) -> Duration {
+        let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
+            // Spread, so that watches which began together do not end together.
+            let mut random = [0; 8];
+            self.source().fill(&mut random);
+            SHORTEST_DEFAULT_TIMEOUT_SECONDS
+                + u64::from_le_bytes(random) % SHORTEST_DEFAULT_TIMEOUT_SECONDS
+        });
+        Duration::from_secs(seconds.min(LONGEST_TIMEOUT_SECONDS))
+    }
+}
+
+/// Without a version to start from, a watch begins with what is there, unless told otherwise
+/// (upstream's default for `sendInitialEvents`).
+fn wants_initial(options: &ListOptions) -> bool {
+    options
+        .send_initial_events
+        .unwrap_or(!matches!(options.resource_version, Some(RequestedVersion::At(_))))
+}
+
+impl Watcher {
+    /// The kind that is watched.
+    pub(crate) fn kind(&self) -> &'static dyn AnyKind {
+        self.kind
+    }
+
+    /// What comes next; `None` when the watch has ended. Never empty.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
+        if self.over {
+            return None;
+        }
+        if !self.initial.is_empty() {
+            return Some(self.take_initial());
+        }
+        if std::mem::take(&mut self.initial_end_due) {
+            return Some(vec![Delivery::Bookmark { position: self.place, initial_end: true }]);
+        }
+        loop {
+            // Marked as seen before looking: what comes after the look wakes us.
+            self.news.mark_unchanged();
+            match self.cache.of(self.kind.info()).events_after(self.place) {
+                Next::Events(events) => {
+                    let deliveries = self.take(&events);
+                    if !deliveries.is_empty() {
+                        return Some(deliveries);
+                    }
+                }
+                Next::Expired(oldest) => return Some(self.expire(oldest)),
+                Next::Idle(revision) => {
+                    let up_to_date = Position::end_of(revision);
+                    if let Some(last) = self.wait(up_to_date).await {
+                        return last;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_initial(&mut self) -> Vec<Delivery> {
+        let many = self.initial.len().min(INITIAL_PER_READ);
+        let added =
+            |object| Delivery::Event { event_type: WatchEventType::Added, object, shared: None };
+        self.initial.drain(..many).map(added).collect()
+    }
+
+    fn take(&mut self, events: &[Arc<CacheEvent>]) -> Vec<Delivery> {
+        if let Some(last) = events.last() {
+            self.place = last.position();
+        }
+        events.iter().filter_map(|event| self.seen(event)).collect()
+    }
+
+    /// What an event is to this watcher: with selectors, an object can come into sight or leave
+    /// it without being made or removed.
+    fn seen(&self, event: &Arc<CacheEvent>) -> Option<Delivery> {
+        let before = event.previous.as_ref().filter(|object| self.selection.matches(object));
+        let now =
+            event.event_type != WatchEventType::Deleted && self.selection.matches(&event.object);
+        let event_type = match (before, now) {
+            (None, false) => return None,
+            (None, true) => WatchEventType::Added,
+            (Some(_), true) => WatchEventType::Modified,
+            (Some(_), false) => WatchEventType::Deleted,
+        };
+        let left =
+            event_type == WatchEventType::Deleted && event.event_type != WatchEventType::Deleted;
+        let object = match before {
+            Some(before) if left => Arc::new(before.restated(event.position(), event_type)),
+            _ => event.object.clone(),
+        };
+        Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })
+    }
+
+    fn expire(&mut self, oldest: Position) -> Vec<Delivery> {
+        self.over = true;
+        vec![Delivery::Failed(ApiError::expired(format!(
+            "too old resource version: {} ({oldest})",
+            self.place
+        )))]
+    }
+
+    /// Waits for news. Answers when the watch has something to say, or nothing more.
+    async fn wait(&mut self, up_to_date: Position) -> Option<Option<Vec<Delivery>>> {
+        let bookmark = |position| Some(vec![Delivery::Bookmark { position, initial_end: false }]);
+        tokio::select! {
+            changed = self.news.changed() => changed.is_err().then_some(None),
+            () = sleep_until(self.next_bookmark), if self.bookmarks => {
+                self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
+                self.place = self.place.max(up_to_date);
+                Some(bookmark(self.place))
+            }
+            () = sleep_until(self.ends) => {
+                self.over = true;
+                // A last bookmark, so that the client resumes from here and not from far back.
+                Some(if self.bookmarks { bookmark(self.place.max(up_to_date)) } else { None })
+            }
+            _ = self.draining.wait_for(|draining| *draining) => {
+                self.over = true;
+                Some(None)
+            }
+        }
+    }
+}

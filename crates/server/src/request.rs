@@ -1,0 +1,260 @@
+//! `Parsed`: what a request asks for, read once, from its method, path and query.
+//!
+//! Everything later looks at this and never at the text of the URL again.
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+use postern_kinds::{ALL, AnyKind, BASE_PATH, Verb, find};
+use postern_meta::gvk::GroupVersion;
+use postern_meta::options::Query;
+use postern_meta::selector::field::FieldSelector;
+use postern_meta::status::ApiError;
+
+use crate::registry::read::SELECTABLE_FIELDS;
+
+/// Longest path that is looked at: a group, a namespace and a name fit in far less.
+const MAX_PATH_BYTES: usize = 2048;
+
+/// A request for a resource.
+#[derive(Clone)]
+pub(crate) struct ResourceTarget {
+    /// The kind that is meant.
+    pub(crate) kind: &'static dyn AnyKind,
+    /// What is to be done.
+    pub(crate) verb: Verb,
+    /// In which namespace; `None` for cluster-scoped kinds and for all namespaces at once.
+    pub(crate) namespace: Option<String>,
+    /// Which object, if one is named: in the path, or by a field selector on its name.
+    pub(crate) name: Option<String>,
+}
+
+/// The documents that describe the API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Document {
+    /// `/api`
+    CoreVersions,
+    /// `/apis`
+    Groups,
+    /// `/apis/<group>`
+    Group(&'static str),
+    /// `/api/v1` and `/apis/<group>/<version>`
+    Resources(GroupVersion),
+    /// `/openapi/v3`
+    OpenApiIndex,
+    /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`
+    OpenApi(GroupVersion),
+}
+
+/// What a path leads to.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// Objects.
+    Resource(ResourceTarget),
+    /// A description of the API.
+    Document(Document),
+    /// Nothing that is served.
+    Nothing,
+}
+
+/// A request that has been read, but whose sender is not known yet. Only [`Parsed::new`]
+/// makes one.
+pub(crate) struct Parsed {
+    method: Method,
+    path: String,
+    query: Query,
+    headers: HeaderMap,
+    target: Target,
+}
+
+impl Parsed {
+    /// Reads a request's head.
+    ///
+    /// # Errors
+    /// 400 for a path or query that cannot be read; 405 for a method that the resource has not.
+    pub(crate) fn new(parts: Parts) -> Result<Self, ApiError> {
+        let raw = parts.uri.path();
+        if raw.len() > MAX_PATH_BYTES {
+            return Err(ApiError::bad_request("the path is longer than any object's"));
+        }
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        // Split first, decode then: an encoded slash must not become a separator.
+        let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
+        let target = match under_base {
+            Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
+            None => Target::Nothing,
+        };
+        Ok(Self {
+            method: parts.method,
+            path: raw.to_owned(),
+            query,
+            headers: parts.headers,
+            target,
+        })
+    }
+
+    /// The HTTP method.
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The path as it was sent.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The query.
+    pub(crate) fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// The headers.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// What the path leads to.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// All values of a header that are text.
+    pub(crate) fn header_values(&self, name: http::HeaderName) -> Vec<&str> {
+        self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
+    }
+
+    /// The first value of a header, if it is text.
+    pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+fn segments(path: &str) -> Result<Vec<String>, ApiError> {
+    // A trailing slash is tolerated, as upstream does; an empty step inside is not.
+    let path = path.trim_start_matches('/');
+    let path = path.strip_suffix('/').unwrap_or(path);
+    path.split('/').map(segment).collect()
+}
+
+fn segment(raw: &str) -> Result<String, ApiError> {
+    let text = percent_decode_str(raw)
+        .decode_utf8()
+        .map_err(|_| ApiError::bad_request("the path is not UTF-8 after percent-decoding"))?;
+    let bad = text.is_empty()
+        || text == "."
+        || text == ".."
+        || text.contains(['/', '%', '\\'])
+        || text.chars().any(char::is_control);
+    if bad {
+        return Err(ApiError::bad_request(
+            "a step of the path is empty, '.', '..', or holds '/', '%', a backslash or a control \
+             character: no name does",
+        ));
+    }
+    Ok(text.into_owned())
+}
+
+fn target_of(method: &Method, path: &[String], query: &Query) -> Result<Target, ApiError> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let document = |document| Ok(Target::Document(document));
+    match path.as_slice() {
+        ["api"] => document(Document::CoreVersions),
+        ["apis"] => document(Document::Groups),
+        ["apis", group] => {
+            let known = ALL.iter().map(|kind| kind.info().version.group);
+            let group = known.filter(|known| !known.is_empty()).find(|known| known == group);
+            group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
+        }
+        ["openapi", "v3"] => document(Document::OpenApiIndex),
+        ["openapi", "v3", rest @ ..] => match version_of(rest) {
+            Some((version, [])) => document(Document::OpenApi(version)),
+            _ => Ok(Target::Nothing),
+        },
+        path => match version_of(path) {
+            Some((version, [])) => document(Document::Resources(version)),
+            Some((version, rest)) => resource_target(method, version, rest, query),
+            None => Ok(Target::Nothing),
+        },
+    }
+}
+
+fn version_of<'p, 's>(path: &'p [&'s str]) -> Option<(GroupVersion, &'p [&'s str])> {
+    let (group, version, rest) = match path {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] if !group.is_empty() => (*group, *version, rest),
+        _ => return None,
+    };
+    let mut served = ALL.iter().map(|kind| kind.info().version);
+    let found = served.find(|known| known.group == group && known.version == version)?;
+    Some((found, rest))
+}
+
+fn resource_target(
+    method: &Method,
+    version: GroupVersion,
+    rest: &[&str],
+    query: &Query,
+) -> Result<Target, ApiError> {
+    // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a place.
+    let (namespace, plural, name) = match rest {
+        ["namespaces", namespace, plural] => (Some(*namespace), *plural, None),
+        ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name)),
+        [plural] => (None, *plural, None),
+        [plural, name] => (None, *plural, Some(*name)),
+        _ => return Ok(Target::Nothing),
+    };
+    let Some(kind) = find(version.group, version.version, plural) else {
+        return Ok(Target::Nothing);
+    };
+    let info = kind.info();
+    let misplaced = if info.is_namespaced() {
+        namespace.is_none() && name.is_some()
+    } else {
+        namespace.is_some()
+    };
+    if misplaced {
+        return Ok(Target::Nothing);
+    }
+    let verb = verb_of(kind, method, name.is_some(), query)?;
+    if verb == Verb::Create && info.is_namespaced() && namespace.is_none() {
+        return Err(ApiError::method_not_allowed(info.group_resource(), "create"));
+    }
+    let name = match name {
+        Some(name) => Some(name.to_owned()),
+        None => selected_name(verb, query)?,
+    };
+    let namespace = namespace.map(str::to_owned);
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name }))
+}
+
+fn verb_of(
+    kind: &'static dyn AnyKind,
+    method: &Method,
+    named: bool,
+    query: &Query,
+) -> Result<Verb, ApiError> {
+    let info = kind.info();
+    let refused = |action: &str| Err(ApiError::method_not_allowed(info.group_resource(), action));
+    let verb = match (method, named) {
+        (&Method::GET | &Method::HEAD, _) if query.flag("watch")?.unwrap_or(false) => Verb::Watch,
+        (&Method::GET | &Method::HEAD, true) => Verb::Get,
+        (&Method::GET | &Method::HEAD, false) => Verb::List,
+        (&Method::POST, false) => Verb::Create,
+        (&Method::PUT, true) => Verb::Update,
+        (&Method::PATCH, true) => Verb::Patch,
+        (&Method::DELETE, true) => Verb::Delete,
+        (&Method::DELETE, false) => Verb::DeleteCollection,
+        (method, _) => return refused(&method.as_str().to_ascii_lowercase()),
+    };
+    if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
+}
+
+/// A list or watch of exactly one name is authorised as that name (wire contract 1.3).
+fn selected_name(verb: Verb, query: &Query) -> Result<Option<String>, ApiError> {
+    if !matches!(verb, Verb::List | Verb::Watch) {
+        return Ok(None);
+    }
+    let Some(text) = query.get("fieldSelector") else { return Ok(None) };
+    let selector = FieldSelector::parse(text, SELECTABLE_FIELDS).map_err(ApiError::bad_request)?;
+    Ok(selector.exact("metadata.name").map(str::to_owned))
+}

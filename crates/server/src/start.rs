@@ -1,0 +1,217 @@
+//! From what is on disk to a server that answers: the order in which things are opened.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use postern_auth::digest::Digester;
+use postern_store::redb::{Options, Redb};
+use postern_store::seal::{Keyring, Sealed};
+use postern_store::{Store, Watch};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::cache::Cache;
+use crate::clock::Source;
+use crate::data_dir::{DataDir, read_if_there, write_private};
+use crate::flow::Limits;
+use crate::registry::{Registry, first_start};
+use crate::tls::{self, GivenCertificate, Tls};
+use crate::{Server, controllers, kubeconfig, listen};
+
+/// Everything that can be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// Where the seal key and the TLS key are kept, if not in the data directory.
+    pub key_dir: Option<PathBuf>,
+    /// The address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Names and addresses, besides the obvious, by which clients reach this server.
+    pub hosts: Vec<String>,
+    /// A certificate that somebody else has made.
+    pub certificate: Option<GivenCertificate>,
+    /// How long history is kept for watches and for lists of the past.
+    pub history: Duration,
+    /// How long a shutdown waits for requests that are under way.
+    pub drain_timeout: Duration,
+    /// How much may go on at once.
+    pub limits: Limits,
+    /// Memory for the database's pages, in bytes.
+    pub cache_bytes: usize,
+}
+
+/// What a person who starts the server wants to know.
+#[derive(Clone, Debug)]
+pub struct Welcome {
+    /// Was this the first start?
+    pub first: bool,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Where the server listens.
+    pub address: SocketAddr,
+}
+
+/// A server that is ready to answer.
+pub struct Running {
+    server: Arc<Server>,
+    sealed: Arc<Sealed<Redb>>,
+    watch: Box<dyn Watch>,
+    listener: TcpListener,
+    tls: Tls,
+    settings: Settings,
+}
+
+/// Opens everything.
+///
+/// # Errors
+/// With what is wrong and what to do, when something cannot be opened: the server does not start
+/// with half of it.
+pub async fn open(
+    settings: Settings,
+    source: Arc<dyn Source>,
+) -> anyhow::Result<(Running, Welcome)> {
+    let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
+    let sealed = Arc::new(open_store(&dir, settings.cache_bytes).await?);
+    let store: Arc<dyn Store> = sealed.clone();
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let address = listener.local_addr()?;
+    let hosts = hosts(&settings, address);
+    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts)?;
+    let (digester, first) =
+        admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
+    let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
+    let registry = Arc::new(Registry::new(store, cache, source.clone()));
+    let server =
+        Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
+    let welcome = Welcome { first, kubeconfig: dir.admin_kubeconfig(), address };
+    Ok((Running { server, sealed, watch, listener, tls, settings }, welcome))
+}
+
+fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
+    let sealed = sealed.clone();
+    Box::new(move || sealed.inner().healthy().is_ok())
+}
+
+/// The database and its seal. A database without its keys does not start, and no new keys are
+/// made for it: they would only hide that the old ones are missing.
+async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
+    let (database, keys) = (dir.database(), dir.seal_keys());
+    let keyring = match (database.try_exists()?, keys.try_exists()?) {
+        (_, true) => Keyring::load(&keys),
+        (false, false) => Keyring::create(&keys),
+        (true, false) => anyhow::bail!(
+            "the database {} is sealed, and its keys {} are missing: put them back (or point \
+             --key-dir at them); without them nothing in it can be read",
+            database.display(),
+            keys.display()
+        ),
+    };
+    let keyring =
+        keyring.with_context(|| format!("cannot use the seal keys {}", keys.display()))?;
+    let redb = tokio::task::spawn_blocking(move || {
+        Redb::open(&database, Options { cache_bytes })
+            .with_context(|| format!("cannot open the database {}", database.display()))
+    });
+    Ok(Sealed::open(redb.await??, keyring).await?)
+}
+
+/// Names and addresses that the self-made certificate covers.
+fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
+    let mut hosts = settings.hosts.clone();
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let obvious = ["localhost", "127.0.0.1", "::1", &machine].map(str::to_owned);
+    hosts.extend(obvious);
+    if !address.ip().is_unspecified() {
+        hosts.push(address.ip().to_string());
+    }
+    hosts.retain(|host| !host.is_empty());
+    hosts.dedup();
+    hosts
+}
+
+/// How clients on this machine reach the server; the first of `--host`, if any is given.
+fn advertised(settings: &Settings, address: SocketAddr) -> String {
+    match settings.hosts.first() {
+        Some(host) if host.contains(':') => format!("[{host}]:{}", address.port()),
+        Some(host) => format!("{host}:{}", address.port()),
+        None if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
+        None => address.to_string(),
+    }
+}
+
+/// Makes the administrator at the first start; later only keeps his kubeconfig true.
+async fn admit_admin(
+    dir: &DataDir,
+    store: &Arc<dyn Store>,
+    source: &dyn Source,
+    trust: &str,
+    settings: &Settings,
+    address: SocketAddr,
+) -> anyhow::Result<(Digester, bool)> {
+    let path = dir.admin_kubeconfig();
+    let host = advertised(settings, address);
+    let mut first = false;
+    let digester = first_start::prepare(store, source, |key| {
+        first = true;
+        Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
+    })
+    .await?;
+    if !first
+        && let Some(old) = read_if_there(&path)?
+        && let Some(new) = kubeconfig::readdressed(&old, &host, trust)
+    {
+        write_private(&path, &new)?;
+    }
+    Ok((digester, first))
+}
+
+impl Running {
+    /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
+    /// requests that are under way are finished.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let Self { server, sealed, watch, listener, tls, settings } = self;
+        let registry = server.registry().clone();
+        let mut background = JoinSet::new();
+        background.spawn(follow(server.clone(), watch));
+        background.spawn(controllers::namespaces::run(registry.clone()));
+        background.spawn(controllers::reaper::run(registry.clone()));
+        background.spawn(controllers::compaction::run(registry, settings.history));
+        let acceptor = TlsAcceptor::from(tls.config);
+        let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
+        let drain = async {
+            stop.await;
+            tracing::info!("draining");
+            server.drain();
+        };
+        tokio::join!(serving, drain);
+        background.shutdown().await;
+        sealed.inner().close().await;
+        tracing::info!("stopped");
+    }
+}
+
+/// Keeps the cache in step with the store, also across faults of the disk.
+async fn follow(server: Arc<Server>, mut watch: Box<dyn Watch>) {
+    /// The store opens its file again by itself; this is how often it is asked whether it has.
+    const RETRY: Duration = Duration::from_millis(500);
+    let cache = server.registry().cache().clone();
+    loop {
+        let error = cache.follow(watch).await;
+        tracing::error!("the cache has lost the store: {error}");
+        watch = loop {
+            tokio::time::sleep(RETRY).await;
+            match cache.watch().await {
+                Ok(watch) => break watch,
+                Err(error) => tracing::warn!("the cache still waits for the store: {error}"),
+            }
+        };
+        tracing::info!("the cache follows the store again");
+    }
+}

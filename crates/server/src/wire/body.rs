@@ -1,0 +1,149 @@
+//! Bodies of answers: whole, a list that is put together as it is sent, or a stream.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::vec::IntoIter;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use http_body::{Frame, SizeHint};
+
+use crate::cache::CachedObject;
+
+/// Lists are sent in pieces of about this size: large enough that a piece costs little, small
+/// enough that a list of any length takes no memory.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// An answer's body.
+pub(crate) enum Body {
+    /// All of it, or nothing.
+    Whole(Option<Bytes>),
+    /// A list.
+    List(Box<ListBody>),
+    /// A watch.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let data = match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
+            Self::List(list) => Poll::Ready(list.next_chunk()),
+            Self::Stream(stream) => stream.poll_next_unpin(cx),
+        };
+        data.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::List(list) => list.size_hint(),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A list in JSON: its head, the objects' own bytes with commas between them, and its end.
+pub(crate) struct ListBody {
+    head: Option<Bytes>,
+    objects: IntoIter<Arc<CachedObject>>,
+    first: bool,
+    end: Option<&'static [u8]>,
+    plain_bytes: usize,
+    gzip: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl ListBody {
+    /// `head` goes up to and including `"items":[`.
+    pub(crate) fn new(head: Bytes, objects: Vec<Arc<CachedObject>>) -> Self {
+        let end: &[u8] = b"]}\n";
+        let items: usize = objects.iter().map(|object| object.json().len()).sum();
+        let commas = objects.len().saturating_sub(1);
+        let plain_bytes = head.len() + items + commas + end.len();
+        Self {
+            head: Some(head),
+            objects: objects.into_iter(),
+            first: true,
+            end: Some(end),
+            plain_bytes,
+            gzip: None,
+        }
+    }
+
+    /// Its length before compression.
+    pub(crate) fn plain_bytes(&self) -> usize {
+        self.plain_bytes
+    }
+
+    /// Compressed, at the fastest level: for lists, it is the network that is slow.
+    pub(crate) fn gzipped(mut self) -> Self {
+        self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+        self
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.gzip {
+            None => SizeHint::with_exact(self.plain_bytes as u64),
+            Some(_) => SizeHint::default(),
+        }
+    }
+
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        loop {
+            let plain = self.next_plain();
+            let Some(gzip) = &mut self.gzip else {
+                if let Some(plain) = &plain {
+                    self.plain_bytes = self.plain_bytes.saturating_sub(plain.len());
+                }
+                return plain;
+            };
+            let Some(plain) = plain else {
+                // Writing to memory cannot fail.
+                let rest = self.gzip.take().and_then(|gzip| gzip.finish().ok())?;
+                self.plain_bytes = 0;
+                return Some(Bytes::from(rest));
+            };
+            if gzip.write_all(&plain).is_err() {
+                return None;
+            }
+            let ready = std::mem::take(gzip.get_mut());
+            if !ready.is_empty() {
+                return Some(Bytes::from(ready));
+            }
+        }
+    }
+
+    fn next_plain(&mut self) -> Option<Bytes> {
+        self.end?;
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES.min(self.plain_bytes.max(64)));
+        if let Some(head) = self.head.take() {
+            chunk.put_slice(&head);
+        }
+        while chunk.len() < CHUNK_BYTES {
+            let Some(object) = self.objects.next() else {
+                chunk.put_slice(self.end.take().unwrap_or_default());
+                break;
+            };
+            if !std::mem::take(&mut self.first) {
+                chunk.put_u8(b',');
+            }
+            chunk.put_slice(&object.json());
+        }
+        Some(chunk.freeze())
+    }
+}

@@ -1,0 +1,7 @@
+//! What goes over the wire: bodies in and out, and objects in the forms that clients ask for.
+
+pub(crate) mod body;
+pub(crate) mod encode;
+pub(crate) mod input;
+pub(crate) mod respond;
+pub(crate) mod table;

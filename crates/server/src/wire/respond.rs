@@ -1,0 +1,200 @@
+//! The only place that makes a response.
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
+    WARNING, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Response, StatusCode};
+use postern_kinds::AnyKind;
+use postern_meta::accept::Transform;
+use postern_meta::decode::Format;
+use postern_meta::status::ApiError;
+
+use super::body::{Body, ListBody};
+use super::encode::{self, Wanted};
+use crate::flow::WatchSlot;
+use crate::registry::Answer;
+use crate::registry::read::ListAnswer;
+use crate::registry::watch::Watcher;
+
+/// Lists longer than this are compressed for clients that accept it, as upstream.
+const GZIP_FROM_BYTES: usize = 128 * 1024;
+
+/// All warnings of one answer; above it each is shortened.
+const MAX_WARNING_BYTES: usize = 4096;
+const SHORT_WARNING_CHARS: usize = 256;
+
+/// Warnings of one answer.
+const MAX_WARNINGS: usize = 50;
+
+/// An object.
+pub(crate) fn object(
+    kind: &dyn AnyKind,
+    code: StatusCode,
+    answer: Answer,
+    wanted: Wanted,
+) -> Result<Response<Body>, ApiError> {
+    let bytes = encode::object(kind, answer.json, wanted)?;
+    Ok(whole(code, &wanted.representation.content_type(), bytes))
+}
+
+/// A value that is no stored object: a Status, a document.
+pub(crate) fn value(code: StatusCode, value: &serde_json::Value, pretty: bool) -> Response<Body> {
+    whole(code, "application/json", encode::value(value, Format::Json, pretty))
+}
+
+/// Bytes that are ready.
+pub(crate) fn whole(code: StatusCode, content_type: &str, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(Some(bytes)));
+    *response.status_mut() = code;
+    let content_type = HeaderValue::from_str(content_type)
+        .unwrap_or_else(|_| HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// Plain text, for health checks.
+pub(crate) fn text(code: StatusCode, text: String) -> Response<Body> {
+    let mut response = whole(code, "text/plain; charset=utf-8", Bytes::from(text));
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// An answer without a body.
+pub(crate) fn empty(code: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = code;
+    response
+}
+
+/// A list: streamed when it is plain JSON, else put together.
+pub(crate) fn list(
+    kind: &dyn AnyKind,
+    list: ListAnswer,
+    wanted: Wanted,
+) -> Result<Response<Body>, ApiError> {
+    let content_type = wanted.representation.content_type();
+    let plain = wanted.representation.format == Format::Json
+        && matches!(wanted.representation.transform, Transform::None);
+    if !plain || wanted.pretty {
+        return Ok(whole(StatusCode::OK, &content_type, encode::list(kind, &list, wanted)?));
+    }
+    let mut body = ListBody::new(encode::list_head(kind, &list), list.objects);
+    let compress = wanted.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
+    if compress {
+        body = body.gzipped();
+    }
+    let mut response = whole(StatusCode::OK, &content_type, Bytes::new());
+    *response.body_mut() = Body::List(Box::new(body));
+    if compress {
+        let gzip = HeaderValue::from_static("gzip");
+        response.headers_mut().insert(CONTENT_ENCODING, gzip);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    Ok(response)
+}
+
+/// A watch: a stream of events, one line each, that ends when the watch does.
+pub(crate) fn watch(watcher: Watcher, slot: WatchSlot, wanted: Wanted) -> Response<Body> {
+    let state = (watcher, slot, true);
+    let events = stream::unfold(state, move |(mut watcher, slot, mut first)| async move {
+        let deliveries = watcher.next().await?;
+        let kind = watcher.kind();
+        let mut bytes = Vec::with_capacity(deliveries.len());
+        for delivery in &deliveries {
+            bytes.push(encode::delivery(kind, delivery, wanted, first));
+            first = false;
+        }
+        Some((stream::iter(bytes), (watcher, slot, first)))
+    });
+    let mut content_type = wanted.representation.content_type();
+    if wanted.representation.format == Format::Yaml {
+        content_type.push_str(";stream=watch");
+    }
+    let mut response = whole(StatusCode::OK, &content_type, Bytes::new());
+    *response.body_mut() = Body::Stream(events.flatten().boxed());
+    response
+}
+
+/// A Status that tells what went wrong.
+pub(crate) fn error(error: &ApiError, pretty: bool) -> Response<Body> {
+    if let Some(inner) = error.inner() {
+        tracing::warn!(code = error.code(), inner, "{}", error.status().message);
+    }
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = value(code, &error.status().to_value(), pretty);
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if code == StatusCode::FORBIDDEN {
+        let nosniff = HeaderValue::from_static("nosniff");
+        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
+    response
+}
+
+/// What every answer carries: the audit id, caching rules, warnings; a HEAD request's has no
+/// body.
+pub(crate) fn finish(
+    mut response: Response<Body>,
+    audit_id: &HeaderValue,
+    warnings: &[String],
+    head: bool,
+) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert("audit-id", audit_id.clone());
+    let caching = HeaderValue::from_static("no-cache, private");
+    headers.entry(CACHE_CONTROL).or_insert(caching);
+    for warning in shown_warnings(warnings) {
+        headers.append(WARNING, warning);
+    }
+    if head {
+        use http_body::Body as _;
+        if let Some(length) = response.body().size_hint().exact() {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        *response.body_mut() = Body::Whole(None);
+    }
+    response
+}
+
+fn shown_warnings(warnings: &[String]) -> Vec<HeaderValue> {
+    let mut unique: Vec<&str> = Vec::new();
+    for warning in warnings {
+        if !unique.contains(&warning.as_str()) && unique.len() < MAX_WARNINGS {
+            unique.push(warning);
+        }
+    }
+    let long = unique.iter().map(|warning| warning.len()).sum::<usize>() > MAX_WARNING_BYTES;
+    let limit = if long { SHORT_WARNING_CHARS } else { usize::MAX };
+    let quoted = |text: &str| {
+        let mut quoted = String::from("299 - \"");
+        for c in text.chars().take(limit).filter(|c| !c.is_control()) {
+            if matches!(c, '"' | '\\') {
+                quoted.push('\\');
+            }
+            quoted.push(c);
+        }
+        quoted.push('"');
+        HeaderValue::from_bytes(quoted.as_bytes()).ok()
+    };
+    unique.into_iter().filter_map(quoted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_unique_quoted_and_bounded() {
+        let shown = shown_warnings(&["a \"b\"".to_owned(), "a \"b\"".to_owned()]);
+        assert_eq!(shown, vec![HeaderValue::from_static("299 - \"a \\\"b\\\"\"")]);
+        let long: Vec<String> = (0..60).map(|i| format!("{i}{}", "x".repeat(500))).collect();
+        let shown = shown_warnings(&long);
+        assert_eq!(shown.len(), MAX_WARNINGS);
+        assert!(shown.iter().all(|warning| warning.len() <= SHORT_WARNING_CHARS + 8));
+    }
+}
