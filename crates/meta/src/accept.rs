@@ -6,32 +6,27 @@ use crate::status::ApiError;
 /// Clauses of all `Accept` headers that are looked at.
 const MAX_CLAUSES: usize = 64;
 
-/// What an endpoint can answer with, beyond the object itself.
+/// What an endpoint can answer with. JSON always, and:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offered {
-    /// YAML, beside JSON.
-    pub yaml: bool,
-    /// `as=Table`.
-    pub table: bool,
-    /// `as=PartialObjectMetadata`.
-    pub partial: bool,
-    /// `as=PartialObjectMetadataList`.
-    pub partial_list: bool,
+pub enum Offered {
+    /// One object: YAML, a table, its metadata. A watch's events hold one object each, too.
+    Object,
+    /// A list: YAML, a table, a list of metadata.
+    List,
+    /// A document that is no object: YAML.
+    Document,
+    /// A document that there is only in JSON.
+    JsonDocument,
 }
 
 impl Offered {
-    /// For one object.
-    pub const OBJECT: Self = Self { yaml: true, table: true, partial: true, partial_list: false };
-    /// For a list.
-    pub const LIST: Self = Self { yaml: true, table: true, partial: false, partial_list: true };
-    /// For a watch: its events hold one object each.
-    pub const WATCH: Self = Self { yaml: true, table: true, partial: true, partial_list: false };
-    /// For a document that is no object.
-    pub const DOCUMENT: Self =
-        Self { yaml: true, table: false, partial: false, partial_list: false };
-    /// For a document that there is only in JSON.
-    pub const JSON_DOCUMENT: Self =
-        Self { yaml: false, table: false, partial: false, partial_list: false };
+    fn yaml(self) -> bool {
+        self != Self::JsonDocument
+    }
+
+    fn table(self) -> bool {
+        matches!(self, Self::Object | Self::List)
+    }
 }
 
 /// What is made of an object before it is sent.
@@ -104,7 +99,7 @@ impl Accept {
         let mut acceptable = clauses.iter().filter(|clause| clause.quality > 0.0);
         acceptable.find_map(|clause| served(clause, offered)).ok_or_else(|| {
             let mut types = vec![Format::Json.media_type()];
-            if offered.yaml {
+            if offered.yaml() {
                 types.push(Format::Yaml.media_type());
             }
             ApiError::not_acceptable(&types)
@@ -128,7 +123,7 @@ fn clause(text: &str) -> Option<Clause<'_>> {
 fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
     let format = match clause.media_type.to_ascii_lowercase().as_str() {
         "application/json" | "*/*" | "application/*" => Format::Json,
-        "application/yaml" | "application/x-yaml" | "text/yaml" if offered.yaml => Format::Yaml,
+        "application/yaml" | "application/x-yaml" | "text/yaml" if offered.yaml() => Format::Yaml,
         _ => return None,
     };
     let parameter = |wanted: &str| {
@@ -146,9 +141,11 @@ fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
         _ => return None,
     };
     let transform = match kind {
-        "Table" if offered.table => Transform::Table { version },
-        "PartialObjectMetadata" if offered.partial => Transform::PartialObjectMetadata { version },
-        "PartialObjectMetadataList" if offered.partial_list => {
+        "Table" if offered.table() => Transform::Table { version },
+        "PartialObjectMetadata" if offered == Offered::Object => {
+            Transform::PartialObjectMetadata { version }
+        }
+        "PartialObjectMetadataList" if offered == Offered::List => {
             Transform::PartialObjectMetadataList { version }
         }
         _ => return None,
@@ -229,24 +226,24 @@ mod tests {
                        g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;\
                        g=meta.k8s.io;v=v1";
         for (header, offered, want) in [
-            ("", Offered::OBJECT, plain),
-            ("*/*", Offered::OBJECT, plain),
-            ("application/yaml", Offered::OBJECT, yaml),
-            ("application/yaml", Offered::JSON_DOCUMENT, None),
-            ("application/json;q=0.5,application/yaml", Offered::OBJECT, yaml),
-            ("application/json;q=0", Offered::OBJECT, None),
-            ("application/vnd.kubernetes.protobuf", Offered::OBJECT, None),
-            ("application/vnd.kubernetes.protobuf,application/json", Offered::OBJECT, plain),
-            ("application/cbor,application/json", Offered::LIST, plain),
-            (TABLE, Offered::LIST, json(Transform::Table { version: "v1" })),
-            (TABLE, Offered::DOCUMENT, plain),
-            (partial, Offered::OBJECT, json(Transform::PartialObjectMetadata { version: "v1" })),
+            ("", Offered::Object, plain),
+            ("*/*", Offered::Object, plain),
+            ("application/yaml", Offered::Object, yaml),
+            ("application/yaml", Offered::JsonDocument, None),
+            ("application/json;q=0.5,application/yaml", Offered::Object, yaml),
+            ("application/json;q=0", Offered::Object, None),
+            ("application/vnd.kubernetes.protobuf", Offered::Object, None),
+            ("application/vnd.kubernetes.protobuf,application/json", Offered::Object, plain),
+            ("application/cbor,application/json", Offered::List, plain),
+            (TABLE, Offered::List, json(Transform::Table { version: "v1" })),
+            (TABLE, Offered::Document, plain),
+            (partial, Offered::Object, json(Transform::PartialObjectMetadata { version: "v1" })),
             // The singular form of a list is refused, not answered with whole objects.
-            (partial, Offered::LIST, None),
-            ("application/json;as=Table;v=v2;g=meta.k8s.io", Offered::LIST, None),
-            ("application/json;stream=watch", Offered::WATCH, plain),
-            ("text/html", Offered::OBJECT, None),
-            ("nonsense", Offered::OBJECT, None),
+            (partial, Offered::List, None),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io", Offered::List, None),
+            ("application/json;stream=watch", Offered::Object, plain),
+            ("text/html", Offered::Object, None),
+            ("nonsense", Offered::Object, None),
         ] {
             let got = Accept::negotiate(&[header], offered);
             assert_eq!(got.as_ref().ok(), want.as_ref(), "{header}");
@@ -273,7 +270,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(header in ".{0,100}", second in "[a-z*/;=,q.0-9 ]{0,60}") {
-            if let Err(error) = Accept::negotiate(&[&header, &second], Offered::LIST) {
+            if let Err(error) = Accept::negotiate(&[&header, &second], Offered::List) {
                 prop_assert_eq!(error.code(), 406);
             }
         }

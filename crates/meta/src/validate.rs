@@ -241,7 +241,7 @@ mod tests {
         let insert = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
         assert!(wrong(|m| m.labels = insert("a b", "x")).contains("metadata.labels: Invalid"));
         assert!(wrong(|m| m.labels = insert("a", "x y")).contains("metadata.labels: Invalid"));
-        assert_eq!(wrong(|m| m.annotations = insert("X.io/Y", "any thing")), "");
+        assert_eq!(wrong(|m| m.annotations = insert("X.io/Y", "any thing")), "[]");
         let long = "x".repeat(MAX_ANNOTATIONS_BYTES);
         let error = wrong(|m| m.annotations = insert("a", &long));
         assert!(error.contains("may not be more than 262144 bytes"), "{error}");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn owners() {
-        assert_eq!(wrong(|m| m.owner_references = vec![owner("x")]), "");
+        assert_eq!(wrong(|m| m.owner_references = vec![owner("x")]), "[]");
         for clear in [0, 1, 2, 3] {
             let mut bad = owner("x");
             [&mut bad.api_version, &mut bad.kind, &mut bad.name, &mut bad.uid][clear].clear();

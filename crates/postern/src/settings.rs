@@ -107,7 +107,7 @@ impl Serve {
             listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
             hosts: given.hosts,
             certificate,
-            history: duration("history", given.history.as_deref(), Duration::from_secs(300))?,
+            history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
             drain_timeout: duration(
                 "drain-timeout",
                 given.drain_timeout.as_deref(),
@@ -191,7 +191,7 @@ mod tests {
     fn durations() {
         let of = |text| duration("history", Some(text), Duration::ZERO);
         assert_eq!(of("90s").unwrap(), Duration::from_secs(90));
-        assert_eq!(of("1h30m").unwrap(), Duration::from_secs(5400));
+        assert_eq!(of("1h30m").unwrap(), Duration::from_mins(90));
         for wrong in ["", "5", "-5m", "0s", "x", "9000000h"] {
             let error = of(wrong).unwrap_err().to_string();
             assert!(error.contains("--history"), "{wrong}: {error}");

@@ -252,7 +252,7 @@ fn check_uid(
     Err(ApiError::conflict(
         kind.info().group_resource(),
         &old.name,
-        &format!(
+        format!(
             "Precondition failed: UID in precondition: {}, UID in object meta: {}",
             new.uid, old.uid
         ),

@@ -25,7 +25,7 @@ use crate::wire::encode::{self, Wanted};
 use crate::wire::{input, respond};
 
 /// A request that reads has this long, as upstream; watches have their own.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A request that writes has this long, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
@@ -157,7 +157,7 @@ async fn resource(
 }
 
 fn wanted_object(server: &Server, parsed: &Parsed) -> Result<Wanted, ApiError> {
-    Wanted::of(parsed, Offered::OBJECT, server.source().now())
+    Wanted::of(parsed, Offered::Object, server.source().now())
 }
 
 async fn get(
@@ -176,7 +176,7 @@ async fn list(
     parsed: &Parsed,
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::LIST, server.source().now())?;
+    let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let answer = server.registry().list(permit, &options).await?;
     respond::list(permit.kind(), answer, wanted)
@@ -187,7 +187,7 @@ async fn watch(
     parsed: &Parsed,
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::WATCH, server.source().now())?;
+    let wanted = Wanted::of(parsed, Offered::Object, server.source().now())?;
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let slot = server.flow().enter_watch(&permit.identity().access_key)?;
     let watcher = server.registry().watch(permit, &options, server.draining()).await?;
@@ -300,7 +300,7 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
         Document::OpenApiIndex => openapi::index(),
         Document::OpenApi(version) => return open_api(server, parsed, version),
     };
-    let wanted = Wanted::of(parsed, Offered::DOCUMENT, server.source().now())?;
+    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
     let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
     Ok(respond::whole(StatusCode::OK, &wanted.representation.content_type(), bytes))
 }
@@ -329,7 +329,7 @@ fn open_api(
         }
         return Ok(response);
     }
-    Wanted::of(parsed, Offered::JSON_DOCUMENT, server.source().now())?;
+    Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
     let mut response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
     let headers = response.headers_mut();
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", found.hash)) {

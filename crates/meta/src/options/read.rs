@@ -123,8 +123,8 @@ impl ListOptions {
     }
 
     fn check_match(&self, errors: &mut FieldErrors) {
-        let Some(version_match) = self.version_match else { return };
         const PATH: &str = "resourceVersionMatch";
+        let Some(version_match) = self.version_match else { return };
         let mut forbid = |why: &str| errors.push(FieldError::forbidden(PATH, why));
         if self.watch && self.send_initial_events.is_none() {
             forbid(
@@ -140,7 +140,7 @@ impl ListOptions {
         }
         match (self.resource_version, version_match) {
             (None, _) => {
-                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
+                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
             }
             (Some(RequestedVersion::Any), VersionMatch::Exact) => {
                 forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");

@@ -192,8 +192,9 @@ mod tests {
         assert_eq!(code(&Value::Array(vec![test.clone(); MAX_OPERATIONS])), 200);
         assert_eq!(code(&Value::Array(vec![test; MAX_OPERATIONS + 1])), 413);
         // Each copy doubles the object.
-        let double = json!({ "op": "copy", "from": "/spec", "path": "/spec/again" });
-        assert_eq!(code(&Value::Array(vec![double; 64])), 413);
+        let double =
+            |i: usize| json!({ "op": "copy", "from": "/spec", "path": format!("/spec/{i}") });
+        assert_eq!(code(&(0..64).map(double).collect()), 413);
     }
 
     proptest! {

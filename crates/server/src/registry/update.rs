@@ -34,7 +34,7 @@ impl Registry {
         self.rewrite(permit, dry_run, |previous| {
             let current = previous.decode()?;
             let wanted = change(&current)?;
-            self.check_address(permit, &wanted)?;
+            check_address(permit, &wanted)?;
             check_version(permit, &wanted, &previous)?;
             admit::update(permit, wanted, previous, self.source())
         })
@@ -87,27 +87,27 @@ impl Registry {
         }
         Err(ApiError::conflict_modified(info.group_resource(), name))
     }
+}
 
-    /// Name and namespace of what was sent must be those of the URL.
-    fn check_address(&self, permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
-        let target = permit.target();
-        let name = target.name.as_deref().unwrap_or_default();
-        if wanted.metadata.name != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({name})",
-                wanted.metadata.name
-            )));
-        }
-        let namespace = target.namespace.as_deref().unwrap_or_default();
-        let sent = wanted.metadata.namespace.as_str();
-        if !sent.is_empty() && sent != namespace {
-            return Err(ApiError::bad_request(format!(
-                "the namespace of the object ({sent}) does not match the namespace on the URL \
-                 ({namespace})"
-            )));
-        }
-        Ok(())
+/// Name and namespace of what was sent must be those of the URL.
+fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
+    let target = permit.target();
+    let name = target.name.as_deref().unwrap_or_default();
+    if wanted.metadata.name != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            wanted.metadata.name
+        )));
     }
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    let sent = wanted.metadata.namespace.as_str();
+    if !sent.is_empty() && sent != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({sent}) does not match the namespace on the URL \
+             ({namespace})"
+        )));
+    }
+    Ok(())
 }
 
 /// A resourceVersion in what was sent must be the current one.

@@ -22,7 +22,7 @@ use crate::authorize::Permit;
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 
 /// How often a watcher that wants bookmarks gets one.
-const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A watch whose client names no timeout ends after this long or up to twice as long.
 const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
