@@ -43,16 +43,25 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the caller is told.
+    /// What the caller is told. Upstream's one word, and behind it what is known about the key.
     pub fn message(self) -> &'static str {
         match self {
-            Self::Missing => "Unauthorized: no credential: send Authorization: Bearer <access key>",
-            Self::Doubled => "Unauthorized: more than one Authorization header",
+            Self::Missing | Self::Doubled | Self::Malformed => "Unauthorized",
+            Self::Unknown => "access key not found",
+            Self::Disabled => "access key disabled",
+        }
+    }
+
+    /// What the caller can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Missing => "there is no credential: send Authorization: Bearer <access key>",
+            Self::Doubled => "there is more than one Authorization header",
             Self::Malformed => {
-                "Unauthorized: malformed Authorization header: send Bearer <access key>"
+                "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
-            Self::Unknown => "Unauthorized: access key not found",
-            Self::Disabled => "Unauthorized: access key disabled",
+            Self::Unknown => "nobody has this access key: it may have been deleted or rotated",
+            Self::Disabled => "the access key or its owner is disabled: ask an administrator",
         }
     }
 }

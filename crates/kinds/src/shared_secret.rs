@@ -118,6 +118,7 @@ impl Kind for SharedSecret {
         verbs: &[
             Verb::Create,
             Verb::Delete,
+            Verb::DeleteCollection,
             Verb::Get,
             Verb::List,
             Verb::Patch,

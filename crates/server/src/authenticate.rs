@@ -7,7 +7,7 @@ use postern_auth::bearer::{self, Refusal};
 use postern_auth::digest::Digester;
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
-use postern_meta::status::ApiError;
+use postern_meta::status::{ApiError, StatusCause};
 
 use crate::request::Parsed;
 
@@ -40,5 +40,6 @@ pub(crate) fn authenticate(
 }
 
 fn refused(refusal: Refusal) -> ApiError {
-    ApiError::unauthorized(refusal.message())
+    let advice = StatusCause { message: refusal.advice().to_owned(), ..StatusCause::default() };
+    ApiError::unauthorized(refusal.message()).with_cause(advice)
 }

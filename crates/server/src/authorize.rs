@@ -35,6 +35,17 @@ impl Permit {
         &self.identity
     }
 
+    /// For one object out of those that this permit is for, all of which it covers.
+    pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
+        let target = ResourceTarget {
+            kind: self.target.kind,
+            verb,
+            namespace: namespace.map(str::to_owned),
+            name: Some(name.to_owned()),
+        };
+        Self { target, identity: self.identity.clone() }
+    }
+
     /// For the server's own controllers, which act for nobody.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,

@@ -83,18 +83,15 @@ fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>
 
 async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
     let (parts, body) = request.into_parts();
-    let pretty_agent = parts
-        .headers
-        .get(header::USER_AGENT)
-        .is_some_and(|agent| agent.as_bytes().starts_with(b"curl"));
+    let mut form = encode::failure_form(&parts.headers);
     let answered = match Parsed::new(parts) {
         Ok(parsed) => {
-            let pretty = encode::wants_pretty(&parsed).unwrap_or(pretty_agent);
-            within_time(server, parsed, body).await.map_err(|error| (error, pretty))
+            form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
+            within_time(server, parsed, body).await
         }
-        Err(error) => Err((error, pretty_agent)),
+        Err(error) => Err(error),
     };
-    answered.unwrap_or_else(|(error, pretty)| respond::error(&error, pretty).into())
+    answered.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
 async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<Outcome, ApiError> {
@@ -149,10 +146,9 @@ async fn resource(
         Verb::Update => replace(server, parsed, permit, body).await,
         Verb::Patch => patch(server, parsed, permit, body).await,
         Verb::Delete => delete(server, parsed, permit, body).await.map(Outcome::from),
-        Verb::DeleteCollection => Err(ApiError::method_not_allowed(
-            permit.kind().info().group_resource(),
-            Verb::DeleteCollection.as_str(),
-        )),
+        Verb::DeleteCollection => {
+            delete_collection(server, parsed, permit, body).await.map(Outcome::from)
+        }
     }
 }
 
@@ -266,12 +262,7 @@ async fn delete(
     body: Incoming,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
-    let body = input::read(body).await?;
-    let options = if body.is_empty() {
-        DeleteOptions::from_query(parsed.query())?
-    } else {
-        DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())?
-    };
+    let options = delete_options(parsed, body).await?;
     let deleted = server.registry().delete(permit, &options).await?;
     let kind = permit.kind();
     if deleted.lingers {
@@ -281,6 +272,27 @@ async fn delete(
     let resource = kind.info().group_resource();
     let status = Status::success_deleted(resource, &metadata.name, &metadata.uid).to_value();
     Ok(respond::value(StatusCode::OK, &status, wanted.pretty))
+}
+
+async fn delete_options(parsed: &Parsed, body: Incoming) -> Result<DeleteOptions, ApiError> {
+    let body = input::read(body).await?;
+    if body.is_empty() {
+        return DeleteOptions::from_query(parsed.query());
+    }
+    DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())
+}
+
+async fn delete_collection(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
+    let which = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
+    let options = delete_options(parsed, body).await?;
+    let deleted = server.registry().delete_collection(permit, &which, &options).await?;
+    respond::list(permit.kind(), deleted, wanted)
 }
 
 fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
@@ -297,7 +309,7 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(version),
-        Document::OpenApiIndex => openapi::index(),
+        Document::OpenApiIndex => return open_api_index(server, parsed),
         Document::OpenApi(version) => return open_api(server, parsed, version),
     };
     let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
@@ -308,6 +320,22 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
 fn method_not_allowed(method: &Method) -> ApiError {
     let message = format!("{method} is not supported on this path: it is read with GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
+}
+
+/// The index names the hash of each document, so the hash of the index is that of them all.
+fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
+    let mut response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
+    set_tag(&mut response, &openapi::index_hash());
+    Ok(response)
+}
+
+fn set_tag(response: &mut Response<Body>, hash: &str) {
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
 }
 
 /// One OpenAPI document. With the hash that the index names it never changes; with another, the
@@ -331,14 +359,10 @@ fn open_api(
     }
     Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
     let mut response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", found.hash)) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    set_tag(&mut response, &found.hash);
     if sent.is_some() {
         let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
-        headers.insert(header::CACHE_CONTROL, caching);
+        response.headers_mut().insert(header::CACHE_CONTROL, caching);
     }
     Ok(response)
 }

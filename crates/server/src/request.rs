@@ -244,6 +244,9 @@ fn verb_of(
         (&Method::PATCH, true) => Verb::Patch,
         (&Method::DELETE, true) => Verb::Delete,
         (&Method::DELETE, false) => Verb::DeleteCollection,
+        (&Method::POST, true) => return refused("create"),
+        (&Method::PUT, false) => return refused("update"),
+        (&Method::PATCH, false) => return refused("patch"),
         (method, _) => return refused(&method.as_str().to_ascii_lowercase()),
     };
     if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }

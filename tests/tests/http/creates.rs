@@ -54,7 +54,7 @@ async fn kind_and_version_of_the_api_may_be_left_out() {
 async fn yaml_goes_in_as_json_does() {
     let server = Server::start().await;
     let client = server.client();
-    let yaml = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: y\n  \
+    let yaml = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: as-yaml\n  \
                 labels: {app: 'on'}\nspec:\n  displayName: \"no\"\n  description: >-\n    two\n    \
                 lines\n  data:\n    value: djE=\n";
     let made = client.post(&secrets("platform")).yaml(yaml).send().await.expect(201);

@@ -17,7 +17,7 @@ async fn a_credential_that_is_none_is_401() {
     let path = secrets("platform");
     let without = || client.get(&path).without("authorization");
     let shown = failure(&without().send().await);
-    assert_eq!(shown, "401 Unauthorized\nUnauthorized\n");
+    assert!(shown.starts_with("401 Unauthorized\nUnauthorized"), "{shown}");
     for value in [
         String::new(),
         "Bearer".into(),

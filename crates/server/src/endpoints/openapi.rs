@@ -53,6 +53,11 @@ pub(crate) fn index() -> Value {
     json!({ "paths": paths })
 }
 
+/// The hash of the index.
+pub(crate) fn index_hash() -> String {
+    hex::encode_upper(digest(&SHA512, index().to_string().as_bytes()))
+}
+
 fn build(version: &GroupVersion) -> OpenApi {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -154,7 +159,10 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     let base = format!("/{}", path_of(&info.version));
     let place = if info.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{base}{place}/{}", info.plural);
-    let many = operations(kind, &[(Verb::List, "get"), (Verb::Create, "post")]);
+    let many = operations(
+        kind,
+        &[(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")],
+    );
     let one = operations(
         kind,
         &[

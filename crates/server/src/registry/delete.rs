@@ -1,11 +1,13 @@
 //! Removing an object, at once or when nothing holds it any longer.
 
+use postern_kinds::Verb;
 use postern_meta::object::Object;
-use postern_meta::options::DeleteOptions;
+use postern_meta::options::{DeleteOptions, ListOptions};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
-use super::{Answer, Registry};
+use super::read::ListAnswer;
+use super::{Answer, Registry, keys};
 use crate::admit;
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
@@ -46,6 +48,29 @@ impl Registry {
         let object = decode_answer(&answer)?;
         let lingers = self.lingers(permit, &object)?;
         Ok(Deleted { answer, object, lingers })
+    }
+
+    /// Deletes all objects that a list would answer, one after the other: this is not atomic, and
+    /// what has changed or gone meanwhile is left alone.
+    ///
+    /// # Errors
+    /// Those of the list, or of the first deletion that fails.
+    pub(crate) async fn delete_collection(
+        &self,
+        permit: &Permit,
+        which: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<ListAnswer, ApiError> {
+        let list = self.list(permit, which).await?;
+        let resource = self.cache().of(permit.kind().info());
+        for object in &list.objects {
+            let (namespace, name) = keys::split(resource.prefix(), object.key());
+            match self.delete(&permit.narrowed(Verb::Delete, namespace, name), options).await {
+                Err(error) if error.code() != 404 => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(list)
     }
 
     fn lingers(&self, permit: &Permit, object: &Object) -> Result<bool, ApiError> {

@@ -62,8 +62,21 @@ pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     if let Some(pretty) = parsed.query().flag("pretty")? {
         return Ok(pretty);
     }
-    let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
-    Ok(["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known)))
+    Ok(parsed.header(header::USER_AGENT).is_some_and(is_for_people))
+}
+
+/// The form in which a client wants to hear of failures: format, and for human eyes? Where it
+/// cannot be told, JSON.
+pub(crate) fn failure_form(headers: &HeaderMap) -> (Format, bool) {
+    let accept = headers.get_all(header::ACCEPT);
+    let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = Accept::negotiate(&accept, Offered::Document).map_or(Format::Json, |r| r.format);
+    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    (format, agent.is_some_and(is_for_people))
+}
+
+fn is_for_people(agent: &str) -> bool {
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {

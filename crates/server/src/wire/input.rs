@@ -1,5 +1,7 @@
 //! Reading what clients send: the body within its limit, and an object out of it.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt as _;
@@ -18,6 +20,10 @@ use crate::request::Parsed;
 /// Bytes in a request's body, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
+/// Bytes of a body that is too large which are still read, and how long.
+const MAX_DISCARDED_BYTES: usize = 2 * MAX_BODY_BYTES;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Reads a whole body.
 ///
 /// # Errors
@@ -25,6 +31,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::body_too_large(MAX_BODY_BYTES);
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        discard(body).await;
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
@@ -34,12 +41,29 @@ pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
         })?;
         if let Ok(data) = frame.into_data() {
             if whole.len() + data.len() > MAX_BODY_BYTES {
+                discard(body).await;
                 return Err(too_large());
             }
             whole.extend_from_slice(&data);
         }
     }
     Ok(whole.freeze())
+}
+
+/// Reads on for a while what is thrown away: a client that is still sending would else see its
+/// connection break instead of the answer.
+async fn discard(mut body: Incoming) {
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > MAX_DISCARDED_BYTES {
+                return;
+            }
+        }
+    };
+    // Whether it came to its end makes no difference.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
 /// Decodes a body in the format that its Content-Type names.

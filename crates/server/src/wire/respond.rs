@@ -19,7 +19,7 @@ use crate::registry::Answer;
 use crate::registry::read::ListAnswer;
 use crate::registry::watch::Watcher;
 
-/// Lists longer than this are compressed for clients that accept it, as upstream.
+/// Answers longer than this are compressed for clients that accept it, as upstream.
 const GZIP_FROM_BYTES: usize = 128 * 1024;
 
 /// All warnings of one answer; above it each is shortened.
@@ -37,7 +37,7 @@ pub(crate) fn object(
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let bytes = encode::object(kind, answer.json, wanted)?;
-    Ok(whole(code, &wanted.representation.content_type(), bytes))
+    Ok(compressed(whole(code, &wanted.representation.content_type(), bytes), wanted))
 }
 
 /// A value that is no stored object: a Status, a document.
@@ -80,7 +80,8 @@ pub(crate) fn list(
     let plain = wanted.representation.format == Format::Json
         && matches!(wanted.representation.transform, Transform::None);
     if !plain || wanted.pretty {
-        return Ok(whole(StatusCode::OK, &content_type, encode::list(kind, &list, wanted)?));
+        let bytes = encode::list(kind, &list, wanted)?;
+        return Ok(compressed(whole(StatusCode::OK, &content_type, bytes), wanted));
     }
     let mut body = ListBody::new(encode::list_head(kind, &list), list.objects);
     let compress = wanted.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
@@ -90,11 +91,26 @@ pub(crate) fn list(
     let mut response = whole(StatusCode::OK, &content_type, Bytes::new());
     *response.body_mut() = Body::List(Box::new(body));
     if compress {
-        let gzip = HeaderValue::from_static("gzip");
-        response.headers_mut().insert(CONTENT_ENCODING, gzip);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        note_gzip(&mut response);
     }
     Ok(response)
+}
+
+/// A whole body, compressed if it is large and the client accepts that.
+fn compressed(mut response: Response<Body>, wanted: Wanted) -> Response<Body> {
+    if let Body::Whole(Some(bytes)) = response.body()
+        && wanted.gzip
+        && bytes.len() > GZIP_FROM_BYTES
+    {
+        *response.body_mut() = Body::gzipped(bytes);
+        note_gzip(&mut response);
+    }
+    response
+}
+
+fn note_gzip(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// A watch: a stream of events, one line each, that ends when the watch does.
@@ -120,12 +136,13 @@ pub(crate) fn watch(watcher: Watcher, slot: WatchSlot, wanted: Wanted) -> Respon
 }
 
 /// A Status that tells what went wrong.
-pub(crate) fn error(error: &ApiError, pretty: bool) -> Response<Body> {
+pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<Body> {
     if let Some(inner) = error.inner() {
         tracing::warn!(code = error.code(), inner, "{}", error.status().message);
     }
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = value(code, &error.status().to_value(), pretty);
+    let bytes = encode::value(&error.status().to_value(), format, pretty);
+    let mut response = whole(code, format.media_type(), bytes);
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
