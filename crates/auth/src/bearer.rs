@@ -67,7 +67,7 @@ impl Refusal {
 }
 
 /// Takes the credential out of the values of all `Authorization` headers. The scheme may be in
-/// any case (RFC 9110 section 11.1).
+/// any case (RFC 9110 section 11.1); one space stands behind it, as kube-apiserver wants it.
 ///
 /// # Errors
 /// Says why there is none.
@@ -78,7 +78,6 @@ pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerTo
     }
     let text = std::str::from_utf8(header).map_err(|_| Refusal::Malformed)?;
     let (scheme, token) = text.trim().split_once(' ').ok_or(Refusal::Malformed)?;
-    let token = token.trim_start_matches(' ');
     let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
     if !scheme.eq_ignore_ascii_case("bearer")
         || token.is_empty()
@@ -107,7 +106,8 @@ mod tests {
         for (headers, want) in [
             (&["Bearer abc"][..], ok("abc")),
             (&["bearer abc"], ok("abc")),
-            (&["BEARER   abc "], ok("abc")),
+            (&["BEARER abc "], ok("abc")),
+            (&["Bearer  abc"], Err(Refusal::Malformed)),
             (&[], Err(Refusal::Missing)),
             (&["Bearer a", "Bearer a"], Err(Refusal::Doubled)),
             (&[""], Err(Refusal::Malformed)),

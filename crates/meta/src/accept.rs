@@ -1,6 +1,7 @@
 //! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
 
-use crate::decode::Format;
+use crate::decode::{BodyFormat, Format};
+use crate::protobuf;
 use crate::status::ApiError;
 
 /// Clauses of all `Accept` headers that are looked at.
@@ -157,11 +158,18 @@ fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
 ///
 /// # Errors
 /// 415 for what is not read.
-pub fn content_type_of_body(header: Option<&str>) -> Result<Format, ApiError> {
+pub fn content_type_of_body(header: Option<&str>) -> Result<BodyFormat, ApiError> {
     match media_type(header).as_str() {
-        "" | "application/json" => Ok(Format::Json),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Format::Yaml),
-        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml"])),
+        "" | "application/json" => Ok(BodyFormat::Text(Format::Json)),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => {
+            Ok(BodyFormat::Text(Format::Yaml))
+        }
+        protobuf::MEDIA_TYPE => Ok(BodyFormat::Protobuf),
+        _ => Err(ApiError::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            protobuf::MEDIA_TYPE,
+        ])),
     }
 }
 
@@ -255,9 +263,9 @@ mod tests {
 
     #[test]
     fn bodies_and_patches() {
-        assert_eq!(content_type_of_body(None).unwrap(), Format::Json);
+        assert_eq!(content_type_of_body(None).unwrap(), BodyFormat::Text(Format::Json));
         let with_charset = Some("application/yaml; charset=utf-8");
-        assert_eq!(content_type_of_body(with_charset).unwrap(), Format::Yaml);
+        assert_eq!(content_type_of_body(with_charset).unwrap(), BodyFormat::Text(Format::Yaml));
         assert_eq!(content_type_of_body(Some("text/plain")).unwrap_err().code(), 415);
         let served = [PatchType::Json, PatchType::Merge];
         let header = Some("application/merge-patch+json; charset=utf-8");

@@ -16,6 +16,7 @@ pub mod object;
 pub mod options;
 pub mod patch;
 mod path;
+pub mod protobuf;
 pub mod quote;
 pub mod schema;
 pub mod selector;

@@ -70,15 +70,18 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
 
 /// What needs no credential, at the root and under the base path.
 fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return None;
-    }
     let path = request.uri().path();
     let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
-    if path.strip_suffix('/').unwrap_or(path) == "/version" {
-        return Some(respond::value(StatusCode::OK, &version::document(), true));
+    let query = request.uri().query().unwrap_or_default();
+    let answer = if path.strip_suffix('/').unwrap_or(path) == "/version" {
+        respond::value(StatusCode::OK, &version::document(), true)
+    } else {
+        health::answer(path, query, server.condition())?
+    };
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Some(answer);
     }
-    health::answer(path, request.uri().query().unwrap_or_default(), server.condition())
+    Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
 }
 
 async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
@@ -325,17 +328,23 @@ fn method_not_allowed(method: &Method) -> ApiError {
 /// The index names the hash of each document, so the hash of the index is that of them all.
 fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let mut response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
-    set_tag(&mut response, &openapi::index_hash());
-    Ok(response)
+    let response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
+    Ok(tagged(parsed, response, &openapi::index_hash()))
 }
 
-fn set_tag(response: &mut Response<Body>, hash: &str) {
+/// Marks an answer with its hash, or leaves its body out when the client has that already.
+fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
+    let tag = format!("\"{hash}\"");
+    let known = parsed.header_values(header::IF_NONE_MATCH);
+    if known.iter().flat_map(|value| value.split(',')).any(|known| known.trim() == tag) {
+        response = respond::empty(StatusCode::NOT_MODIFIED);
+    }
     let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(header::ETAG, tag);
     }
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
 }
 
 /// One OpenAPI document. With the hash that the index names it never changes; with another, the
@@ -358,8 +367,8 @@ fn open_api(
         return Ok(response);
     }
     Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let mut response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
-    set_tag(&mut response, &found.hash);
+    let response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
+    let mut response = tagged(parsed, response, &found.hash);
     if sent.is_some() {
         let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
         response.headers_mut().insert(header::CACHE_CONTROL, caching);

@@ -43,6 +43,15 @@ pub enum Format {
     Yaml,
 }
 
+/// The form of a request's body: text, or what typed clients send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BodyFormat {
+    /// JSON or YAML.
+    Text(Format),
+    /// `application/vnd.kubernetes.protobuf`, of a few kinds.
+    Protobuf,
+}
+
 impl Format {
     /// The media type, as it stands in `Content-Type`.
     pub fn media_type(self) -> &'static str {
@@ -80,7 +89,7 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 }
@@ -98,6 +107,16 @@ pub fn decode(bytes: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     match format {
         Format::Json => json::decode(bytes),
         Format::Yaml => yaml::decode(bytes),
+    }
+}
+
+/// Decodes a request's body in whichever form it has.
+pub fn decode_body(bytes: &[u8], format: BodyFormat) -> Result<Decoded, DecodeError> {
+    match format {
+        BodyFormat::Text(format) => decode(bytes, format),
+        BodyFormat::Protobuf => {
+            Ok(Decoded { value: crate::protobuf::decode(bytes)?, duplicates: Vec::new() })
+        }
     }
 }
 

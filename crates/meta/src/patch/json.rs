@@ -53,6 +53,9 @@ fn apply_one(
              replace, move, copy or test), path, and with that value or from"
         )));
     };
+    if tests_for_absence(&typed, target) {
+        return Ok(());
+    }
     let cost = cost_of(&typed, target);
     *budget = budget.checked_sub(cost).ok_or_else(|| {
         ApiError::request_entity_too_large("the patched object would be too large")
@@ -75,6 +78,15 @@ fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
         }
         PatchOperation::Remove(_) | PatchOperation::Move(_) | PatchOperation::Copy(_) => true,
     }
+}
+
+/// Clients test for null what they believe to be absent (kube-rs does so before it adds the first
+/// finalizer), and upstream agrees with them; it is the one liberty taken with the RFC.
+fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    let path = test.path.as_str();
+    let parent = path.rsplit_once('/').and_then(|(parent, _)| target.pointer(parent));
+    test.value.is_null() && parent.is_some_and(Value::is_object) && target.pointer(path).is_none()
 }
 
 /// What an operation may add to the object, in bytes. Copies are what makes small patches large.
@@ -166,7 +178,10 @@ mod tests {
             (json!([{ "op": "test", "path": "/spec/text", "value": "hunter2" }]), 200),
             (json!([{ "op": "add", "path": "/spec/list/-", "value": 3 }]), 200),
             (json!([{ "op": "add", "path": "/spec/new", "value": null }]), 200),
+            (json!([{ "op": "test", "path": "/metadata/finalizers", "value": null }]), 200),
             (json!([{ "op": "test", "path": "/spec/text", "value": "other" }]), 422),
+            (json!([{ "op": "test", "path": "/spec/text", "value": null }]), 422),
+            (json!([{ "op": "test", "path": "/none/deep", "value": null }]), 422),
             (json!([{ "op": "replace", "path": "/spec/none", "value": 1 }]), 422),
             (json!([{ "op": "remove", "path": "/spec/none" }]), 422),
             (json!([{ "op": "add", "path": "/spec/list/-1", "value": 1 }]), 422),

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use postern_kinds::AnyKind;
 use postern_meta::accept::content_type_of_body;
-use postern_meta::decode::{Decoded, decode};
+use postern_meta::decode::{self, Decoded};
 use postern_meta::object::Object;
 use postern_meta::options::FieldValidation;
 use postern_meta::status::ApiError;
@@ -72,7 +72,7 @@ async fn discard(mut body: Incoming) {
 /// 415 for a format that is not read, 400 for a body that is not in it.
 pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiError> {
     let format = content_type_of_body(parsed.header(CONTENT_TYPE))?;
-    decode(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
+    decode::decode_body(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 /// An object out of a decoded body, with the warnings that reading it gave.
