@@ -167,6 +167,13 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// The same connection a second time, for requests at once; only HTTP/2 can.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let Sender::Two(sender) = &self.sender else { panic!("HTTP/1.1 has one at a time") };
+        Self { sender: Sender::Two(sender.clone()), authority: self.authority.clone() }
+    }
+
     async fn begin(
         &mut self,
         mut request: http::Request<Body>,

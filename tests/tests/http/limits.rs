@@ -120,7 +120,7 @@ async fn a_patch_has_a_limited_number_of_operations() {
     let reply = client.patch(&secret_path("s1"), "json-patch", &patch).send().await;
     assert_snapshot!(failure(&reply), @"
     413 RequestEntityTooLarge
-    The allowed maximum operations in a JSON patch is 10000, got 10001
+    Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001
     ");
     let patch = json!(vec![operation; 10_000]);
     client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);

@@ -27,7 +27,6 @@ async fn a_credential_that_is_none_is_401() {
         format!("Bearer {key} {key}"),
         format!("Bearer {key}x"),
         format!("Bearer {}", &key[..key.len() - 1]),
-        format!("Bearer  {key}"),
         format!("Bearer {key},{key}"),
         format!("Bearer {}", key.to_uppercase()),
         "Bearer é".into(),
@@ -35,6 +34,7 @@ async fn a_credential_that_is_none_is_401() {
         "Bearer pst_00000000_0000000000000000000000000000000000000000000_000000".into(),
     ] {
         let reply = without().header("authorization", &value).send().await;
+        assert_eq!(reply.status, 401, "{value}");
         let shown = failure(&reply);
         assert!(shown.starts_with("401 Unauthorized\n"), "{value}: {shown}");
         assert!(!reply.text().contains(&key), "a refusal repeats the credential");

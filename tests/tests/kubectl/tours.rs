@@ -55,7 +55,7 @@ async fn the_page_on_curl_is_true() {
     for expected in [
         "readyz check passed",
         "aHVudGVyMg==",
-        "displayName: Database password",
+        "kind: SharedSecret\n",
         "Password of the database",
         "\"columnDefinitions\"",
         "\"rotated-by\"",

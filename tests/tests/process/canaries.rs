@@ -4,9 +4,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use postern_tests::http::Reply;
+use postern_tests::http::{Client, Reply};
 use postern_tests::objects::{secret, secret_path, secrets};
-use postern_tests::{Home, Random, Server, Setup};
+use postern_tests::{Home, Random, Setup};
 use serde_json::{Value, json};
 
 /// A value that stands for a secret, in every form in which it could be left lying.
@@ -60,8 +60,7 @@ fn read_all(path: &Path) -> Vec<u8> {
 }
 
 /// Sends the canary in every way that is taken.
-async fn plant(server: &Server, canary: &Canary) {
-    let client = server.client();
+async fn plant(client: &Client, canary: &Canary) {
     let value = STANDARD.encode(&canary.raw);
     let mut object = secret("control-name", &canary.raw);
     let applied = "kubectl.kubernetes.io/last-applied-configuration";
@@ -83,8 +82,7 @@ async fn plant(server: &Server, canary: &Canary) {
 }
 
 /// Sends the canary in ways that fail, and collects the failures.
-async fn refused(server: &Server, canary: &Canary) -> Vec<Reply> {
-    let client = server.client();
+async fn refused(client: &Client, canary: &Canary) -> Vec<Reply> {
     let (raw, value) = (&canary.raw, STANDARD.encode(&canary.raw));
     let collection = secrets("platform");
     let one = secret_path("control-name");
@@ -146,16 +144,21 @@ async fn planted_values_are_found_nowhere() {
         "the search finds what is there"
     );
 
-    plant(&server, &canary).await;
-    for reply in refused(&server, &canary).await {
-        let shown = format!("{:?} {}", reply.headers, reply.text());
-        assert!(!canary.is_in(shown.as_bytes()), "a failure repeats the value: {shown}");
+    for client in [server.client(), Client::http2(server.kubeconfig())] {
+        plant(&client, &canary).await;
+        for reply in refused(&client, &canary).await {
+            let shown = format!("{:?} {}", reply.headers, reply.text());
+            assert!(!canary.is_in(shown.as_bytes()), "a failure repeats the value: {shown}");
+        }
+        client.delete(&secret_path("control-name")).send().await.expect(200);
     }
     let unknown = Canary::new(&mut Random::new(43));
-    let stranger = server.client().with_token(&format!("pst_{}", unknown.raw));
-    let reply = stranger.get(&secrets("platform")).send().await;
-    assert_eq!(reply.status, 401);
-    assert!(!unknown.is_in(&reply.body), "a refusal repeats the credential");
+    for client in [server.client(), Client::http2(server.kubeconfig())] {
+        let stranger = client.with_token(&format!("pst_{}", unknown.raw));
+        let reply = stranger.get(&secrets("platform")).send().await;
+        assert_eq!(reply.status, 401);
+        assert!(!unknown.is_in(&reply.body), "a refusal repeats the credential");
+    }
 
     let while_running = read_all(&home.data().join("db"));
     server.stop().await;

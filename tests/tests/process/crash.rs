@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::ledger::{Attempt, Ledger, Outcome};
 
 const SEED: u64 = 20_260_101;
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 60;
 const WRITERS: usize = 16;
 const NAMES_PER_WRITER: u64 = 3;
 /// In one round, before the server is killed.

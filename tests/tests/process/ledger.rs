@@ -164,3 +164,77 @@ fn follow(events: &[Event]) -> BTreeMap<&str, String> {
     }
     state
 }
+
+/// The judge is judged: a story with a mistake in it has to be found out.
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, value: &str, version: u64) -> Value {
+        let mut object = postern_tests::objects::secret(name, value);
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        object
+    }
+
+    fn event(kind: &str, name: &str, value: &str, version: u64) -> Event {
+        Event { kind: kind.to_owned(), object: object(name, value, version) }
+    }
+
+    fn story() -> (Ledger, Vec<Event>, Value) {
+        let mut ledger = Ledger::default();
+        let mut note = |name: &str, value: Option<&str>, outcome: Outcome| {
+            ledger.note(Attempt { name: name.into(), value: value.map(str::to_owned), outcome });
+        };
+        note("a", Some("1"), Outcome::Done(Some(10)));
+        note("b", Some("2"), Outcome::Done(Some(20)));
+        note("a", Some("3"), Outcome::Done(Some(30)));
+        note("b", None, Outcome::Done(None));
+        note("c", Some("4"), Outcome::Unknown);
+        let events = vec![
+            event("ADDED", "a", "1", 10),
+            event("ADDED", "b", "2", 20),
+            event("MODIFIED", "a", "3", 30),
+            event("DELETED", "b", "2", 40),
+        ];
+        let list = json!({"metadata": {"resourceVersion": "50"}, "items": [object("a", "3", 30)]});
+        (ledger, events, list)
+    }
+
+    fn holds(change: impl FnOnce(&mut Ledger, &mut Vec<Event>, &mut Value)) -> bool {
+        let (mut ledger, mut events, mut list) = story();
+        change(&mut ledger, &mut events, &mut list);
+        let check = || {
+            ledger.compare(&list);
+            ledger.check_story(&events, &list);
+        };
+        catch_unwind(AssertUnwindSafe(check)).is_ok()
+    }
+
+    #[test]
+    fn a_true_story_holds_with_and_without_the_unknown_write() {
+        assert!(holds(|_, _, _| {}));
+        assert!(holds(|_, events, list| {
+            events.push(event("ADDED", "c", "4", 45));
+            list["items"].as_array_mut().unwrap().push(object("c", "4", 45));
+        }));
+    }
+
+    #[test]
+    fn a_false_story_is_found_out() {
+        for place in 0..4 {
+            assert!(!holds(|_, events, _| drop(events.remove(place))), "without event {place}");
+            assert!(!holds(|_, events, _| events.insert(place, events[place].clone())), "twice");
+        }
+        assert!(!holds(|_, events, _| events.swap(0, 1)), "out of order");
+        assert!(!holds(|_, _, list| list["items"] = json!([])), "an object is lost");
+        assert!(!holds(|_, _, list| list["items"][0] = object("a", "1", 10)), "an update is lost");
+        assert!(!holds(|_, _, list| {
+            list["items"].as_array_mut().unwrap().push(object("b", "2", 20));
+        }));
+        assert!(!holds(|_, events, _| events[2] = event("MODIFIED", "a", "3", 31)), "a version");
+        assert!(!holds(|_, events, _| events[2] = event("ADDED", "a", "3", 30)), "a type");
+    }
+}
