@@ -1,0 +1,17 @@
+//! Both kinds of patches on one object; errors are the client's.
+#![no_main]
+
+use postern_meta::patch::{apply_json_patch, apply_merge_patch};
+use postern_meta::{Format, decode};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok(patch) = decode(bytes, Format::Json) else { return };
+    let object = br#"{"metadata":{"name":"a"},"spec":{"data":{"k":"dg=="},"access":[{},{}]}}"#;
+    let Ok(object) = decode(object, Format::Json) else { return };
+    for patched in [
+        apply_json_patch(object.value.clone(), &patch.value),
+        apply_merge_patch(object.value, &patch.value),
+    ] {
+        assert!(patched.is_ok() || patched.is_err_and(|error| error.code() < 500));
+    }
+});
