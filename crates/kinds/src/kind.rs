@@ -98,6 +98,11 @@ pub trait Kind: Send + Sync + 'static {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError>;
 
+    /// What the writer should know about what he wrote, though it is allowed.
+    fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What stands in [`Self::COLUMNS`].
     fn cells(_object: &Draft<Self::Fields>) -> Vec<Cell> {
         Vec::new()
@@ -155,6 +160,9 @@ pub trait AnyKind: Send + Sync {
         old: Option<&Object>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError>;
+
+    /// What the writer should know about what he wrote, though it is allowed.
+    fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
 
     /// May the object go away at all?
     ///
@@ -272,6 +280,10 @@ impl<K: Kind> AnyKind for K {
     ) -> Result<(), ApiError> {
         let old = old.map(draft::<K>).transpose()?;
         K::validate(&draft::<K>(new)?, old.as_ref(), errors)
+    }
+
+    fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {
+        K::warnings(metadata)
     }
 
     fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError> {

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::config_map_key;
+use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
 /// Entries in `spec.access`: each becomes a Role and a binding, written in one transaction.
 pub const MAX_ACCESS_ENTRIES: usize = 30;
+
+/// Where client-side apply keeps a copy of the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The kind.
 pub struct SharedSecret;
@@ -175,6 +179,16 @@ impl Kind for SharedSecret {
         validate_data(&spec.data, errors)
     }
 
+    fn warnings(metadata: &ObjectMeta) -> Vec<String> {
+        if !metadata.annotations.contains_key(LAST_APPLIED) {
+            return Vec::new();
+        }
+        vec![format!(
+            "the annotation {LAST_APPLIED} holds a copy of spec.data: whoever may read this \
+             object's metadata can read it; kubectl create and kubectl replace leave no such copy"
+        )]
+    }
+
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
         let spec = &object.fields.spec;
         let owner = spec.owner.clone().unwrap_or_default();
@@ -238,7 +252,6 @@ fn decoded_len(key: &str, value: &SecretText) -> Result<usize, ApiError> {
 #[cfg(test)]
 mod tests {
     use postern_meta::Timestamp;
-    use postern_meta::object::ObjectMeta;
 
     use super::*;
     use crate::Caller;

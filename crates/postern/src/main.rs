@@ -14,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::settings::Serve;
 
+#[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

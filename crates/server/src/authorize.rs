@@ -46,6 +46,13 @@ impl Permit {
         Self { target, identity: self.identity.clone() }
     }
 
+    /// For a whole collection, in tests.
+    #[cfg(test)]
+    pub(crate) fn without_name(mut self) -> Self {
+        self.target.name = None;
+        self
+    }
+
     /// For the server's own controllers, which act for nobody.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,

@@ -281,14 +281,14 @@ impl ResourceCache {
         }
     }
 
-    /// Forgets events up to the end of a revision.
+    /// Forgets events up to the end of a revision. A watcher whose place is before that, but who
+    /// has missed no event of this kind, goes on: an idle watch does not age.
     pub(super) fn forget(&self, revision: u64) {
         let mut state = self.state.write();
         let end = Position::end_of(revision);
         while state.events.front().is_some_and(|event| event.position() <= end) {
-            state.events.pop_front();
+            forget_first(&mut state);
         }
-        state.oldest = state.oldest.max(end);
     }
 }
 
@@ -310,13 +310,17 @@ fn push_event(
     object: Arc<CachedObject>,
     previous: Option<Arc<CachedObject>>,
 ) {
-    if state.events.len() == EVENT_WINDOW
-        && let Some(gone) = state.events.pop_front()
-    {
-        state.oldest = gone.position();
+    if state.events.len() == EVENT_WINDOW {
+        forget_first(state);
     }
     let encodings = Mutex::new(Vec::new());
     state.events.push_back(Arc::new(CacheEvent { event_type, object, previous, encodings }));
+}
+
+fn forget_first(state: &mut State) {
+    if let Some(gone) = state.events.pop_front() {
+        state.oldest = gone.position();
+    }
 }
 
 fn range<'a>(

@@ -108,3 +108,6 @@ pub(crate) fn key_of(permit: &Permit) -> Result<Arc<str>, ApiError> {
 pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
     ApiError::not_found(kind.info().group_resource(), name)
 }
+
+#[cfg(test)]
+mod tests;

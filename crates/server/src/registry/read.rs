@@ -40,6 +40,8 @@ pub(crate) struct Selection {
     pub(crate) collection: String,
     /// What the keys begin with.
     pub(crate) prefix: String,
+    /// The one name that the permit is for, if it is for one.
+    name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
     everything: bool,
@@ -53,8 +55,9 @@ impl Selection {
         let prefix = keys::in_namespace(&collection, target.namespace.as_deref());
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
-        let everything = labels.is_everything() && fields.is_everything();
-        Self { collection, prefix, labels, fields, everything }
+        let name = target.name.clone();
+        let everything = name.is_none() && labels.is_everything() && fields.is_everything();
+        Self { collection, prefix, name, labels, fields, everything }
     }
 
     /// Is the object wanted?
@@ -66,6 +69,9 @@ impl Selection {
             return true;
         }
         let (namespace, name) = keys::split(&self.collection, object.key());
+        if self.name.as_deref().is_some_and(|wanted| wanted != name) {
+            return false;
+        }
         let fields = self.fields.matches(|field| match field {
             "metadata.name" => Some(name),
             "metadata.namespace" => Some(namespace.unwrap_or_default()),

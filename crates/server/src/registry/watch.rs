@@ -176,13 +176,28 @@ impl Watcher {
                 }
                 Next::Expired(oldest) => return Some(self.expire(oldest)),
                 Next::Idle(revision) => {
-                    let up_to_date = Position::end_of(revision);
-                    if let Some(last) = self.wait(up_to_date).await {
-                        return last;
+                    self.place = self.place.max(Position::end_of(revision));
+                    let now = Instant::now();
+                    self.over = now >= self.ends || *self.draining.borrow();
+                    if let Some(bookmark) = self.due_bookmark(now) {
+                        return Some(vec![bookmark]);
                     }
+                    if self.over {
+                        return None;
+                    }
+                    self.wait().await;
                 }
             }
         }
+    }
+
+    /// Every so often, and at the end: then the client resumes from here and not from far back.
+    fn due_bookmark(&mut self, now: Instant) -> Option<Delivery> {
+        if !self.bookmarks || now < self.next_bookmark.min(self.ends) {
+            return None;
+        }
+        self.next_bookmark = now + BOOKMARK_INTERVAL;
+        Some(Delivery::Bookmark { position: self.place, initial_end: false })
     }
 
     fn take_initial(&mut self) -> Vec<Delivery> {
@@ -228,25 +243,13 @@ impl Watcher {
         )))]
     }
 
-    /// Waits for news. Answers when the watch has something to say, or nothing more.
-    async fn wait(&mut self, up_to_date: Position) -> Option<Option<Vec<Delivery>>> {
-        let bookmark = |position| Some(vec![Delivery::Bookmark { position, initial_end: false }]);
+    /// Waits until there may be something to say.
+    async fn wait(&mut self) {
         tokio::select! {
-            changed = self.news.changed() => changed.is_err().then_some(None),
-            () = sleep_until(self.next_bookmark), if self.bookmarks => {
-                self.next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
-                self.place = self.place.max(up_to_date);
-                Some(bookmark(self.place))
-            }
-            () = sleep_until(self.ends) => {
-                self.over = true;
-                // A last bookmark, so that the client resumes from here and not from far back.
-                Some(if self.bookmarks { bookmark(self.place.max(up_to_date)) } else { None })
-            }
-            _ = self.draining.wait_for(|draining| *draining) => {
-                self.over = true;
-                Some(None)
-            }
+            _ = self.news.changed() => {}
+            () = sleep_until(self.next_bookmark), if self.bookmarks => {}
+            () = sleep_until(self.ends) => {}
+            _ = self.draining.wait_for(|draining| *draining) => {}
         }
     }
 }

@@ -134,6 +134,7 @@ fn finish(
 ) -> Result<(Object, Vec<String>), ApiError> {
     let mut object = typed(kind, value)?;
     warnings.extend(dedup_owner_references(&mut object.metadata));
+    warnings.extend(kind.warnings(&object.metadata));
     Ok((object, warnings))
 }
 

@@ -1,0 +1,251 @@
+//! The registry over a store in memory, with a clock that stands still: what is hard to bring
+//! about from outside. Everything else is tested over the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::{AnyKind as _, Verb};
+use postern_meta::event::WatchEventType;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::{ListOptions, Query};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_store::memory::Memory;
+use postern_store::{Change, Position, Store, Txn};
+use tokio::sync::watch;
+
+use super::watch::{Delivery, Watcher};
+use super::{Answer, Registry, first_start, read};
+use crate::authorize::Permit;
+use crate::cache::{Cache, EVENT_WINDOW};
+use crate::clock::Source;
+
+/// Time stands still; random bytes count up.
+struct Fixed(parking_lot::Mutex<u8>);
+
+impl Source for Fixed {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_seconds(1_700_000_000)
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut next = self.0.lock();
+        for byte in bytes {
+            *byte = *next;
+            *next = next.wrapping_add(1);
+        }
+    }
+}
+
+struct Fixture {
+    registry: Arc<Registry>,
+    store: Arc<dyn Store>,
+    draining: watch::Sender<bool>,
+    following: tokio::task::JoinHandle<postern_store::Error>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has no task set; the fixture aborts it")]
+async fn over(store: Arc<dyn Store>) -> Fixture {
+    let source: Arc<dyn Source> = Arc::new(Fixed(parking_lot::Mutex::new(0)));
+    first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    let (cache, changes) = Cache::load(store.clone()).await.unwrap();
+    let following = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.follow(changes).await }
+    });
+    let registry = Arc::new(Registry::new(store.clone(), cache, source));
+    Fixture { registry, store, draining: watch::Sender::new(false), following }
+}
+
+async fn fixture() -> Fixture {
+    over(Arc::new(Memory::new())).await
+}
+
+fn permit(verb: Verb, name: &str) -> Permit {
+    Permit::for_server(&SharedSecret, verb, Some("platform"), name)
+}
+
+fn options(query: &str) -> ListOptions {
+    ListOptions::parse(&Query::parse(query).unwrap(), read::SELECTABLE_FIELDS).unwrap()
+}
+
+impl Fixture {
+    async fn create(&self, name: &str) -> Result<Answer, ApiError> {
+        let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
+        let info = SharedSecret.info();
+        let object = Object {
+            api_version: info.version.to_string(),
+            kind: info.kind.to_owned(),
+            metadata,
+            fields: serde_json::Map::new(),
+        };
+        self.registry.create(&permit(Verb::Create, name), object, false).await
+    }
+
+    /// A watch on the whole collection: the permit's name is what one would be watched by.
+    async fn watch(&self, query: &str) -> Watcher {
+        let whole = permit(Verb::Watch, "unused").without_name();
+        let draining = self.draining.subscribe();
+        self.registry.watch(&whole, &options(query), draining).await.unwrap()
+    }
+}
+
+fn names(deliveries: &[Delivery]) -> Vec<String> {
+    let name = |delivery: &Delivery| match delivery {
+        Delivery::Event { event_type, object, .. } => {
+            format!("{} {}", event_type.as_str(), object.decode().unwrap().metadata.name)
+        }
+        Delivery::Bookmark { initial_end, .. } => format!("BOOKMARK {initial_end}"),
+        Delivery::Failed(error) => format!("ERROR {}", error.code()),
+    };
+    deliveries.iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn a_watch_list_tells_what_is_there_then_marks_its_end_then_follows() {
+    let fixture = fixture().await;
+    fixture.create("a").await.unwrap();
+    let query =
+        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1";
+    let mut watcher = fixture.watch(query).await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
+    assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
+    fixture.create("b").await.unwrap();
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_gets_bookmarks_and_does_not_age() {
+    let fixture = fixture().await;
+    let mut watcher = fixture.watch("watch=1&resourceVersion=0&allowWatchBookmarks=1").await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
+    // Other keys move history on, and it is compacted, while nothing of this kind happens.
+    for _ in 0..3 {
+        let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
+        let txn = Txn { conditions: vec![], changes: vec![change] };
+        let revision = fixture.store.commit(txn).await.unwrap();
+        fixture.registry.cache().reach(revision).await.unwrap();
+        fixture.store.compact(revision - 1).await.unwrap();
+        fixture.registry.cache().forget(revision - 1);
+    }
+    let Some(Delivery::Bookmark { position, .. }) = watcher.next().await.unwrap().pop() else {
+        panic!("no bookmark")
+    };
+    assert_eq!(position, Position::end_of(fixture.store.revision().await.unwrap()));
+    fixture.create("a").await.unwrap();
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_with_a_bookmark_when_its_time_is_over() {
+    let fixture = fixture().await;
+    let mut watcher =
+        fixture.watch("watch=1&resourceVersion=0&allowWatchBookmarks=1&timeoutSeconds=5").await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
+    assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK false"]);
+    assert!(watcher.next().await.is_none());
+    assert_eq!(begun.elapsed().as_secs(), 5);
+}
+
+#[tokio::test]
+async fn a_drain_ends_watches() {
+    let fixture = fixture().await;
+    let mut watcher = fixture.watch("watch=1&resourceVersion=0").await;
+    fixture.draining.send_replace(true);
+    assert!(watcher.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_watcher_that_falls_behind_is_closed_and_not_skipped() {
+    let fixture = fixture().await;
+    fixture.create("a").await.unwrap();
+    let mut watcher = fixture.watch("watch=1&resourceVersion=0").await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
+    let resource = fixture.registry.cache().of(SharedSecret.info());
+    let object = resource.get("/objects/management.platform.sh/sharedsecrets/platform/a").unwrap();
+    let stored = crate::cache::to_stored(object.unwrap().decode().unwrap());
+    for _ in 0..=EVENT_WINDOW {
+        let key = "/objects/management.platform.sh/sharedsecrets/platform/a".into();
+        let change = Change::Put { key, value: stored.clone() };
+        fixture.store.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
+    }
+    fixture.registry.cache().fresh().await.unwrap();
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ERROR 410"]);
+    assert!(watcher.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_cache_that_is_loaded_anew_still_has_the_history() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let first = over(store.clone()).await;
+    first.create("a").await.unwrap();
+    let seen = store.revision().await.unwrap();
+    first.create("b").await.unwrap();
+    let key = permit(Verb::Delete, "a");
+    first.registry.delete(&key, &postern_meta::options::DeleteOptions::default()).await.unwrap();
+    drop(first);
+    let second = over(store).await;
+    let version = Position::end_of(seen);
+    let mut watcher = second.watch(&format!("watch=1&resourceVersion={version}")).await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED b", "DELETED a"]);
+}
+
+#[tokio::test]
+async fn a_namespace_that_goes_away_takes_nothing_in() {
+    let fixture = fixture().await;
+    let absent = Permit::for_server(&SharedSecret, Verb::Create, Some("none"), "a");
+    let object = Object {
+        api_version: "management.platform.sh/v1".to_owned(),
+        kind: "SharedSecret".to_owned(),
+        metadata: ObjectMeta { name: "a".to_owned(), ..ObjectMeta::default() },
+        fields: serde_json::Map::new(),
+    };
+    let error = fixture.registry.create(&absent, object, false).await.unwrap_err();
+    assert_eq!(error.status().message, "namespaces \"none\" not found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_from_the_future_waits_and_then_says_so() {
+    let fixture = fixture().await;
+    let begun = tokio::time::Instant::now();
+    let error = fixture.registry.cache().reach(1_000_000).await.unwrap_err();
+    assert_eq!((error.code(), error.retry_after_seconds()), (504, Some(1)));
+    assert_eq!(begun.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn selections_see_objects_come_and_go() {
+    let fixture = fixture().await;
+    fixture.create("a").await.unwrap();
+    let mut watcher = fixture.watch("watch=1&resourceVersion=0&labelSelector=app%3Dweb").await;
+    let label = |value: Option<&'static str>| {
+        let registry = fixture.registry.clone();
+        async move {
+            let change = |object: &Object| {
+                let mut object = object.clone();
+                object.metadata.labels =
+                    value.map(|value| ("app".to_owned(), value.to_owned())).into_iter().collect();
+                Ok(object)
+            };
+            registry.update(&permit(Verb::Update, "a"), false, change).await.unwrap();
+        }
+    };
+    label(Some("web")).await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
+    label(None).await;
+    let left = watcher.next().await.unwrap();
+    assert_eq!(names(&left), ["DELETED a"]);
+    let Some(Delivery::Event { object, event_type, .. }) = left.first() else { panic!("no event") };
+    assert_eq!(*event_type, WatchEventType::Deleted);
+    assert_eq!(object.labels().get("app").map(String::as_str), Some("web"), "the old state");
+    let newest = Position::new(fixture.store.revision().await.unwrap(), 0);
+    assert_eq!(object.position(), newest, "under the new version");
+}
