@@ -21,6 +21,7 @@ mod server;
 pub mod http;
 pub mod kubectl;
 pub mod objects;
+pub mod slow;
 pub mod status;
 pub mod wait;
 pub mod watching;

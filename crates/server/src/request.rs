@@ -80,9 +80,11 @@ impl Parsed {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         // Split first, decode then: an encoded slash must not become a separator.
         let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-        let target = match under_base {
+        // OpenAPI is served at the root, too (decision 8).
+        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/"));
+        let target = match under_base.or_else(at_root) {
+            None | Some("/") => Target::Nothing,
             Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
-            None => Target::Nothing,
         };
         Ok(Self {
             method: parts.method,

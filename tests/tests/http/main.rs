@@ -8,6 +8,7 @@ mod deletes;
 mod discovery;
 mod failures;
 mod finalizers;
+mod flow;
 mod health;
 mod limits;
 mod lists;

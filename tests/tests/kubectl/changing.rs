@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use postern_tests::{Server, kubectl::Kubectl};
+use postern_tests::Server;
+use postern_tests::kubectl::{Kubectl, repository};
 
 async fn with_one() -> (Server, Kubectl) {
     let server = Server::start().await;
@@ -152,4 +153,25 @@ async fn what_is_wrong_is_said_in_the_servers_words() {
     let file = kubectl.file("name.yaml", &manifest("Upper", "displayName: x"));
     let said = kubectl.fails(&["create", "-f", &file]).await;
     assert!(said.contains("a lowercase RFC 1123 subdomain"), "{said}");
+}
+
+#[tokio::test]
+async fn apply_and_diff_work_on_the_clients_side() {
+    let server = Server::start().await;
+    let kubectl = server.kubectl();
+    let example = "examples/sharedsecret.yaml";
+    assert!(kubectl.ok(&["apply", "-f", example]).await.ends_with("db.password created\n"));
+    assert!(kubectl.ok(&["apply", "-f", example]).await.ends_with("db.password unchanged\n"));
+    assert_eq!(kubectl.ok(&["diff", "-f", example]).await, "");
+    let text = std::fs::read_to_string(repository().join(example)).unwrap();
+    let changed =
+        text.replace("Database password", "Applied").replace("    username: c2hvcA==\n", "");
+    let changed = kubectl.file("applied.yaml", &changed);
+    let diff = kubectl.run(&["diff", "-f", &changed]).await;
+    assert!(!diff.ok && diff.out.contains("\n+  displayName: Applied\n"), "{diff:?}");
+    assert!(kubectl.ok(&["apply", "-f", &changed]).await.ends_with("db.password configured\n"));
+    let object = kubectl.json(&["get", "ss", ONE]).await;
+    assert_eq!(object["spec"]["displayName"], "Applied");
+    assert!(object["spec"]["data"].get("username").is_none(), "what is not applied any more goes");
+    assert_eq!(kubectl.ok(&["diff", "-f", &changed]).await, "");
 }

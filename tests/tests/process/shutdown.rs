@@ -1,16 +1,10 @@
 //! SIGTERM: what is under way comes to its end, what is open is closed, and the exit code is 0.
 
-use std::convert::Infallible;
-
-use bytes::Bytes;
-use futures_util::stream;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
 use postern_tests::http::Client;
 use postern_tests::objects::{secret, secret_path, secrets};
+use postern_tests::slow::slow_body;
 use postern_tests::{Server, Setup, wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::oneshot;
 
 #[tokio::test]
 async fn an_idle_server_ends_at_once() {
@@ -39,29 +33,6 @@ async fn open_watches_and_kept_connections_do_not_hold_it() {
     let status = server.ended().await;
     assert!(status.success(), "{status}");
     drop((kept, raw));
-}
-
-/// A request whose body ends when the sender says so.
-fn slow_body(object: &serde_json::Value) -> (oneshot::Sender<()>, postern_tests::http::Body) {
-    let (finish, finished) = oneshot::channel::<()>();
-    let text = object.to_string();
-    let (one, two) = text.split_at(text.len() / 2);
-    let (one, two) = (Bytes::from(one.to_owned()), Bytes::from(two.to_owned()));
-    let frames = stream::unfold((0, Some(finished)), move |(step, mut finished)| {
-        let (one, two) = (one.clone(), two.clone());
-        async move {
-            let frame = match step {
-                0 => one,
-                1 => {
-                    drop(finished.take().unwrap().await);
-                    two
-                }
-                _ => return None,
-            };
-            Some((Ok::<_, Infallible>(Frame::data(frame)), (step + 1, finished)))
-        }
-    });
-    (finish, StreamBody::new(frames).boxed_unsync())
 }
 
 /// Sends SIGTERM and waits until the server does not say any more that it is ready.

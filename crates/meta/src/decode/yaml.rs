@@ -45,7 +45,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_documents: 1,
+            // One more, so that a second document is named as what it is.
+            max_documents: 2,
             max_nodes: MAX_YAML_NODES,
             max_events: MAX_EVENTS,
             max_depth: MAX_YAML_DEPTH + 1,

@@ -198,14 +198,15 @@ impl Cache {
     /// The store's, or 504 when it takes too long.
     pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
         let revision = self.store.revision().await.map_err(from_store)?;
-        self.reach(revision).await
+        self.reach(Position::end_of(revision)).await
     }
 
-    /// Waits until a revision is here.
+    /// Waits until everything up to a place is here.
     ///
     /// # Errors
-    /// 504 with the revision asked for and the one that is here, when it takes too long.
-    pub(crate) async fn reach(&self, revision: u64) -> Result<(), ApiError> {
+    /// 504 with the place asked for and the one that is here, when it takes too long.
+    pub(crate) async fn reach(&self, wanted: Position) -> Result<(), ApiError> {
+        let revision = wanted.revision();
         if self.applied() >= revision {
             return Ok(());
         }
@@ -214,7 +215,7 @@ impl Cache {
         match tokio::time::timeout(CATCH_UP_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(ApiError::too_large_resource_version(
-                Position::end_of(revision).packed(),
+                wanted.packed(),
                 Position::end_of(self.applied()).packed(),
             )),
         }

@@ -20,8 +20,8 @@ const NAMESPACE_ATTEMPTS: usize = 8;
 
 /// Why a write was not done.
 pub(crate) enum Refused {
-    /// The object is no longer as it was read, since this revision at least.
-    Changed(u64),
+    /// The object is no longer as it was read: its last change stands here, if it is still there.
+    Changed(Position),
     /// For good.
     Error(ApiError),
 }
@@ -102,7 +102,7 @@ impl Registry {
         match self.store().commit(txn).await {
             Ok(revision) => Ok(Position::new(revision, 0)),
             Err(Error::Conflict { found, .. }) => {
-                Err(Refused::Changed(found.map_or(0, Position::revision)))
+                Err(Refused::Changed(found.unwrap_or(Position::ZERO)))
             }
             Err(error) => Err(Refused::Error(from_store(error))),
         }

@@ -89,9 +89,9 @@ enum At {
     /// Everything that was acknowledged to anybody.
     MostRecent,
     /// This one or a later one.
-    NotOlderThan(u64),
+    NotOlderThan(Position),
     /// This one.
-    Exactly(u64),
+    Exactly(Position),
 }
 
 impl Registry {
@@ -108,7 +108,7 @@ impl Registry {
             None => self.cache().fresh().await?,
             Some(RequestedVersion::Any) => {}
             Some(RequestedVersion::At(version)) => {
-                self.cache().reach(Position::from_packed(version).revision()).await?;
+                self.cache().reach(Position::from_packed(version)).await?;
             }
         }
         let kind = permit.kind();
@@ -142,7 +142,8 @@ impl Registry {
             resource.list(&selection.prefix, after, limit, filter)
         };
         let list = match at {
-            At::Exactly(revision) => {
+            At::Exactly(version) => {
+                let revision = version.revision();
                 let now = here()?;
                 if now.revision == revision {
                     now
@@ -160,9 +161,7 @@ impl Registry {
         match at {
             At::Any => Ok(()),
             At::MostRecent => self.cache().fresh().await,
-            At::NotOlderThan(revision) | At::Exactly(revision) => {
-                self.cache().reach(revision).await
-            }
+            At::NotOlderThan(version) | At::Exactly(version) => self.cache().reach(version).await,
         }
     }
 
@@ -222,17 +221,17 @@ fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> At {
         // whatever revision is newest.
         return match token.resource_version {
             0 => At::MostRecent,
-            version => At::Exactly(Position::from_packed(version).revision()),
+            version => At::Exactly(Position::from_packed(version)),
         };
     }
     let Some(requested) = &options.resource_version else { return At::MostRecent };
     let RequestedVersion::At(version) = requested else { return At::Any };
-    let revision = Position::from_packed(*version).revision();
+    let version = Position::from_packed(*version);
     match options.version_match {
-        Some(VersionMatch::Exact) => At::Exactly(revision),
+        Some(VersionMatch::Exact) => At::Exactly(version),
         // Without a match rule, a limit means exactly this revision: upstream's legacy.
-        None if options.limit > 0 => At::Exactly(revision),
-        Some(VersionMatch::NotOlderThan) | None => At::NotOlderThan(revision),
+        None if options.limit > 0 => At::Exactly(version),
+        Some(VersionMatch::NotOlderThan) | None => At::NotOlderThan(version),
     }
 }
 

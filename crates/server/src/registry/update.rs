@@ -82,7 +82,7 @@ impl Registry {
             match self.try_commit(admit(previous)?, dry_run).await {
                 Ok(answer) => return Ok(answer),
                 Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Changed(revision)) => self.cache().reach(revision).await?,
+                Err(Refused::Changed(found)) => self.cache().reach(found).await?,
             }
         }
         Err(ApiError::conflict_modified(info.group_resource(), name))

@@ -122,7 +122,7 @@ impl Registry {
             // Without an initial state there is nothing to wait for: what is in the future comes.
             Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),
             Some(RequestedVersion::At(version)) => {
-                self.cache().reach(Position::from_packed(version).revision()).await
+                self.cache().reach(Position::from_packed(version)).await
             }
         }
     }
