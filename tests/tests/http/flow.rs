@@ -1,0 +1,111 @@
+//! How much may go on at once, and what happens to a watcher that does not keep up.
+
+use postern_tests::http::Client;
+use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
+use postern_tests::slow::slow_body;
+use postern_tests::status::{failure, failure_of};
+use postern_tests::{Home, Server, Setup, wait};
+use serde_json::Value;
+
+async fn limited(flag: &str) -> Server {
+    Setup::on(&Home::new()).argument(flag).start().await
+}
+
+#[tokio::test]
+async fn a_key_has_a_limited_number_of_watches() {
+    let server = limited("--max-watches-per-key=2").await;
+    let client = server.client();
+    let one = client.watch(&secrets("platform"), "").await;
+    let two = client.watch(&secrets("default"), "").await;
+    let reply = client.get(&format!("{}?watch=true", secrets("platform"))).send().await;
+    let shown = failure(&reply);
+    assert!(shown.starts_with("429 TooManyRequests\n"), "{shown}");
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(reply.json()["details"]["retryAfterSeconds"], 1);
+    client.get(&secrets("platform")).send().await.expect(200);
+    drop(one);
+    let path = format!("{}?watch=true", secrets("platform"));
+    let three =
+        wait::until("the place to be free", async || client.get(&path).try_stream().await.ok());
+    let three = three.await;
+    drop((two, three));
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_limited_and_health_is_not() {
+    let server = limited("--max-writes-in-flight=1").await;
+    let client = Client::http2(server.kubeconfig());
+    let mut connection = client.connect().await.unwrap();
+    let (finish, body) = slow_body(&secret("slow", "v"));
+    let (posting, mut posts) = (client.clone(), connection.shared());
+    let request = tokio::spawn(async move {
+        let request = posting.post(&secrets("platform")).streamed("application/json", body);
+        request.try_send_on(&mut posts).await
+    });
+    // One thread, one connection: the slow request is there before this one.
+    tokio::task::yield_now().await;
+    client.get("/readyz").try_send_on(&mut connection).await.unwrap().expect_text(200);
+    let other = || client.post(&secrets("platform")).json(&secret("other", "v"));
+    let refused = other().send().await;
+    assert!(failure(&refused).starts_with("429 TooManyRequests\n"), "{}", refused.text());
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    client.get("/readyz").send().await.expect_text(200);
+    client.get(&secrets("platform")).send().await.expect(200);
+    finish.send(()).unwrap();
+    request.await.unwrap().unwrap().expect(201);
+    other().send().await.expect(201);
+}
+
+const WRITERS: usize = 16;
+/// More than the server keeps in memory for watchers that lag, all writers together.
+const WRITES_EACH: usize = 600;
+
+fn numbered(writer: usize, number: usize) -> Value {
+    let mut object = secret(&format!("w{writer}"), &"x".repeat(4 * 1024));
+    object["spec"]["displayName"] = number.to_string().into();
+    object
+}
+
+async fn write_much(client: &Client) {
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let client = client.clone();
+        writers.spawn(async move {
+            let mut connection = client.connect().await.unwrap();
+            let first = client.post(&secrets("platform")).json(&numbered(writer, 0));
+            first.try_send_on(&mut connection).await.unwrap().expect(201);
+            let path = secret_path(&format!("w{writer}"));
+            for number in 1..WRITES_EACH {
+                let next = client.patch(&path, "merge-patch", &numbered(writer, number));
+                next.try_send_on(&mut connection).await.unwrap().expect(200);
+            }
+        });
+    }
+    writers.join_all().await;
+}
+
+#[tokio::test]
+async fn heavy_a_watcher_that_does_not_read_is_closed_and_told_so() {
+    let server = Server::start().await;
+    let client = server.client();
+    let start = version_of(&client.get(&secrets("platform")).send().await.expect(200));
+    // Nobody reads from this one until everything is written.
+    let mut slow = client.watch(&secrets("platform"), &format!("&resourceVersion={start}")).await;
+    write_much(&client).await;
+    let mut seen = [0; WRITERS];
+    let mut events = slow.rest().await;
+    let last = events.pop().expect("events that had been sent before it was too slow");
+    assert_eq!(last.kind, "ERROR", "it is not cut off in silence");
+    let shown = failure_of(&last.object, 410);
+    assert!(shown.starts_with("410 Expired\n"), "{shown}");
+    for event in &events {
+        let writer: usize = name_of(&event.object)[1..].parse().unwrap();
+        let number = event.object["spec"]["displayName"].as_str().unwrap();
+        assert_eq!(number, seen[writer].to_string(), "no event is left out before the end");
+        seen[writer] += 1;
+    }
+    assert!(events.len() < WRITERS * WRITES_EACH, "nothing was too much for it");
+    client.get("/readyz").send().await.expect_text(200);
+    let now = client.get(&secrets("platform")).send().await.expect(200);
+    assert_eq!(now["items"].as_array().unwrap().len(), WRITERS);
+}
