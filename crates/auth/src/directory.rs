@@ -48,22 +48,17 @@ pub struct UserFacts {
 
 /// Keys and users as they are at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Directory {
+pub struct Facts {
     /// Digest of a key's value → which key it is.
     pub digests: HashMap<Digest, DigestRecord>,
-    /// OwnedAccessKeys by name.
+    /// `OwnedAccessKey`s by name.
     pub keys: HashMap<String, KeyFacts>,
     /// Users by name.
     pub users: HashMap<String, UserFacts>,
 }
 
-impl Directory {
-    /// Who shows this key?
-    ///
-    /// # Errors
-    /// Says why nobody does.
-    pub fn identify(&self, digest: &Digest) -> Result<Arc<Identity>, Refusal> {
-        let record = self.digests.get(digest).ok_or(Refusal::Unknown)?;
+impl Facts {
+    fn identify(&self, record: &DigestRecord) -> Result<Arc<Identity>, Refusal> {
         let key = self.keys.get(&record.name).filter(|key| key.uid == record.uid);
         let key = key.ok_or(Refusal::Unknown)?;
         let user = self.users.get(&key.user).ok_or(Refusal::Unknown)?;
@@ -71,6 +66,36 @@ impl Directory {
             return Err(Refusal::Disabled);
         }
         Ok(Arc::new(identity_of(&record.name, &key.user, user)))
+    }
+}
+
+/// Who shows which key. Worked out once for each state of the facts, so that a request costs one
+/// look.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    facts: Facts,
+    identities: HashMap<Digest, Result<Arc<Identity>, Refusal>>,
+}
+
+impl From<Facts> for Directory {
+    fn from(facts: Facts) -> Self {
+        let found = facts.digests.iter().map(|(digest, record)| (*digest, facts.identify(record)));
+        Self { identities: found.collect(), facts }
+    }
+}
+
+impl Directory {
+    /// What it was worked out from.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Who shows this key?
+    ///
+    /// # Errors
+    /// Says why nobody does.
+    pub fn identify(&self, digest: &Digest) -> Result<Arc<Identity>, Refusal> {
+        self.identities.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))
     }
 }
 
@@ -96,17 +121,15 @@ fn identity_of(key_name: &str, user_name: &str, user: &UserFacts) -> Identity {
 mod tests {
     use super::*;
 
-    fn directory() -> (Directory, Digest) {
+    fn facts() -> (Facts, Digest) {
         let digest = Digest::from_hex(&"ab".repeat(32)).unwrap();
-        let mut directory = Directory::default();
-        directory
-            .digests
-            .insert(digest, DigestRecord { name: "k".to_owned(), uid: "1".to_owned() });
-        directory.keys.insert(
+        let mut facts = Facts::default();
+        facts.digests.insert(digest, DigestRecord { name: "k".to_owned(), uid: "1".to_owned() });
+        facts.keys.insert(
             "k".to_owned(),
             KeyFacts { uid: "1".to_owned(), user: "ada".to_owned(), disabled: false },
         );
-        directory.users.insert(
+        facts.users.insert(
             "ada".to_owned(),
             UserFacts {
                 uid: "2".to_owned(),
@@ -115,13 +138,13 @@ mod tests {
                 disabled: false,
             },
         );
-        (directory, digest)
+        (facts, digest)
     }
 
     #[test]
     fn a_known_key_has_its_users_groups() {
-        let (directory, digest) = directory();
-        let identity = directory.identify(&digest).unwrap();
+        let (facts, digest) = facts();
+        let identity = Directory::from(facts).identify(&digest).unwrap();
         assert_eq!(identity.name, "ada");
         for group in ["ops", "platform:user:ada", "platform:user:*", "system:authenticated"] {
             assert!(identity.is_in(group), "{group}");
@@ -131,18 +154,18 @@ mod tests {
 
     #[test]
     fn a_subject_takes_the_names_place() {
-        let (mut directory, digest) = directory();
-        directory.users.get_mut("ada").unwrap().subject = "oidc|7".to_owned();
-        assert_eq!(directory.identify(&digest).unwrap().name, "oidc|7");
+        let (mut facts, digest) = facts();
+        facts.users.get_mut("ada").unwrap().subject = "oidc|7".to_owned();
+        assert_eq!(Directory::from(facts).identify(&digest).unwrap().name, "oidc|7");
     }
 
     #[test]
     fn refusals() {
-        let (directory, digest) = directory();
-        let refused = |change: &dyn Fn(&mut Directory)| {
-            let mut changed = directory.clone();
+        let (facts, digest) = facts();
+        let refused = |change: &dyn Fn(&mut Facts)| {
+            let mut changed = facts.clone();
             change(&mut changed);
-            changed.identify(&digest).unwrap_err()
+            Directory::from(changed).identify(&digest).unwrap_err()
         };
         assert_eq!(refused(&|d| d.digests.clear()), Refusal::Unknown);
         assert_eq!(refused(&|d| d.keys.clear()), Refusal::Unknown);

@@ -63,8 +63,8 @@ pub struct Representation {
 
 impl Representation {
     /// The answer's `Content-Type`: without parameters, as upstream answers.
-    pub fn content_type(&self) -> String {
-        self.format.media_type().to_owned()
+    pub fn content_type(&self) -> &'static str {
+        self.format.media_type()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use postern_auth::digest::Digest;
-use postern_auth::directory::{DigestRecord, Directory, KeyFacts, UserFacts};
+use postern_auth::directory::{DigestRecord, Directory, Facts, KeyFacts, UserFacts};
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::user::{self, User};
 use postern_kinds::{AnyKind as _, Info};
@@ -35,7 +35,7 @@ pub(crate) fn apply(
     if !events.iter().any(|event| concerns(&event.key)) {
         return;
     }
-    let mut next = Directory::clone(&current.load());
+    let mut next = current.load().facts().clone();
     for event in events.iter().filter(|event| concerns(&event.key)) {
         if event.key.starts_with(keys::DIGESTS) {
             note_record(&mut next, &event.key, event.value.as_deref());
@@ -44,7 +44,7 @@ pub(crate) fn apply(
             note_slot(&mut next, &event.key, slot.as_ref());
         }
     }
-    current.store(Arc::new(next));
+    current.store(Arc::new(Directory::from(next)));
 }
 
 fn concerns(key: &str) -> bool {
@@ -57,36 +57,36 @@ fn name_in<'a>(info: &Info, key: &'a str) -> Option<&'a str> {
 }
 
 /// Takes in a digest's record, or its end.
-pub(crate) fn note_record(directory: &mut Directory, key: &str, value: Option<&[u8]>) {
+pub(crate) fn note_record(facts: &mut Facts, key: &str, value: Option<&[u8]>) {
     let Some(digest) = key.strip_prefix(keys::DIGESTS).and_then(Digest::from_hex) else { return };
     match value.and_then(|value| decode::decode_typed::<DigestRecord>(value).ok()) {
-        Some(record) => directory.digests.insert(digest, record),
-        None => directory.digests.remove(&digest),
+        Some(record) => facts.digests.insert(digest, record),
+        None => facts.digests.remove(&digest),
     };
 }
 
 /// Takes in a user or a key, or its end. What is damaged lets nobody in.
-pub(crate) fn note_slot(directory: &mut Directory, key: &str, slot: Option<&Slot>) {
+pub(crate) fn note_slot(facts: &mut Facts, key: &str, slot: Option<&Slot>) {
     let object = match slot {
         Some(Slot::Sound(object)) => Some(&**object),
         _ => None,
     };
     if let Some(name) = name_in(User.info(), key) {
-        let facts = object.and_then(read::<user::Fields>).map(|(metadata, fields)| UserFacts {
+        let user = object.and_then(read::<user::Fields>).map(|(metadata, fields)| UserFacts {
             uid: metadata.uid,
             subject: fields.spec.subject,
             groups: fields.spec.groups,
             disabled: fields.spec.disabled,
         });
-        set(&mut directory.users, name, facts);
+        set(&mut facts.users, name, user);
     } else if let Some(name) = name_in(OwnedAccessKey.info(), key) {
         let read = object.and_then(read::<owned_access_key::Fields>);
-        let facts = read.map(|(metadata, fields)| KeyFacts {
+        let key = read.map(|(metadata, fields)| KeyFacts {
             uid: metadata.uid,
             user: fields.spec.user,
             disabled: fields.spec.disabled,
         });
-        set(&mut directory.keys, name, facts);
+        set(&mut facts.keys, name, key);
     }
 }
 

@@ -317,7 +317,7 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
     };
     let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
     let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    Ok(respond::whole(StatusCode::OK, &wanted.representation.content_type(), bytes))
+    Ok(respond::whole(StatusCode::OK, wanted.representation.content_type(), bytes))
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {

@@ -2,6 +2,8 @@
 //!
 //! Everything later looks at this and never at the text of the URL again.
 
+use std::borrow::Cow;
+
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
@@ -131,14 +133,14 @@ impl Parsed {
     }
 }
 
-fn segments(path: &str) -> Result<Vec<String>, ApiError> {
+fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     // A trailing slash is tolerated, as upstream does; an empty step inside is not.
     let path = path.trim_start_matches('/');
     let path = path.strip_suffix('/').unwrap_or(path);
     path.split('/').map(segment).collect()
 }
 
-fn segment(raw: &str) -> Result<String, ApiError> {
+fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
     let text = percent_decode_str(raw)
         .decode_utf8()
         .map_err(|_| ApiError::bad_request("the path is not UTF-8 after percent-decoding"))?;
@@ -153,11 +155,11 @@ fn segment(raw: &str) -> Result<String, ApiError> {
              character: no name does",
         ));
     }
-    Ok(text.into_owned())
+    Ok(text)
 }
 
-fn target_of(method: &Method, path: &[String], query: &Query) -> Result<Target, ApiError> {
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Target, ApiError> {
+    let path: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
     let document = |document| Ok(Target::Document(document));
     match path.as_slice() {
         ["api"] => document(Document::CoreVersions),

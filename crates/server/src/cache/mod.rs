@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use postern_auth::directory::Directory;
+use postern_auth::directory::{Directory, Facts};
 use postern_kinds::{ALL, Info};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
@@ -105,7 +105,7 @@ impl Cache {
 
     async fn load_state(&self, at: u64) -> postern_store::Result<()> {
         let mut after = None;
-        let mut directory = Directory::default();
+        let mut facts = Facts::default();
         loop {
             let request =
                 ListRequest { at: Some(at), after, limit: LOAD_PAGE, ..ListRequest::default() };
@@ -121,17 +121,17 @@ impl Cache {
                 let added = WatchEventType::Added;
                 if let Some(resource) = self.by_key(&entry.key) {
                     let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                    directory::note_slot(&mut directory, &entry.key, Some(&slot));
+                    directory::note_slot(&mut facts, &entry.key, Some(&slot));
                     resource.load(entry.key, slot);
                 } else {
-                    directory::note_record(&mut directory, &entry.key, Some(&entry.value));
+                    directory::note_record(&mut facts, &entry.key, Some(&entry.value));
                 }
             }
             if page.remaining == 0 || after.is_none() {
                 break;
             }
         }
-        self.directory.store(Arc::new(directory));
+        self.directory.store(Arc::new(Directory::from(facts)));
         Ok(())
     }
 

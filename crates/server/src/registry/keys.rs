@@ -38,9 +38,15 @@ pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String 
 
 /// The key of one object.
 pub(crate) fn object(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
-    let mut key = in_namespace(&collection(info), namespace);
-    key.push_str(name);
-    key.into()
+    in_collection(&collection(info), namespace, name).into()
+}
+
+/// The key of one object, given its kind's collection.
+pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => [collection, namespace, "/", name].concat(),
+        None => [collection, name].concat(),
+    }
 }
 
 /// The key of a digest's record.

@@ -21,7 +21,7 @@ use postern_store::Store;
 
 use crate::admit;
 use crate::authorize::Permit;
-use crate::cache::Cache;
+use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
 
 /// Names that are tried for one `generateName` before the client is told to try again itself.
@@ -96,12 +96,12 @@ impl Registry {
 ///
 /// # Errors
 /// 500 when the permit names no object: a mistake of ours.
-pub(crate) fn key_of(permit: &Permit) -> Result<Arc<str>, ApiError> {
+pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String, ApiError> {
     let target = permit.target();
     let name = target.name.as_deref().ok_or_else(|| {
         ApiError::internal("the request names no object", "a permit without a name was used")
     })?;
-    Ok(keys::object(target.kind.info(), target.namespace.as_deref(), name))
+    Ok(keys::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
 /// 404 for what a permit is for.

@@ -112,7 +112,8 @@ impl Registry {
             }
         }
         let kind = permit.kind();
-        let found = self.cache().of(kind.info()).get(&key_of(permit)?)?;
+        let resource = self.cache().of(kind.info());
+        let found = resource.get(&key_of(permit, resource)?)?;
         let name = permit.target().name.as_deref().unwrap_or_default();
         let found = found.ok_or_else(|| not_found(kind, name))?;
         Ok(Answer { json: found.json() })

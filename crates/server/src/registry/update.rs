@@ -72,12 +72,13 @@ impl Registry {
         dry_run: bool,
         admit: impl Fn(Arc<CachedObject>) -> Result<Admitted, ApiError>,
     ) -> Result<Answer, ApiError> {
-        let key = key_of(permit)?;
         let info = permit.kind().info();
+        let resource = self.cache().of(info);
+        let key = key_of(permit, resource)?;
         let name = permit.target().name.as_deref().unwrap_or_default();
         for _ in 0..ATTEMPTS {
             self.cache().fresh().await?;
-            let previous = self.cache().of(info).get(&key)?;
+            let previous = resource.get(&key)?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), name))?;
             match self.try_commit(admit(previous)?, dry_run).await {
                 Ok(answer) => return Ok(answer),

@@ -37,7 +37,7 @@ pub(crate) fn object(
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let bytes = encode::object(kind, answer.json, wanted)?;
-    Ok(compressed(whole(code, &wanted.representation.content_type(), bytes), wanted))
+    Ok(compressed(whole(code, wanted.representation.content_type(), bytes), wanted))
 }
 
 /// A value that is no stored object: a Status, a document.
@@ -46,12 +46,10 @@ pub(crate) fn value(code: StatusCode, value: &serde_json::Value, pretty: bool) -
 }
 
 /// Bytes that are ready.
-pub(crate) fn whole(code: StatusCode, content_type: &str, bytes: Bytes) -> Response<Body> {
+pub(crate) fn whole(code: StatusCode, content_type: &'static str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Some(bytes)));
     *response.status_mut() = code;
-    let content_type = HeaderValue::from_str(content_type)
-        .unwrap_or_else(|_| HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -81,14 +79,14 @@ pub(crate) fn list(
         && matches!(wanted.representation.transform, Transform::None);
     if !plain || wanted.pretty {
         let bytes = encode::list(kind, &list, wanted)?;
-        return Ok(compressed(whole(StatusCode::OK, &content_type, bytes), wanted));
+        return Ok(compressed(whole(StatusCode::OK, content_type, bytes), wanted));
     }
     let mut body = ListBody::new(encode::list_head(kind, &list), list.objects);
     let compress = wanted.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
     if compress {
         body = body.gzipped();
     }
-    let mut response = whole(StatusCode::OK, &content_type, Bytes::new());
+    let mut response = whole(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = Body::List(Box::new(body));
     if compress {
         note_gzip(&mut response);
@@ -126,11 +124,11 @@ pub(crate) fn watch(watcher: Watcher, slot: WatchSlot, wanted: Wanted) -> Respon
         }
         Some((stream::iter(bytes), (watcher, slot, first)))
     });
-    let mut content_type = wanted.representation.content_type();
-    if wanted.representation.format == Format::Yaml {
-        content_type.push_str(";stream=watch");
-    }
-    let mut response = whole(StatusCode::OK, &content_type, Bytes::new());
+    let content_type = match wanted.representation.format {
+        Format::Json => Format::Json.media_type(),
+        Format::Yaml => "application/yaml;stream=watch",
+    };
+    let mut response = whole(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = Body::Stream(events.flatten().boxed());
     response
 }

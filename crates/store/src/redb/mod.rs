@@ -154,8 +154,10 @@ fn join(thread: Option<JoinHandle<()>>) {
 
 #[async_trait]
 impl Store for Redb {
+    /// A number in memory: revisions are published before their callers are answered, and no
+    /// other process writes to this file. Each read that must be fresh asks for it.
     async fn revision(&self) -> Result<u64> {
-        self.read(|view| Ok(view.revision))
+        self.noticed(self.shared.with(|_| Ok(self.shared.published())))
     }
 
     async fn compacted(&self) -> Result<u64> {
@@ -165,13 +167,18 @@ impl Store for Redb {
     /// Runs on the caller's thread: it touches a handful of pages, which are nearly always in
     /// memory.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        self.read(|view| view.get(key))
+        let found = self.read(|view| view.get(key))?;
+        self.shared.published_up_to(found.revision).await;
+        Ok(found)
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
-        self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)
+        let page =
+            self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
+        self.shared.published_up_to(page.revision).await;
+        Ok(page)
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

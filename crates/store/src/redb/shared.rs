@@ -67,6 +67,16 @@ impl Shared {
         self.mark.borrow().revision
     }
 
+    /// Waits for the moment between a commit and its publication, so that whoever has seen a
+    /// revision is never told afterwards that there is only an older one.
+    pub(super) async fn published_up_to(&self, revision: u64) {
+        if self.published() < revision {
+            // The mark lives as long as this does, so the wait ends with a revision or a close.
+            let mut mark = self.mark.subscribe();
+            let _ = mark.wait_for(|mark| mark.closed || mark.revision >= revision).await;
+        }
+    }
+
     /// What the tail has behind a revision.
     pub(super) fn tail_behind(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
         self.tail.lock().behind(revision)
