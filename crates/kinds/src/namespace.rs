@@ -20,6 +20,9 @@ pub const CONTENT_FINALIZER: &str = "kubernetes";
 /// The label that carries a namespace's own name, which Kubernetes clients select by.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
+/// What the namespaces of projects begin with; nobody else may make one (decision 1).
+pub const PROJECT_PREFIX: &str = "p-";
+
 /// The kind.
 pub struct Namespace;
 
@@ -98,10 +101,17 @@ impl Kind for Namespace {
 
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
+        old: Option<&Draft<Fields>>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let name = new.metadata.name.as_str();
+        if old.is_none() && name.starts_with(PROJECT_PREFIX) {
+            return Err(ApiError::forbidden(
+                Self::INFO.group_resource(),
+                name,
+                format!("names that begin with {PROJECT_PREFIX} are reserved for projects"),
+            ));
+        }
         if let Err(detail) = dns1123_label(name) {
             errors.push(FieldError::invalid("metadata.name", name, detail));
         }

@@ -7,7 +7,7 @@ use postern_auth::bearer::{self, Refusal};
 use postern_auth::digest::Digester;
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
-use postern_meta::status::{ApiError, StatusCause};
+use postern_meta::status::{ApiError, Reason, StatusCause};
 
 use crate::request::Parsed;
 
@@ -27,7 +27,7 @@ impl Authenticated {
 /// Looks up the credential by its digest.
 ///
 /// # Errors
-/// 401 which says why. The credential is in no message.
+/// 401 which says why. The credential is in no message. 403 for impersonation.
 pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
@@ -36,7 +36,19 @@ pub(crate) fn authenticate(
     let headers = parsed.headers().get_all(AUTHORIZATION);
     let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes)).map_err(refused)?;
     let identity = directory.identify(&digester.digest(&token)).map_err(refused)?;
+    refuse_impersonation(&parsed)?;
     Ok(Authenticated { parsed, identity })
+}
+
+/// Impersonation is not served yet. Ignoring its headers would carry a request out with more
+/// rights than its sender asked for.
+fn refuse_impersonation(parsed: &Parsed) -> Result<(), ApiError> {
+    let asked = parsed.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
+    if !asked {
+        return Ok(());
+    }
+    let message = "impersonation is not served: send the request without Impersonate- headers";
+    Err(ApiError::new(403, Reason::Forbidden, message))
 }
 
 fn refused(refusal: Refusal) -> ApiError {

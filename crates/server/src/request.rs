@@ -75,6 +75,7 @@ impl Parsed {
     /// # Errors
     /// 400 for a path or query that cannot be read; 405 for a method that the resource has not.
     pub(crate) fn new(parts: Parts) -> Result<Self, ApiError> {
+        check_host(&parts)?;
         let raw = parts.uri.path();
         if raw.len() > MAX_PATH_BYTES {
             return Err(ApiError::bad_request("the path is longer than any object's"));
@@ -131,6 +132,16 @@ impl Parsed {
     pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
+}
+
+/// HTTP/1.1 wants exactly one Host (RFC 9112 section 3.2): two readers of one request must not
+/// see two servers in it.
+fn check_host(parts: &Parts) -> Result<(), ApiError> {
+    let hosts = parts.headers.get_all(http::header::HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && parts.version == http::Version::HTTP_11) {
+        return Err(ApiError::bad_request("a request has exactly one Host header"));
+    }
+    Ok(())
 }
 
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
@@ -240,8 +251,12 @@ fn verb_of(
     let info = kind.info();
     let refused = |action: &str| Err(ApiError::method_not_allowed(info.group_resource(), action));
     let verb = match (method, named) {
-        (&Method::GET | &Method::HEAD, _) if query.flag("watch")?.unwrap_or(false) => Verb::Watch,
+        // With a name in the path it stays a get, as upstream: whoever may read one object must
+        // not come to watch them all.
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
+        (&Method::GET | &Method::HEAD, false) if query.flag("watch")?.unwrap_or(false) => {
+            Verb::Watch
+        }
         (&Method::GET | &Method::HEAD, false) => Verb::List,
         (&Method::POST, false) => Verb::Create,
         (&Method::PUT, true) => Verb::Update,

@@ -66,6 +66,7 @@ impl DeleteOptions {
             None | Some("" | "DeleteOptions") => {}
             Some(_) => return Err(ApiError::bad_request("expected DeleteOptions in the body")),
         }
+        check_version(&fields)?;
         let mut errors = FieldErrors::new();
         let empty = Map::new();
         let preconditions = match fields.get("preconditions") {
@@ -105,6 +106,19 @@ impl DeleteOptions {
             errors.push(FieldError::forbidden("propagationPolicy", why));
         }
         if errors.is_empty() { Ok(self) } else { Err(invalid("DeleteOptions", errors)) }
+    }
+}
+
+/// `DeleteOptions` belong to every group; of another version they could mean something else.
+fn check_version(fields: &Map<String, Value>) -> Result<(), ApiError> {
+    match read(fields, "apiVersion", "a string", Value::as_str)? {
+        None | Some("" | "v1") => Ok(()),
+        Some(version) if version.split_once('/').is_some_and(|(_, version)| version == "v1") => {
+            Ok(())
+        }
+        Some(_) => Err(ApiError::bad_request(
+            "the API version of DeleteOptions is v1, meta.k8s.io/v1 or that of the resource",
+        )),
     }
 }
 
@@ -171,6 +185,7 @@ mod tests {
         for (bad, code) in [
             (json!([]), 400),
             (json!({ "kind": "SharedSecret" }), 400),
+            (json!({ "apiVersion": "x/v9" }), 400),
             (json!({ "gracePeriodSeconds": "5" }), 400),
             (json!({ "dryRun": "All" }), 400),
             (json!({ "preconditions": 1 }), 400),
