@@ -85,7 +85,12 @@ pub trait Kind: Send + Sync + 'static {
 
     /// Fills in what the server decides: defaults, and what a client may not set. `old` is what
     /// is stored, on an update.
-    fn prepare(new: &mut Draft<Self::Fields>, old: Option<&Draft<Self::Fields>>, ctx: &Context<'_>);
+    fn prepare(
+        _new: &mut Draft<Self::Fields>,
+        _old: Option<&Draft<Self::Fields>>,
+        _ctx: &Context<'_>,
+    ) {
+    }
 
     /// Everything wrong with a prepared object, beyond its metadata.
     ///
@@ -93,10 +98,12 @@ pub trait Kind: Send + Sync + 'static {
     /// For input that cannot be *read* as this kind at all (400, not 422); what is merely invalid
     /// goes into `errors`.
     fn validate(
-        new: &Draft<Self::Fields>,
-        old: Option<&Draft<Self::Fields>>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError>;
+        _new: &Draft<Self::Fields>,
+        _old: Option<&Draft<Self::Fields>>,
+        _errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {

@@ -4,12 +4,10 @@
 //! reads. The value of a key is never in the object: at rest there is only its digest, in a
 //! record of its own.
 
-use postern_meta::field::FieldErrors;
-use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
+use crate::kind::{Cell, ColumnInfo, Draft, Kind};
 use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
 
 /// The kind.
@@ -73,18 +71,6 @@ impl Kind for OwnedAccessKey {
         description: "The user whose key it is.",
         priority: 0,
     }];
-
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
-        new.fields.status = Status {};
-    }
-
-    fn validate(
-        _new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
-        _errors: &mut FieldErrors,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
         vec![Cell::Text(object.fields.spec.user.clone())]

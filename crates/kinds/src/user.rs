@@ -2,12 +2,10 @@
 //!
 //! So far only what the first start needs: the server makes the user `admin`, everyone reads.
 
-use postern_meta::field::FieldErrors;
-use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
+use crate::kind::{Cell, ColumnInfo, Draft, Kind};
 use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
 
 /// The kind.
@@ -72,18 +70,6 @@ impl Kind for User {
         description: "Name shown to people.",
         priority: 0,
     }];
-
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
-        new.fields.status = Status {};
-    }
-
-    fn validate(
-        _new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
-        _errors: &mut FieldErrors,
-    ) -> Result<(), ApiError> {
-        Ok(())
-    }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
         vec![Cell::Text(object.fields.spec.display_name.clone())]

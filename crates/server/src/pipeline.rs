@@ -10,7 +10,10 @@ use hyper::body::Incoming;
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
-use postern_meta::options::{DeleteOptions, GetOptions, ListOptions, WriteKind, WriteOptions};
+use postern_meta::object::Object;
+use postern_meta::options::{
+    DeleteOptions, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
+};
 use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Reason, Status};
 
@@ -193,6 +196,18 @@ async fn watch(
     Ok(respond::watch(watcher, slot, wanted))
 }
 
+/// The object in a body, and what there is to warn about in it.
+async fn sent_object(
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>), ApiError> {
+    let body = input::read(body).await?;
+    let decoded = input::decode_body(parsed, &body)?;
+    input::object_of(permit.kind(), decoded, validation)
+}
+
 async fn create(
     server: &Server,
     parsed: &Parsed,
@@ -201,9 +216,7 @@ async fn create(
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
-    let body = input::read(body).await?;
-    let decoded = input::decode_body(parsed, &body)?;
-    let (object, warnings) = input::object_of(permit.kind(), decoded, options.field_validation)?;
+    let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
     let answer = server.registry().create(permit, object, options.dry_run).await?;
     let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
     Ok(Outcome { response, warnings })
@@ -217,9 +230,7 @@ async fn replace(
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
-    let body = input::read(body).await?;
-    let decoded = input::decode_body(parsed, &body)?;
-    let (object, warnings) = input::object_of(permit.kind(), decoded, options.field_validation)?;
+    let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
     let update = server.registry().replace(permit, options.dry_run, object);
     let response = respond::object(permit.kind(), StatusCode::OK, update.await?, wanted)?;
     Ok(Outcome { response, warnings })
@@ -241,7 +252,7 @@ async fn patch(
     let kind = permit.kind();
     let name = permit.target().name.as_deref().unwrap_or_default();
     let warnings = parking_lot::Mutex::new(Vec::new());
-    let change = |current: &postern_meta::object::Object| {
+    let change = |current: &Object| {
         let current = current.clone().into_value();
         let patched = match patch_type {
             PatchType::Json => apply_json_patch(current, &patch)?,

@@ -9,6 +9,7 @@ use hyper::body::{Body as _, Incoming};
 use postern_kinds::AnyKind;
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Decoded};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::options::FieldValidation;
 use postern_meta::status::ApiError;
@@ -87,15 +88,7 @@ pub(crate) fn object_of(
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
     let findings = findings(kind, &mut value, &duplicates);
-    let warnings = match validation {
-        FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => findings,
-        FieldValidation::Strict if findings.is_empty() => findings,
-        FieldValidation::Strict => {
-            let reason = format!("strict decoding error: {}", findings.join(", "));
-            return Err(unreadable(kind, &reason));
-        }
-    };
+    let warnings = judged(findings, validation).map_err(|reason| unreadable(kind, &reason))?;
     finish(kind, value, warnings)
 }
 
@@ -111,20 +104,24 @@ pub(crate) fn patched_object_of(
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    use postern_meta::field::{BadValue, FieldError, FieldErrors};
     let findings = findings(kind, &mut value, duplicates);
-    let warnings = match validation {
-        FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => findings,
-        FieldValidation::Strict if findings.is_empty() => findings,
-        FieldValidation::Strict => {
-            let detail = format!("strict decoding error: {}", findings.join(", "));
-            let mut errors = FieldErrors::default();
-            errors.push(FieldError::invalid("patch", BadValue::Omitted, detail));
-            return Err(ApiError::invalid(kind.info().group_kind(), name, errors));
-        }
-    };
+    let warnings = judged(findings, validation).map_err(|reason| {
+        let mut errors = FieldErrors::default();
+        errors.push(FieldError::invalid("patch", BadValue::Omitted, reason));
+        ApiError::invalid(kind.info().group_kind(), name, errors)
+    })?;
     finish(kind, value, warnings)
+}
+
+/// What becomes of unknown and duplicate fields: nothing, warnings, or the reason to refuse.
+fn judged(findings: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict if !findings.is_empty() => {
+            Err(format!("strict decoding error: {}", findings.join(", ")))
+        }
+        FieldValidation::Warn | FieldValidation::Strict => Ok(findings),
+    }
 }
 
 fn finish(
