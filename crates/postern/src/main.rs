@@ -20,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The management API of a multi-tenant Kubernetes platform.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -63,6 +63,9 @@ fn run(flags: Serve) -> anyhow::Result<()> {
         // Handlers first: a signal during start must end it in order, too.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        // A limit on file sizes (ulimit -f) must be an error of the disk, not the end.
+        let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
         let source: Arc<dyn Source> = Arc::new(System::default());
         let (running, welcome) = open(serve.settings, source).await?;
         greet(&welcome)?;
@@ -71,6 +74,7 @@ fn run(flags: Serve) -> anyhow::Result<()> {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
+                    _ = hangup.recv() => {}
                 }
             })
             .await;
@@ -78,10 +82,17 @@ fn run(flags: Serve) -> anyhow::Result<()> {
     })
 }
 
+/// Sent when a file grows beyond the process' limit; the same number on Linux and macOS.
+const SIGXFSZ: i32 = 25;
+
 /// Where the kubeconfig is goes to stdout, for people and scripts alike.
 fn greet(welcome: &Welcome) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
-    let path = welcome.kubeconfig.display();
+    let Some(path) = &welcome.kubeconfig else {
+        tracing::warn!("the administrator's kubeconfig is not where the first start wrote it");
+        return Ok(());
+    };
+    let path = path.display();
     let mut out = io::stdout().lock();
     writeln!(out, "{path}")?;
     if welcome.first {

@@ -53,6 +53,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_HISTORY", value_name = "DURATION")]
     history: Option<String>,
 
+    /// How long the server goes on serving after SIGTERM while /readyz already fails, so that load
+    /// balancers look elsewhere first [default: none]
+    #[arg(long, env = "POSTERN_SHUTDOWN_DELAY", value_name = "DURATION")]
+    shutdown_delay: Option<String>,
+
     /// How long a shutdown waits for requests that are under way [default: 10s]
     #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
@@ -101,6 +106,9 @@ impl Serve {
             (None, None) => None,
             _ => anyhow::bail!("--tls-cert-file and --tls-key-file go together: give both or none"),
         };
+        for host in &given.hosts {
+            check_host(host)?;
+        }
         let settings = Settings {
             data_dir: given.data_dir.unwrap_or_else(|| "postern-data".into()),
             key_dir: given.key_dir,
@@ -108,6 +116,11 @@ impl Serve {
             hosts: given.hosts,
             certificate,
             history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
+            shutdown_delay: duration(
+                "shutdown-delay",
+                given.shutdown_delay.as_deref(),
+                Duration::ZERO,
+            )?,
             drain_timeout: duration(
                 "drain-timeout",
                 given.drain_timeout.as_deref(),
@@ -145,6 +158,7 @@ impl Serve {
             tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
             tls_key_file: self.tls_key_file.or(other.tls_key_file),
             history: self.history.or(other.history),
+            shutdown_delay: self.shutdown_delay.or(other.shutdown_delay),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
             max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
             max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),
@@ -176,6 +190,24 @@ fn duration(name: &str, text: Option<&str>, default: Duration) -> anyhow::Result
     span.with_context(|| format!("--{name} {text:?} must be above zero and at most a year"))
 }
 
+/// A host stands in certificates and in kubeconfigs, so it is a name or an address and nothing
+/// else.
+fn check_host(host: &str) -> anyhow::Result<()> {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let name = host.len() <= 253 && host.split('.').all(label);
+    anyhow::ensure!(
+        name || host.parse::<std::net::IpAddr>().is_ok(),
+        "--host {host:?} is no DNS name and no IP address (an IPv6 address goes without brackets)"
+    );
+    Ok(())
+}
+
 fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
     let value = given.unwrap_or(default);
     // Far above any machine, and far below where sums of these could overflow.
@@ -203,6 +235,16 @@ mod tests {
         let file = Serve { log: Some("debug".to_owned()), ..Serve::default() };
         let flags = Serve { log: Some("warn".to_owned()), ..Serve::default() };
         assert_eq!(flags.or(file).log.as_deref(), Some("warn"));
+    }
+
+    #[test]
+    fn hosts() {
+        for good in ["localhost", "a-b.example.com", "10.0.0.1", "::1"] {
+            assert!(check_host(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "x/y", "https://x", "[::1]", "x\ny", "-x", "*.x", "a..b"] {
+            assert!(check_host(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_meta::validate;
+use postern_store::Position;
 
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
@@ -35,6 +36,13 @@ pub(crate) enum Write {
         object: Object,
         /// What was read.
         previous: Arc<CachedObject>,
+    },
+    /// The end of an object that cannot be read.
+    RemoveDamaged {
+        /// Its storage key.
+        key: Arc<str>,
+        /// Its last change.
+        position: Position,
     },
     /// Nothing: the write changes nothing.
     Nothing(Arc<CachedObject>),
@@ -120,6 +128,21 @@ pub(crate) fn delete(
     mark_deleted(kind, &mut object, grace_seconds, now)?;
     let write = write_for(kind, object, &old, previous, now)?;
     Ok(Admitted { permit: permit.clone(), write })
+}
+
+/// Admits the end of an object that is damaged: its finalizers are not known, and its owner has
+/// said that he does not mind.
+///
+/// # Errors
+/// 403 when the kind forbids it.
+pub(crate) fn delete_damaged(
+    permit: &Permit,
+    key: Arc<str>,
+    position: Position,
+) -> Result<Admitted, ApiError> {
+    let name = permit.target().name.clone().unwrap_or_default();
+    permit.kind().check_delete(&ObjectMeta { name, ..ObjectMeta::default() })?;
+    Ok(Admitted { permit: permit.clone(), write: Write::RemoveDamaged { key, position } })
 }
 
 /// Lets go of what the server itself held an object by; the last to let go removes it.

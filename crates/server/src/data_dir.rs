@@ -83,6 +83,25 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
+/// Reads a file that holds a secret, if it is there.
+///
+/// # Errors
+/// When it cannot be read, or when others can read it, too.
+pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
+    let Some(text) = read_if_there(path)? else { return Ok(None) };
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let what = format!(
+            "{} can be read or written by others (mode {:04o}): chmod 600 it, and consider its \
+             content known to them",
+            path.display(),
+            mode & 0o7777
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(Some(text))
+}
+
 /// Writes a file that its owner alone can read, so that after a crash there is the old one or
 /// the new one, whole.
 ///

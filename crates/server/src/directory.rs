@@ -47,7 +47,8 @@ pub(crate) fn apply(
     current.store(Arc::new(Directory::from(next)));
 }
 
-fn concerns(key: &str) -> bool {
+/// Is this one of the records that say who may get in?
+pub(crate) fn concerns(key: &str) -> bool {
     key.starts_with(keys::DIGESTS)
         || [User.info(), OwnedAccessKey.info()].iter().any(|info| name_in(info, key).is_some())
 }

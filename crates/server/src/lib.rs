@@ -27,6 +27,7 @@ mod tls;
 mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use postern_auth::digest::Digester;
 use tokio::sync::watch;
@@ -47,6 +48,7 @@ pub(crate) struct Server {
     source: Arc<dyn Source>,
     digester: Digester,
     flow: Flow,
+    unready: AtomicBool,
     draining: watch::Sender<bool>,
     storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -64,6 +66,7 @@ impl Server {
             source,
             digester,
             flow: Flow::new(limits),
+            unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             storage_answers,
         }
@@ -93,11 +96,19 @@ impl Server {
         *self.draining.borrow()
     }
 
+    /// The beginning of the end: load balancers look elsewhere, and everything is still served.
+    fn fail_readiness(&self) {
+        self.unready.store(true, Ordering::Release);
+    }
+
     fn drain(&self) {
         self.draining.send_replace(true);
     }
 
     fn condition(&self) -> Condition {
-        Condition { storage: (self.storage_answers)(), draining: self.is_draining() }
+        Condition {
+            storage: (self.storage_answers)(),
+            draining: self.unready.load(Ordering::Acquire),
+        }
     }
 }

@@ -79,7 +79,7 @@ fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>
     let answer = if path.strip_suffix('/').unwrap_or(path) == "/version" {
         respond::value(StatusCode::OK, &version::document(), true)
     } else {
-        health::answer(path, query, server.condition())?
+        health::answer(path, query, || server.condition())?
     };
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Some(answer);

@@ -37,6 +37,8 @@ pub struct Settings {
     pub certificate: Option<GivenCertificate>,
     /// How long history is kept for watches and for lists of the past.
     pub history: Duration,
+    /// How long a server that is told to stop goes on serving while readiness already fails.
+    pub shutdown_delay: Duration,
     /// How long a shutdown waits for requests that are under way.
     pub drain_timeout: Duration,
     /// How much may go on at once.
@@ -50,8 +52,8 @@ pub struct Settings {
 pub struct Welcome {
     /// Was this the first start?
     pub first: bool,
-    /// The administrator's kubeconfig.
-    pub kubeconfig: PathBuf,
+    /// The administrator's kubeconfig; `None` when it is no longer where it was written.
+    pub kubeconfig: Option<PathBuf>,
     /// Where the server listens.
     pub address: SocketAddr,
 }
@@ -90,7 +92,8 @@ pub async fn open(
     let registry = Arc::new(Registry::new(store, cache, source.clone()));
     let server =
         Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
-    let welcome = Welcome { first, kubeconfig: dir.admin_kubeconfig(), address };
+    let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
+    let welcome = Welcome { first, kubeconfig, address };
     Ok((Running { server, sealed, watch, listener, tls, settings }, welcome))
 }
 
@@ -103,6 +106,15 @@ fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sy
 /// made for it: they would only hide that the old ones are missing.
 async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
     let (database, keys) = (dir.database(), dir.seal_keys());
+    // The kubeconfig is written when the database is there; without it, something was lost.
+    let kept = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
+    anyhow::ensure!(
+        kept || !dir.admin_kubeconfig().try_exists()?,
+        "the database {} is missing or empty, and {} is left of an earlier start: restore the \
+         database, or remove the kubeconfig to begin anew",
+        database.display(),
+        dir.admin_kubeconfig().display()
+    );
     let keyring = match (database.try_exists()?, keys.try_exists()?) {
         (_, true) => Keyring::load(&keys),
         (false, false) => Keyring::create(&keys),
@@ -188,6 +200,8 @@ impl Running {
         let drain = async {
             stop.await;
             tracing::info!("draining");
+            server.fail_readiness();
+            tokio::time::sleep(settings.shutdown_delay).await;
             server.drain();
         };
         tokio::join!(serving, drain);

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -15,7 +16,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::data_dir::{DataDir, read_if_there, write_private};
+use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
 
 /// Protocols that are offered, in the order in which they are preferred.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -59,15 +60,31 @@ pub(crate) fn prepare(
         None => self_made(dir, hosts)?,
     };
     let certificates: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+        CertificateDer::pem_slice_iter(chain.as_bytes())
+            .collect::<Result<_, _>>()
+            .with_context(|| unreadable(given, |given| &given.certificate))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .with_context(|| unreadable(given, |given| &given.key))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(certificates, key)?;
+        .with_single_cert(certificates, key)
+        .with_context(|| unreadable(given, |given| &given.certificate))?;
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Tls { config: Arc::new(config), trust })
+}
+
+fn unreadable(
+    given: Option<&GivenCertificate>,
+    which: impl Fn(&GivenCertificate) -> &PathBuf,
+) -> String {
+    match given {
+        Some(given) => {
+            format!("{} does not hold a usable certificate or key in PEM", which(given).display())
+        }
+        None => "the self-made certificate cannot be used".to_owned(),
+    }
 }
 
 fn self_made(dir: &DataDir, hosts: &[String]) -> anyhow::Result<(String, String, String)> {
@@ -87,9 +104,11 @@ fn self_made(dir: &DataDir, hosts: &[String]) -> anyhow::Result<(String, String,
 /// The authority: as it was made at the first start.
 fn authority(dir: &DataDir) -> anyhow::Result<(String, KeyPair)> {
     let certificate = read_if_there(&dir.ca_certificate())?;
-    let key = read_if_there(&dir.ca_key())?;
+    let key = read_private_if_there(&dir.ca_key())?;
     if let (Some(certificate), Some(key)) = (certificate, key) {
-        return Ok((certificate, KeyPair::from_pem(&key)?));
+        let key = KeyPair::from_pem(&key)
+            .with_context(|| format!("{} holds no key in PEM", dir.ca_key().display()))?;
+        return Ok((certificate, key));
     }
     let key = KeyPair::generate()?;
     let certificate = authority_params().self_signed(&key)?.pem();

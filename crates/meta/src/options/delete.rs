@@ -7,6 +7,8 @@ use super::{Query, dry_run, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::status::ApiError;
 
+const IGNORE_DAMAGE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// What becomes of objects that depend on the one which goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
@@ -33,6 +35,9 @@ pub struct DeleteOptions {
     pub precondition_resource_version: Option<String>,
     /// Do everything but store.
     pub dry_run: bool,
+    /// Delete even what is damaged, finalizers or not; upstream's
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    pub ignore_damage: bool,
 }
 
 impl DeleteOptions {
@@ -51,6 +56,7 @@ impl DeleteOptions {
             precondition_uid: text("preconditions.uid"),
             precondition_resource_version: text("preconditions.resourceVersion"),
             dry_run: dry_run(query.get_all("dryRun"), &mut errors),
+            ignore_damage: query.flag(IGNORE_DAMAGE)?.unwrap_or(false),
         };
         options.checked(errors)
     }
@@ -96,6 +102,8 @@ impl DeleteOptions {
             )?
             .map(str::to_owned),
             dry_run: dry_run(dry_run_values(&fields)?.into_iter(), &mut errors),
+            ignore_damage: read(&fields, IGNORE_DAMAGE, "true or false", Value::as_bool)?
+                .unwrap_or(false),
         };
         options.checked(errors)
     }

@@ -113,8 +113,14 @@ impl Cache {
             after = page.last_key().cloned();
             for damaged in page.damaged {
                 tracing::error!(key = %damaged.key, "a stored object is damaged: {}", damaged.reason);
+                if directory::concerns(&damaged.key) {
+                    // Who may get in cannot be told: better not to start than to guess.
+                    let (key, reason) = (Some(damaged.key), damaged.reason);
+                    return Err(Error::Corrupt { key, reason });
+                }
                 if let Some(resource) = self.by_key(&damaged.key) {
-                    resource.load(damaged.key, Slot::Damaged(damaged.reason.into()));
+                    let (position, reason) = (damaged.position, damaged.reason.into());
+                    resource.load(damaged.key, Slot::Damaged { position, reason });
                 }
             }
             for entry in page.entries {

@@ -119,6 +119,11 @@ impl CachedObject {
         self.event_type
     }
 
+    /// How much memory its bytes take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frame.len()
+    }
+
     /// The whole event, as one line. No copy.
     pub(crate) fn frame(&self) -> Bytes {
         self.frame.clone()

@@ -17,11 +17,16 @@ use super::object::{CachedObject, stored_head};
 /// Events kept of each kind. A watcher that is further behind starts anew with 410.
 pub(crate) const EVENT_WINDOW: usize = 8192;
 
+/// Bytes of the events kept of each kind: objects may have megabytes.
+pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
+
 /// Events that a watcher takes at once: bounds what one poll copies under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// Encodings that an event keeps for its watchers; more kinds of them at once are encoded anew.
-const MAX_ENCODINGS: usize = 8;
+/// What the other encodings of an event may take beside it: so many times its own bytes, and
+/// this much in any case. What does not fit is encoded anew for each watcher.
+const ENCODINGS_FACTOR: usize = 2;
+const ENCODINGS_BYTES: usize = 1024;
 
 /// A change as watchers see it.
 #[derive(Debug)]
@@ -52,7 +57,8 @@ impl CacheEvent {
             return Ok(bytes.clone());
         }
         let bytes = make()?;
-        if encodings.len() < MAX_ENCODINGS {
+        let kept: usize = encodings.iter().map(|(_, bytes)| bytes.len()).sum();
+        if kept + bytes.len() <= self.object.bytes() * ENCODINGS_FACTOR + ENCODINGS_BYTES {
             encodings.push((encoding, bytes.clone()));
         }
         Ok(bytes)
@@ -64,8 +70,13 @@ impl CacheEvent {
 pub(crate) enum Slot {
     /// An object.
     Sound(Arc<CachedObject>),
-    /// Something that is not what was written; the reason never holds stored bytes.
-    Damaged(Arc<str>),
+    /// Something that is not what was written.
+    Damaged {
+        /// The last change of it.
+        position: Position,
+        /// How it shows; never holds stored bytes.
+        reason: Arc<str>,
+    },
 }
 
 /// Objects of one kind at one revision.
@@ -102,6 +113,7 @@ pub(crate) struct ResourceCache {
 struct State {
     objects: BTreeMap<Arc<str>, Slot>,
     events: VecDeque<Arc<CacheEvent>>,
+    event_bytes: usize,
     /// Whoever has seen everything up to here misses nothing in `events`.
     oldest: Position,
     revision: u64,
@@ -114,6 +126,7 @@ impl ResourceCache {
         let state = State {
             objects: BTreeMap::new(),
             events: VecDeque::new(),
+            event_bytes: 0,
             oldest: Position::end_of(start),
             revision: start,
             deleting: BTreeSet::new(),
@@ -155,7 +168,15 @@ impl ResourceCache {
         match self.state.read().objects.get(key) {
             None => Ok(None),
             Some(Slot::Sound(object)) => Ok(Some(object.clone())),
-            Some(Slot::Damaged(reason)) => Err(damaged(key, reason)),
+            Some(Slot::Damaged { reason, .. }) => Err(damaged(key, reason)),
+        }
+    }
+
+    /// Where the last change of an object stands that is damaged, if it is.
+    pub(crate) fn damaged_at(&self, key: &str) -> Option<Position> {
+        match self.state.read().objects.get(key) {
+            Some(Slot::Damaged { position, .. }) => Some(*position),
+            _ => None,
         }
     }
 
@@ -181,7 +202,7 @@ impl ResourceCache {
             }
             match slot {
                 Slot::Sound(object) => objects.push(object.clone()),
-                Slot::Damaged(reason) => return Err(damaged(key, reason)),
+                Slot::Damaged { reason, .. } => return Err(damaged(key, reason)),
             }
         }
         let revision = state.revision;
@@ -216,7 +237,7 @@ impl ResourceCache {
         let slots = state.deleting.iter().filter_map(|key| state.objects.get(key));
         let sound = slots.filter_map(|slot| match slot {
             Slot::Sound(object) => Some(object.clone()),
-            Slot::Damaged(_) => None,
+            Slot::Damaged { .. } => None,
         });
         sound.collect()
     }
@@ -236,7 +257,10 @@ impl ResourceCache {
     ) -> Slot {
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map_or_else(
-                || Slot::Damaged("it does not begin as objects of its kind do".into()),
+                || Slot::Damaged {
+                    position,
+                    reason: "it does not begin as objects of its kind do".into(),
+                },
                 |object| Slot::Sound(Arc::new(object)),
             )
     }
@@ -259,7 +283,7 @@ impl ResourceCache {
     fn apply_one(&self, state: &mut State, event: &Event) {
         let previous = match state.objects.get(&event.key) {
             Some(Slot::Sound(object)) => Some(object.clone()),
-            Some(Slot::Damaged(_)) | None => None,
+            Some(Slot::Damaged { .. }) | None => None,
         };
         let (event_type, slot) = if let Some(value) = &event.value {
             let event_type = match previous {
@@ -310,7 +334,12 @@ fn push_event(
     object: Arc<CachedObject>,
     previous: Option<Arc<CachedObject>>,
 ) {
-    if state.events.len() == EVENT_WINDOW {
+    state.event_bytes += object.bytes();
+    while state.events.len() >= EVENT_WINDOW || state.event_bytes > EVENT_WINDOW_BYTES {
+        // One event alone is always kept, however large it is.
+        if state.events.is_empty() {
+            break;
+        }
         forget_first(state);
     }
     let encodings = Mutex::new(Vec::new());
@@ -319,6 +348,7 @@ fn push_event(
 
 fn forget_first(state: &mut State) {
     if let Some(gone) = state.events.pop_front() {
+        state.event_bytes -= gone.object.bytes();
         state.oldest = gone.position();
     }
 }
@@ -340,7 +370,8 @@ fn damaged(key: &str, reason: &str) -> ApiError {
     let shown = crate::registry::keys::shown(key);
     ApiError::internal(
         &format!(
-            "the stored object {shown} is damaged and cannot be read: restore it from a backup"
+            "the stored object {shown} is damaged and cannot be read: restore it from a backup, \
+             or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
         ),
         format!("{key}: {reason}"),
     )

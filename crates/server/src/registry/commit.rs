@@ -43,7 +43,7 @@ impl Registry {
             Write::Create(object)
             | Write::Replace { object, .. }
             | Write::Remove { object, .. } => object.metadata.name.clone(),
-            Write::Nothing(_) => String::new(),
+            Write::RemoveDamaged { .. } | Write::Nothing(_) => String::new(),
         };
         match self.write(&permit, write, dry_run).await {
             Ok(answer) => Ok(answer),
@@ -68,6 +68,10 @@ impl Registry {
         let kind = permit.kind();
         match write {
             Write::Nothing(previous) => Ok(answer(previous.json())),
+            Write::RemoveDamaged { key, position } => {
+                self.change(position, Change::Delete { key }, dry_run).await?;
+                Ok(answer(Bytes::new()))
+            }
             Write::Create(object) => {
                 self.insert(permit, object, dry_run).await.map_err(Refused::Error)
             }
@@ -75,12 +79,14 @@ impl Registry {
                 let stored = to_stored(object);
                 let key = previous.key().clone();
                 let change = Change::Put { key, value: stored.clone() };
-                let position = self.change(&previous, change, dry_run).await?;
+                let at = previous.position();
+                let position = self.change(at, change, dry_run).await?;
                 Ok(answer(self.versioned(kind, &stored, position)))
             }
             Write::Remove { object, previous } => {
                 let change = Change::Delete { key: previous.key().clone() };
-                let position = self.change(&previous, change, dry_run).await?;
+                let at = previous.position();
+                let position = self.change(at, change, dry_run).await?;
                 Ok(answer(self.versioned(kind, &to_stored(object), position)))
             }
         }
@@ -90,14 +96,14 @@ impl Registry {
     /// run's is the old one.
     async fn change(
         &self,
-        previous: &CachedObject,
+        previous: Position,
         change: Change,
         dry_run: bool,
     ) -> Result<Position, Refused> {
         if dry_run {
-            return Ok(previous.position());
+            return Ok(previous);
         }
-        let condition = Condition::At(previous.key().clone(), previous.position());
+        let condition = Condition::At(change.key().clone(), previous);
         let txn = Txn { conditions: vec![condition], changes: vec![change] };
         match self.store().commit(txn).await {
             Ok(revision) => Ok(Position::new(revision, 0)),

@@ -1,13 +1,13 @@
 //! Removing an object, at once or when nothing holds it any longer.
 
 use postern_kinds::Verb;
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{DeleteOptions, ListOptions};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, keys};
+use super::{Answer, Registry, key_of, keys};
 use crate::admit;
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
@@ -35,6 +35,9 @@ impl Registry {
         permit: &Permit,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
+        if let Some(gone) = self.delete_damaged(permit, options).await? {
+            return Ok(gone);
+        }
         let grace = match options.grace_period_seconds.unwrap_or(0) {
             negative if negative < 0 => SHORTEST_GRACE_SECONDS,
             seconds => seconds,
@@ -48,6 +51,29 @@ impl Registry {
         let object = decode_answer(&answer)?;
         let lingers = self.lingers(permit, &object)?;
         Ok(Deleted { answer, object, lingers })
+    }
+
+    /// What cannot be read can still be deleted, by those who ask for exactly that.
+    async fn delete_damaged(
+        &self,
+        permit: &Permit,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>, ApiError> {
+        let resource = self.cache().of(permit.kind().info());
+        let key = key_of(permit, resource)?;
+        let Some(position) = resource.damaged_at(&key).filter(|_| options.ignore_damage) else {
+            return Ok(None);
+        };
+        let admitted = admit::delete_damaged(permit, key.into(), position)?;
+        let answer = self.commit(admitted, options.dry_run).await?;
+        let name = permit.target().name.clone().unwrap_or_default();
+        let object = Object {
+            api_version: String::new(),
+            kind: String::new(),
+            metadata: ObjectMeta { name, ..ObjectMeta::default() },
+            fields: serde_json::Map::new(),
+        };
+        Ok(Some(Deleted { answer, object, lingers: false }))
     }
 
     /// Deletes all objects that a list would answer, one after the other: this is not atomic, and

@@ -52,7 +52,14 @@ impl Selection {
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
         let collection = keys::collection(target.kind.info());
-        let prefix = keys::in_namespace(&collection, target.namespace.as_deref());
+        // One name in one place needs no look at its neighbours, which may be damaged.
+        let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
+        let prefix = match &target.name {
+            Some(name) if whole => {
+                keys::in_collection(&collection, target.namespace.as_deref(), name)
+            }
+            _ => keys::in_namespace(&collection, target.namespace.as_deref()),
+        };
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let name = target.name.clone();

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::Position;
 
 use super::commit::Refused;
 use super::{Answer, Registry, key_of, not_found};
@@ -118,11 +117,10 @@ fn check_version(
     previous: &CachedObject,
 ) -> Result<(), ApiError> {
     let sent = wanted.metadata.resource_version.as_str();
-    let parsed = sent.parse().map(Position::from_packed);
-    if sent.is_empty() || parsed.as_ref().is_ok_and(|at| *at == previous.position()) {
+    if sent.is_empty() || sent == previous.position().to_string() {
         return Ok(());
     }
-    if parsed.is_err() {
+    if sent.parse::<u64>().is_err() {
         return Err(ApiError::bad_request("invalid resource version: it must be a number"));
     }
     let resource = permit.kind().info().group_resource();
