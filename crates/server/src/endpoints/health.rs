@@ -29,14 +29,15 @@ pub(crate) fn answer(
         Some((endpoint, single)) => (endpoint, Some(single)),
         None => (path, None),
     };
-    let checks: &[Check] = match endpoint {
-        "readyz" => {
-            &[("ping", true), ("storage", condition.storage), ("shutdown", !condition.draining)]
-        }
-        // A draining server is alive; one whose storage has failed for good may be restarted.
-        "livez" | "healthz" => &[("ping", true), ("storage", condition.storage)],
-        _ => return None,
-    };
+    if !matches!(endpoint, "readyz" | "livez" | "healthz") {
+        return None;
+    }
+    let Condition { storage, draining } = condition();
+    let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
+    if endpoint == "readyz" {
+        // A draining server is alive, but no longer ready.
+        checks.push(("shutdown", !draining));
+    }
     match single {
         None => Some(all(endpoint, &checks, query)),
         Some(name) => {
