@@ -59,10 +59,10 @@ async fn requests_in_flight_are_limited_and_health_is_not() {
 
 const WRITERS: usize = 16;
 /// More than the server keeps in memory for watchers that lag, all writers together.
-const WRITES_EACH: usize = 600;
+const WRITES_EACH: usize = 80;
 
 fn numbered(writer: usize, number: usize) -> Value {
-    let mut object = secret(&format!("w{writer}"), &"x".repeat(4 * 1024));
+    let mut object = secret(&format!("w{writer}"), &"x".repeat(48 * 1024));
     object["spec"]["displayName"] = number.to_string().into();
     object
 }
