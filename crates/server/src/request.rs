@@ -280,3 +280,110 @@ fn selected_name(verb: Verb, query: &Query) -> Result<Option<String>, ApiError> 
     let selector = FieldSelector::parse(text, SELECTABLE_FIELDS).map_err(ApiError::bad_request)?;
     Ok(selector.exact("metadata.name").map(str::to_owned))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
+
+    /// What a request is read as, in a few words; or the code that it is refused with.
+    fn read(method: &str, path: &str) -> String {
+        let request = http::Request::builder().method(method).uri(path).header("host", "h");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        match Parsed::new(parts).map(|parsed| parsed.target) {
+            Err(error) => error.code().to_string(),
+            Ok(Target::Nothing) => "nothing".to_owned(),
+            Ok(Target::Document(document)) => format!("{document:?}"),
+            Ok(Target::Resource(target)) => format!(
+                "{} {} {} {}",
+                target.verb.as_str(),
+                target.kind.info().plural,
+                target.namespace.as_deref().unwrap_or("-"),
+                target.name.as_deref().unwrap_or("-"),
+            ),
+        }
+    }
+
+    #[test]
+    fn methods_and_paths_become_verbs() {
+        for (method, path, want) in [
+            ("GET", "/namespaces/a/sharedsecrets", "list sharedsecrets a -"),
+            ("GET", "/sharedsecrets", "list sharedsecrets - -"),
+            ("GET", "/namespaces/a/sharedsecrets?watch=1", "watch sharedsecrets a -"),
+            ("GET", "/namespaces/a/sharedsecrets/", "list sharedsecrets a -"),
+            ("GET", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
+            // With a name in the path it stays a get: it must not open the whole collection.
+            ("GET", "/namespaces/a/sharedsecrets/b?watch=1", "get sharedsecrets a b"),
+            ("HEAD", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
+            ("POST", "/namespaces/a/sharedsecrets", "create sharedsecrets a -"),
+            ("PUT", "/namespaces/a/sharedsecrets/b", "update sharedsecrets a b"),
+            ("PATCH", "/namespaces/a/sharedsecrets/b", "patch sharedsecrets a b"),
+            ("DELETE", "/namespaces/a/sharedsecrets/b", "delete sharedsecrets a b"),
+            ("DELETE", "/namespaces/a/sharedsecrets", "deletecollection sharedsecrets a -"),
+            ("GET", "/users/admin", "get users - admin"),
+            ("POST", "/users", "405"),
+            ("POST", "/sharedsecrets", "405"),
+            ("OPTIONS", "/sharedsecrets", "405"),
+            ("GET", "/sharedsecrets?watch=maybe", "400"),
+        ] {
+            assert_eq!(read(method, &format!("{GROUP}{path}")), want, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_one_name_is_authorised_as_that_name() {
+        let list =
+            |selector| read("GET", &format!("{GROUP}/sharedsecrets?fieldSelector={selector}"));
+        assert_eq!(list("metadata.name%3Db"), "list sharedsecrets - b");
+        assert_eq!(list("metadata.name!%3Db"), "list sharedsecrets - -");
+        assert_eq!(list("spec.data%3Db"), "400");
+    }
+
+    #[test]
+    fn paths_that_climb_or_lead_nowhere() {
+        for (path, want) in [
+            ("/namespaces/a/sharedsecrets/..", "400"),
+            ("/namespaces/a/sharedsecrets/%2e%2e", "400"),
+            ("/namespaces/a/sharedsecrets/b%2fc", "400"),
+            ("/namespaces/a/sharedsecrets/%00", "400"),
+            ("/namespaces/a/sharedsecrets/%ff", "400"),
+            ("/namespaces/a//b", "400"),
+            ("/namespaces/a/sharedsecrets/b/status", "nothing"),
+            ("/namespaces/a/users/admin", "nothing"),
+            ("/sharedsecrets/b", "nothing"),
+            ("/nothing", "nothing"),
+        ] {
+            assert_eq!(read("GET", &format!("{GROUP}{path}")), want, "{path}");
+        }
+        // The same below the root is not served, and neither is the misprint.
+        assert_eq!(read("GET", "/apis/management.platform.sh/v1/sharedsecrets"), "nothing");
+        assert_eq!(read("GET", &GROUP.replace("kubernetes", "kubenretes")), "nothing");
+        assert_eq!(read("GET", "/kubernetes/management/"), "nothing");
+    }
+
+    #[test]
+    fn a_namespace_is_an_object_and_a_place() {
+        let core = |rest: &str| read("GET", &format!("/kubernetes/management/api/v1{rest}"));
+        assert_eq!(core("/namespaces"), "list namespaces - -");
+        assert_eq!(core("/namespaces/a"), "get namespaces - a");
+        assert_eq!(core(""), "Resources(GroupVersion { group: \"\", version: \"v1\" })");
+        assert_eq!(read("GET", "/openapi/v3"), "OpenApiIndex");
+    }
+
+    #[test]
+    fn one_host_and_one_only() {
+        let read = |hosts: &[&str], version| {
+            let mut request = http::Request::builder().uri(GROUP).version(version);
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            Parsed::new(parts).map_or_else(|error| error.code(), |_| 200)
+        };
+        assert_eq!(read(&["h"], http::Version::HTTP_11), 200);
+        assert_eq!(read(&[], http::Version::HTTP_11), 400);
+        assert_eq!(read(&["h", "h"], http::Version::HTTP_11), 400);
+        assert_eq!(read(&[], http::Version::HTTP_2), 200);
+    }
+}
