@@ -60,14 +60,21 @@ impl Profile {
     }
 }
 
+/// The directory of the workspace. Cargo and nextest tell at run time where a test's package lies;
+/// what it was at build time is wrong where two checkouts share a target directory.
+pub(crate) fn workspace() -> PathBuf {
+    let own = std::env::var_os("CARGO_MANIFEST_DIR");
+    let own = PathBuf::from(own.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()));
+    own.parent().expect("the tests lie in the workspace").to_path_buf()
+}
+
 /// With `--workspace`, so that the binary gets the same features as in the build of the tests,
 /// and its dependencies are not compiled a second time.
 fn build() -> PathBuf {
     let profile = Profile::of_this_test();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(cargo)
-        .current_dir(root)
+        .current_dir(workspace())
         .args(["build", "--quiet", "--workspace", "--bin", "postern"])
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--profile")

@@ -1,6 +1,6 @@
 //! Running kubectl as a person does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use tokio::process::Command;
@@ -104,6 +104,6 @@ impl Kubectl {
 
 /// The directory of the workspace; kubectl runs there, so that `examples/` is found.
 #[must_use]
-pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace")
+pub fn repository() -> PathBuf {
+    crate::binary::workspace()
 }

@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The directory of the workspace, wherever in it the command was given.
+/// The directory of the workspace, wherever in it the command was given. Cargo tells it at run
+/// time; what it was at build time is wrong where two checkouts share a target directory.
 pub(crate) fn workspace_root() -> Result<PathBuf> {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    let own = std::env::var_os("CARGO_MANIFEST_DIR");
+    Path::new(&own.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
         .parent()
         .map(Path::to_path_buf)
         .context("xtask's own directory has no parent")
