@@ -55,10 +55,17 @@ impl From<Response<Body>> for Outcome {
 pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
+    // The path holds names, never values; the query is left out, since tokens end up in queries.
+    let asked = tracing::enabled!(tracing::Level::DEBUG)
+        .then(|| format!("{} {}", request.method(), request.uri().path()));
     let outcome = match public(server, &request) {
         Some(response) => response.into(),
         None => protected(server, request).await,
     };
+    if let Some(asked) = asked {
+        let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
+        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{asked}");
+    }
     respond::finish(outcome.response, &audit_id, &outcome.warnings, head)
 }
 

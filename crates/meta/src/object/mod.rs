@@ -1,7 +1,7 @@
 //! The object as such: type, metadata, and everything else as untyped fields.
 //!
 //! What the fields mean is the kinds' business, and which metadata is allowed
-//! is that of `validate`. [`meta`] has the metadata itself.
+//! is that of `validate`. `meta.rs` has the metadata itself.
 
 use std::fmt;
 

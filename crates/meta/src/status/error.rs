@@ -285,7 +285,7 @@ impl ApiError {
         Self::detailed(422, Reason::Invalid, message, details).with_cause(StatusCause {
             reason: "UnexpectedServerResponse".to_owned(),
             message: cause.into(),
-            field: String::new(),
+            field: "patch".to_owned(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The Status object, by which this API answers errors and deletions.
 //!
 //! Here is its shape and the list of reasons. The errors that become one, with
-//! their texts, are in [`error`].
+//! their texts, are in `error.rs`.
 
 use std::fmt;
 
