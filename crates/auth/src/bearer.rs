@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
 /// Longest credential that is looked at; a signed token may grow to 8 KiB (decision 6).
@@ -11,8 +12,9 @@ pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 pub struct BearerToken(Zeroizing<String>);
 
 impl BearerToken {
-    pub(crate) fn from_generated(text: String) -> Self {
-        Self(Zeroizing::new(text))
+    /// A credential that was made or supplied as the value of a key.
+    pub fn of_key(key: &SecretText) -> Self {
+        Self(Zeroizing::new(key.expose().to_owned()))
     }
 
     /// The credential itself: for its digest, and for the one file that holds a new key.

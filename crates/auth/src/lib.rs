@@ -4,7 +4,6 @@
 //! snapshot, which answers an [`identity`]; [`decide`] says whether that identity may do what it
 //! asks. Every decision about access in Postern is taken here.
 
-pub mod access_key;
 pub mod bearer;
 pub mod decide;
 pub mod digest;

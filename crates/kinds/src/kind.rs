@@ -17,7 +17,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::names::Info;
+use crate::names::{Info, Verb};
+use crate::right::Right;
+use crate::withheld::{Withheld, WithheldField};
 
 /// Who is writing, as far as a kind may care: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +30,55 @@ pub struct Caller {
     pub team: Option<String>,
 }
 
-/// What a kind may look at while it prepares an object.
-#[derive(Clone, Copy, Debug)]
+/// Somebody who can own something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Principal<'a> {
+    /// A User, by name.
+    User(&'a str),
+    /// A Team, by name.
+    Team(&'a str),
+}
+
+/// Who there is.
+pub trait Principals {
+    /// The uid of a user or team; `None` when there is none of that name.
+    fn uid(&self, principal: Principal<'_>) -> Option<String>;
+}
+
+/// Where there is nobody yet.
+#[derive(Debug)]
+pub struct NoPrincipals;
+
+impl Principals for NoPrincipals {
+    fn uid(&self, _: Principal<'_>) -> Option<String> {
+        None
+    }
+}
+
+/// What a kind may look at while it prepares and validates an object.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Who is writing.
     pub caller: &'a Caller,
     /// The time of the write.
     pub now: Timestamp,
+    /// Who there is.
+    pub principals: &'a dyn Principals,
+    /// The longest life of an access key, which then also is the default; `None` for no limit.
+    pub access_key_max_ttl_seconds: Option<i64>,
+}
+
+impl<'a> Context<'a> {
+    /// Without a limit to the life of access keys.
+    pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
+        Self { caller, now, principals, access_key_max_ttl_seconds: None }
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("caller", self.caller).field("now", &self.now).finish()
+    }
 }
 
 /// An object on its way to be written, with typed fields.
@@ -100,10 +144,42 @@ pub trait Kind: Send + Sync + 'static {
     fn validate(
         _new: &Draft<Self::Fields>,
         _old: Option<&Draft<Self::Fields>>,
+        _ctx: &Context<'_>,
         _errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         Ok(())
     }
+
+    /// Fields that are written and never shown.
+    const WITHHELD: &'static [WithheldField] = &[];
+
+    /// Everything wrong with what was written there. Errors never carry the value.
+    fn validate_withheld(_withheld: &Withheld, _errors: &mut FieldErrors) {}
+
+    /// The start of the name that an object gets whose writer gave neither name nor prefix;
+    /// `None` where that is an error.
+    const NAME_PREFIX: Option<&'static str> = None;
+
+    /// Rights that a write takes beyond its verb on the object.
+    fn needs(_new: &Self::Fields, _old: Option<&Self::Fields>) -> Vec<Right> {
+        Vec::new()
+    }
+
+    /// A right that will do where the verb on the object itself is lacking.
+    fn instead(_verb: Verb, _fields: &Self::Fields) -> Option<Right> {
+        None
+    }
+
+    /// Is there such a right for objects of this kind?
+    const HAS_INSTEAD: bool = false;
+
+    /// What of the object no other object of its kind may have, beyond its name.
+    fn claims(_metadata: &ObjectMeta, _fields: &Self::Fields) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The field that claims come from, for errors.
+    const CLAIMED_FIELD: &'static str = "metadata.name";
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
@@ -165,8 +241,40 @@ pub trait AnyKind: Send + Sync {
         &self,
         new: &Object,
         old: Option<&Object>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError>;
+
+    /// Fields that are written and never shown.
+    fn withheld(&self) -> &'static [WithheldField];
+
+    /// Adds to `errors` all that is wrong with what was written there.
+    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors);
+
+    /// The start of a name for an object whose writer gave none.
+    fn name_prefix(&self) -> Option<&'static str>;
+
+    /// Rights that a write takes beyond its verb on the object.
+    ///
+    /// # Errors
+    /// 400 or 500 when an object cannot be read as this kind.
+    fn needs(&self, new: &Object, old: Option<&Object>) -> Result<Vec<Right>, ApiError>;
+
+    /// A right that will do where the verb on the object itself is lacking; `None` also for an
+    /// object that cannot be read.
+    fn instead(&self, verb: Verb, object: &Object) -> Option<Right>;
+
+    /// Is there such a right for objects of this kind?
+    fn has_instead(&self) -> bool;
+
+    /// What of the object no other object of its kind may have, beyond its name.
+    ///
+    /// # Errors
+    /// 400 or 500 when the object cannot be read as this kind.
+    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError>;
+
+    /// The field that claims come from, for errors.
+    fn claimed_field(&self) -> &'static str;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
@@ -224,16 +332,19 @@ fn schema_of<K: Kind>() -> &'static Schema {
 }
 
 fn draft<K: Kind>(object: &Object) -> Result<Draft<K::Fields>, ApiError> {
+    Ok(Draft { metadata: object.metadata.clone(), fields: fields::<K>(object)? })
+}
+
+fn fields<K: Kind>(object: &Object) -> Result<K::Fields, ApiError> {
     // Deserialising from the borrowed map copies each string once and nothing else.
-    let fields = K::Fields::deserialize(&object.fields).map_err(|_| {
+    K::Fields::deserialize(&object.fields).map_err(|_| {
         // The schema has checked the types already; serde's own text could quote a value.
         ApiError::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {kind}",
             kind = K::INFO.kind,
             version = K::INFO.version.version,
         ))
-    })?;
-    Ok(Draft { metadata: object.metadata.clone(), fields })
+    })
 }
 
 fn undraft<K: Kind>(draft: Draft<K::Fields>, object: &mut Object) -> Result<(), ApiError> {
@@ -283,10 +394,47 @@ impl<K: Kind> AnyKind for K {
         &self,
         new: &Object,
         old: Option<&Object>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let old = old.map(draft::<K>).transpose()?;
-        K::validate(&draft::<K>(new)?, old.as_ref(), errors)
+        K::validate(&draft::<K>(new)?, old.as_ref(), ctx, errors)
+    }
+
+    fn withheld(&self) -> &'static [WithheldField] {
+        K::WITHHELD
+    }
+
+    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors) {
+        K::validate_withheld(withheld, errors);
+    }
+
+    fn name_prefix(&self) -> Option<&'static str> {
+        K::NAME_PREFIX
+    }
+
+    fn needs(&self, new: &Object, old: Option<&Object>) -> Result<Vec<Right>, ApiError> {
+        let old = old.map(fields::<K>).transpose()?;
+        Ok(K::needs(&fields::<K>(new)?, old.as_ref()))
+    }
+
+    fn instead(&self, verb: Verb, object: &Object) -> Option<Right> {
+        if !K::HAS_INSTEAD {
+            return None;
+        }
+        K::instead(verb, &fields::<K>(object).ok()?)
+    }
+
+    fn has_instead(&self) -> bool {
+        K::HAS_INSTEAD
+    }
+
+    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError> {
+        Ok(K::claims(&object.metadata, &fields::<K>(object)?))
+    }
+
+    fn claimed_field(&self) -> &'static str {
+        K::CLAIMED_FIELD
     }
 
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {

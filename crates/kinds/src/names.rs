@@ -67,6 +67,27 @@ impl Verb {
     }
 }
 
+/// Something that is reached behind an object's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subresource {
+    /// The step behind the object's name.
+    pub name: &'static str,
+    /// The kind that is answered.
+    pub kind: &'static str,
+    /// What is served.
+    pub verbs: &'static [Verb],
+    /// One sentence about it.
+    pub description: &'static str,
+}
+
+/// The access keys of a user or a team.
+pub const ACCESS_KEYS_OF: Subresource = Subresource {
+    name: "accesskeys",
+    kind: "OwnedAccessKey",
+    verbs: &[Verb::Get],
+    description: "The access keys of one owner, as a list.",
+};
+
 /// Everything about a kind that is known without an object.
 #[derive(Debug)]
 pub struct Info {
@@ -84,6 +105,8 @@ pub struct Info {
     pub scope: Scope,
     /// What is served.
     pub verbs: &'static [Verb],
+    /// What is reached behind an object's name.
+    pub subresources: &'static [Subresource],
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }

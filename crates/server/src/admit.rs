@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use postern_kinds::{AnyKind, Caller, Context};
+use postern_kinds::{AnyKind, Caller, Context, NoPrincipals};
 use postern_meta::field::FieldErrors;
 use postern_meta::names::generated_name;
 use postern_meta::object::{Object, ObjectMeta};
@@ -74,10 +74,10 @@ pub(crate) fn create(
     let now = source.now();
     own_metadata_of_new(&mut object.metadata, permit, source, now)?;
     let caller = caller_of(permit);
-    let ctx = Context { caller: &caller, now };
+    let ctx = Context::of(&caller, now, &NoPrincipals);
     kind.prepare(&mut object, None, &ctx)?;
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
-    kind.validate(&object, None, &mut errors)?;
+    kind.validate(&object, None, &ctx, &mut errors)?;
     finish(kind, &object.metadata, errors)?;
     Ok(Admitted { permit: permit.clone(), write: Write::Create(object) })
 }
@@ -97,10 +97,10 @@ pub(crate) fn update(
     check_uid(kind, &object.metadata, &old.metadata)?;
     own_metadata_of_changed(&mut object.metadata, &old.metadata);
     let caller = caller_of(permit);
-    let ctx = Context { caller: &caller, now: source.now() };
+    let ctx = Context::of(&caller, source.now(), &NoPrincipals);
     kind.prepare(&mut object, Some(&old), &ctx)?;
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
-    kind.validate(&object, Some(&old), &mut errors)?;
+    kind.validate(&object, Some(&old), &ctx, &mut errors)?;
     finish(kind, &object.metadata, errors)?;
     if desired_state_differs(&object, &old) {
         object.metadata.generation += 1;

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_auth::access_key;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{DIGEST_BYTES, Digester};
 use postern_auth::directory::DigestRecord;
 use postern_auth::identity::MASTERS_GROUP;
+use postern_kinds::access_key;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::user::User;
-use postern_kinds::{AnyKind, Caller, Context, PERMANENT_NAMESPACES};
+use postern_kinds::{AnyKind, Caller, Context, NoPrincipals, PERMANENT_NAMESPACES};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_store::{Change, Condition, Store, Txn};
 use serde_json::{Map, Value, json};
@@ -48,6 +48,7 @@ pub(crate) async fn prepare(
         source.fill(&mut byte);
         byte[0]
     });
+    let admin_key = BearerToken::of_key(&admin_key);
     announce(&admin_key)?;
     let txn = first_txn(source, &digest_key, &digester, &admin_key)?;
     store.commit(txn).await?;
@@ -119,7 +120,8 @@ fn put(
         },
         fields,
     };
-    let ctx = Context { caller: &Caller::default(), now };
+    let caller = Caller::default();
+    let ctx = Context::of(&caller, now, &NoPrincipals);
     kind.prepare(&mut object, None, &ctx)
         .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
     let change = Change::Put { key: keys::object(info, None, name), value: to_stored(object) };
