@@ -104,6 +104,13 @@ impl Managers {
         }
     }
 
+    /// Takes `ignored`, and all below it, out of every entry.
+    pub fn ignore(&mut self, ignored: &FieldSet) {
+        for entry in &mut self.entries {
+            entry.fields.subtract_below(ignored);
+        }
+    }
+
     /// Takes an update by `who` down: what changed is his alone, what is gone
     /// is nobody's. His time moves if he changed a value, or what he owns.
     ///

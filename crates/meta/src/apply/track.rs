@@ -52,7 +52,10 @@ pub fn track_update(
         }
         Sent::Nothing => Managers::decode_stored(live_entries),
         Sent::Reset => Managers::default(),
-        Sent::Entries(managers) => managers,
+        Sent::Entries(mut managers) => {
+            managers.ignore(kind.ignored);
+            managers
+        }
     };
     if live.is_some() && managers.is_empty() {
         return;
