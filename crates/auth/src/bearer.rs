@@ -42,6 +42,8 @@ pub enum Refusal {
     Unknown,
     /// The key is disabled, or its owner is.
     Disabled,
+    /// The key's time is over.
+    Expired,
 }
 
 impl Refusal {
@@ -51,6 +53,7 @@ impl Refusal {
             Self::Missing | Self::Doubled | Self::Malformed => "Unauthorized",
             Self::Unknown => "access key not found",
             Self::Disabled => "access key disabled",
+            Self::Expired => "access key expired",
         }
     }
 
@@ -63,7 +66,10 @@ impl Refusal {
                 "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
             Self::Unknown => "nobody has this access key: it may have been deleted or rotated",
-            Self::Disabled => "the access key or its owner is disabled: ask an administrator",
+            Self::Disabled => {
+                "the access key or its owner is disabled: enable it, or ask an administrator"
+            }
+            Self::Expired => "the access key's time to live is over: make a new one",
         }
     }
 }

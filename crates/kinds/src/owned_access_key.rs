@@ -89,7 +89,7 @@ pub struct Spec {
     /// What the key may reach at most. A scope without content reaches nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// Who manages the key: User, Login, Other, Reset or OIDCRefreshToken.
+    /// Who manages the key: User, Login, Other, Reset or `OIDCRefreshToken`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub r#type: String,
     /// Data of a single sign-on that the key came from.
@@ -196,6 +196,7 @@ pub struct Status {
     pub last_activity: Option<Timestamp>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }

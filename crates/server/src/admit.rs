@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use postern_kinds::{AnyKind, Caller, Context, NoPrincipals};
+use postern_kinds::withheld::Withheld;
+use postern_kinds::{AnyKind, Context};
 use postern_meta::field::FieldErrors;
 use postern_meta::names::generated_name;
 use postern_meta::object::{Object, ObjectMeta};
@@ -18,17 +19,28 @@ use postern_store::Position;
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
 use crate::clock::{Source, new_uid};
+use crate::registry::Registry;
+use crate::registry::beside::KeptRecord;
 
 /// What a write comes to.
 pub(crate) enum Write {
     /// A new object.
-    Create(Object),
+    Create {
+        /// What it will be.
+        object: Object,
+        /// What was written into fields that are never shown.
+        withheld: Withheld,
+    },
     /// A new state for an object that is as it was read.
     Replace {
         /// What it will be.
         object: Object,
         /// What was read.
         previous: Arc<CachedObject>,
+        /// What was written into fields that are never shown.
+        withheld: Withheld,
+        /// What is kept of them.
+        kept: KeptRecord,
     },
     /// The end of an object that is as it was read.
     Remove {
@@ -66,20 +78,34 @@ impl Admitted {
 /// # Errors
 /// 400 and 422 as wire contract 1.5 and 1.6 say.
 pub(crate) fn create(
+    registry: &Registry,
     permit: &Permit,
     mut object: Object,
-    source: &dyn Source,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
-    let now = source.now();
-    own_metadata_of_new(&mut object.metadata, permit, source, now)?;
-    let caller = caller_of(permit);
-    let ctx = Context::of(&caller, now, &NoPrincipals);
+    let now = registry.source().now();
+    let withheld = Withheld::take(&mut object, kind.withheld());
+    own_metadata_of_new(&mut object.metadata, permit, registry.source(), now)?;
+    let caller = permit.caller();
+    let directory = registry.cache().directory();
+    let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
     kind.prepare(&mut object, None, &ctx)?;
+    check_rights(permit, &object, None)?;
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
     kind.validate(&object, None, &ctx, &mut errors)?;
+    kind.validate_withheld(&withheld, &mut errors);
     finish(kind, &object.metadata, errors)?;
-    Ok(Admitted { permit: permit.clone(), write: Write::Create(object) })
+    Ok(Admitted { permit: permit.clone(), write: Write::Create { object, withheld } })
+}
+
+/// What is asked about the object itself, beyond the verb on its kind. Before validation: what
+/// somebody may not write, he need not be told about.
+fn check_rights(permit: &Permit, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
+    permit.check(new)?;
+    for right in permit.kind().needs(new, old)? {
+        permit.check_right(&right)?;
+    }
+    Ok(())
 }
 
 /// Admits a new state for an object. `object` is what the client wants, `previous` what was read.
@@ -87,25 +113,37 @@ pub(crate) fn create(
 /// # Errors
 /// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
 pub(crate) fn update(
+    registry: &Registry,
     permit: &Permit,
     mut object: Object,
     previous: Arc<CachedObject>,
-    source: &dyn Source,
+    kept: KeptRecord,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
+    let now = registry.source().now();
     let old = previous.decode()?;
     check_uid(kind, &object.metadata, &old.metadata)?;
+    let withheld = Withheld::take(&mut object, kind.withheld());
     own_metadata_of_changed(&mut object.metadata, &old.metadata);
-    let caller = caller_of(permit);
-    let ctx = Context::of(&caller, source.now(), &NoPrincipals);
+    let caller = permit.caller();
+    let directory = registry.cache().directory();
+    let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
     kind.prepare(&mut object, Some(&old), &ctx)?;
+    check_rights(permit, &object, Some(&old))?;
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     kind.validate(&object, Some(&old), &ctx, &mut errors)?;
+    kind.validate_withheld(&withheld, &mut errors);
     finish(kind, &object.metadata, errors)?;
-    if desired_state_differs(&object, &old) {
+    // A new value that is never shown is a change of the desired state, too.
+    if kept.differs(kind, &withheld, registry.digester()) || desired_state_differs(&object, &old) {
         object.metadata.generation += 1;
     }
-    let write = write_for(kind, object, &old, previous, source.now())?;
+    let write = match write_for(kind, object, &old, previous, now)? {
+        Write::Replace { object, previous, .. } => {
+            Write::Replace { object, previous, withheld, kept }
+        }
+        other => other,
+    };
     Ok(Admitted { permit: permit.clone(), write })
 }
 
@@ -122,6 +160,7 @@ pub(crate) fn delete(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let old = previous.decode()?;
+    permit.check(&old)?;
     kind.check_delete(&old.metadata)?;
     let now = source.now();
     let mut object = old.clone();
@@ -205,7 +244,8 @@ fn write_for(
     if same(&object, old) {
         return Ok(Write::Nothing(previous));
     }
-    Ok(Write::Replace { object, previous })
+    let (withheld, kept) = (Withheld::default(), KeptRecord::default());
+    Ok(Write::Replace { object, previous, withheld, kept })
 }
 
 fn same(new: &Object, old: &Object) -> bool {
@@ -243,10 +283,13 @@ fn own_metadata_of_new(
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
     metadata.managed_fields.clear();
-    if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
+    let given = Some(metadata.generate_name.as_str()).filter(|prefix| !prefix.is_empty());
+    if let Some(prefix) = given.or(permit.kind().name_prefix())
+        && metadata.name.is_empty()
+    {
         let mut random = [0; 5];
         source.fill(&mut random);
-        metadata.name = generated_name(&metadata.generate_name, random);
+        metadata.name = generated_name(prefix, random);
     }
     Ok(())
 }
@@ -295,10 +338,6 @@ fn own_metadata_of_changed(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     if metadata.namespace.is_empty() {
         metadata.namespace.clone_from(&old.namespace);
     }
-}
-
-fn caller_of(permit: &Permit) -> Caller {
-    Caller { user: permit.identity().user.clone(), team: None }
 }
 
 fn finish(

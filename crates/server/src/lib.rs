@@ -6,6 +6,7 @@
 //! ARCHITECTURE.md for the picture. What is *not* here: the rules of access (`auth`), what kinds
 //! are (`kinds`), how bytes are kept (`store`).
 
+mod actions;
 mod admit;
 mod authenticate;
 mod authorize;
@@ -29,12 +30,12 @@ mod wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use postern_auth::digest::Digester;
 use tokio::sync::watch;
 
 pub use clock::{Source, System};
 pub use data_dir::DataDir;
 pub use flow::Limits;
+pub use registry::KeyPolicy;
 pub use start::{Running, Settings, Welcome, open};
 pub use tls::GivenCertificate;
 
@@ -46,7 +47,6 @@ use crate::registry::Registry;
 pub(crate) struct Server {
     registry: Arc<Registry>,
     source: Arc<dyn Source>,
-    digester: Digester,
     flow: Flow,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
@@ -57,14 +57,12 @@ impl Server {
     fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
-        digester: Digester,
         limits: Limits,
         storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
         Self {
             registry,
             source,
-            digester,
             flow: Flow::new(limits),
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
@@ -78,10 +76,6 @@ impl Server {
 
     fn source(&self) -> &dyn Source {
         &*self.source
-    }
-
-    fn digester(&self) -> &Digester {
-        &self.digester
     }
 
     fn flow(&self) -> &Flow {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
@@ -18,6 +19,7 @@ use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Reason, Status};
 
 use crate::Server;
+use crate::actions::selves;
 use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
@@ -122,8 +124,10 @@ async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<
         None | Some(Verb::Get | Verb::List | Verb::Watch) => READ_TIMEOUT,
         Some(_) => WRITE_TIMEOUT,
     };
+    let registry = server.registry();
+    let now = server.source().now();
     let authenticated =
-        authenticate(parsed, server.digester(), &server.registry().cache().directory())?;
+        authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
     let _place = server.flow().enter(verb)?;
     let answer = tokio::time::timeout(limit, act(server, authenticated, body));
     answer.await.unwrap_or_else(|_| {
@@ -151,6 +155,9 @@ async fn resource(
     permit: &Permit,
     body: Incoming,
 ) -> Result<Outcome, ApiError> {
+    if permit.target().subresource.is_some() {
+        return access_keys_of(server, parsed, permit).await.map(Outcome::from);
+    }
     match permit.target().verb {
         Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
         Verb::List => list(server, parsed, permit).await.map(Outcome::from),
@@ -176,7 +183,11 @@ async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
-    let answer = server.registry().get(permit, &options).await?;
+    let answer = if selves::is_asked(permit) {
+        selves::get(server.registry(), permit).await?
+    } else {
+        server.registry().get(permit, &options).await?
+    };
     respond::object(permit.kind(), StatusCode::OK, answer, wanted)
 }
 
@@ -189,6 +200,17 @@ async fn list(
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let answer = server.registry().list(permit, &options).await?;
     respond::list(permit.kind(), answer, wanted)
+}
+
+/// The access keys of one owner.
+async fn access_keys_of(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
+    let answer = server.registry().access_keys_of(permit).await?;
+    respond::list(&OwnedAccessKey, answer, wanted)
 }
 
 async fn watch(
@@ -224,7 +246,11 @@ async fn create(
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
     let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
-    let answer = server.registry().create(permit, object, options.dry_run).await?;
+    let answer = if selves::is_asked(permit) {
+        selves::create(server.registry(), permit, object).await?
+    } else {
+        server.registry().create(permit, object, options.dry_run).await?
+    };
     let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
     Ok(Outcome { response, warnings })
 }

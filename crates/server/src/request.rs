@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use postern_kinds::{ALL, AnyKind, BASE_PATH, Verb, find};
+use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::field::FieldSelector;
@@ -29,6 +29,8 @@ pub(crate) struct ResourceTarget {
     pub(crate) namespace: Option<String>,
     /// Which object, if one is named: in the path, or by a field selector on its name.
     pub(crate) name: Option<String>,
+    /// What is reached behind the object, if not the object itself.
+    pub(crate) subresource: Option<&'static str>,
 }
 
 /// The documents that describe the API.
@@ -46,6 +48,20 @@ pub(crate) enum Document {
     OpenApiIndex,
     /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`
     OpenApi(GroupVersion),
+}
+
+impl Document {
+    /// Does it tell what can be done here, and nothing about what is kept?
+    pub(crate) fn describes_the_api(self) -> bool {
+        match self {
+            Self::CoreVersions
+            | Self::Groups
+            | Self::Group(_)
+            | Self::Resources(_)
+            | Self::OpenApiIndex
+            | Self::OpenApi(_) => true,
+        }
+    }
 }
 
 /// What a path leads to.
@@ -211,7 +227,13 @@ fn resource_target(
     query: &Query,
 ) -> Result<Target, ApiError> {
     // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a place.
+    let cluster_kind = |plural| {
+        find(version.group, version.version, plural).filter(|kind| !kind.info().is_namespaced())
+    };
     let (namespace, plural, name) = match rest {
+        [plural, name, behind] if behind_of(cluster_kind(plural), behind).is_some() => {
+            return behind_target(method, cluster_kind(plural), name, behind);
+        }
         ["namespaces", namespace, plural] => (Some(*namespace), *plural, None),
         ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name)),
         [plural] => (None, *plural, None),
@@ -239,7 +261,36 @@ fn resource_target(
         None => selected_name(verb, query)?,
     };
     let namespace = namespace.map(str::to_owned);
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name }))
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, subresource: None }))
+}
+
+fn behind_of(kind: Option<&'static dyn AnyKind>, name: &str) -> Option<&'static Subresource> {
+    kind?.info().subresources.iter().find(|subresource| subresource.name == name)
+}
+
+/// What is reached behind an object of a kind that has no namespace.
+fn behind_target(
+    method: &Method,
+    kind: Option<&'static dyn AnyKind>,
+    name: &str,
+    behind: &str,
+) -> Result<Target, ApiError> {
+    let (Some(kind), Some(subresource)) = (kind, behind_of(kind, behind)) else {
+        return Ok(Target::Nothing);
+    };
+    let verb = match *method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        _ => Verb::Delete,
+    };
+    if !subresource.verbs.contains(&verb) {
+        let resource = kind.info().group_resource();
+        return Err(ApiError::method_not_allowed(resource, verb.as_str()));
+    }
+    let (name, subresource) = (Some(name.to_owned()), Some(subresource.name));
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace: None, name, subresource }))
 }
 
 fn verb_of(

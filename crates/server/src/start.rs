@@ -18,7 +18,7 @@ use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::flow::Limits;
-use crate::registry::{Registry, first_start};
+use crate::registry::{KeyPolicy, Registry, first_start};
 use crate::tls::{self, GivenCertificate, Tls};
 use crate::{Server, controllers, kubeconfig, listen};
 
@@ -43,6 +43,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How much may go on at once.
     pub limits: Limits,
+    /// What the operator decides about access keys.
+    pub keys: KeyPolicy,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
 }
@@ -89,9 +91,8 @@ pub async fn open(
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
-    let registry = Arc::new(Registry::new(store, cache, source.clone()));
-    let server =
-        Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
+    let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
+    let server = Arc::new(Server::new(registry, source, settings.limits, storage_check(&sealed)));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
     Ok((Running { server, sealed, watch, listener, tls, settings }, welcome))
@@ -194,7 +195,8 @@ impl Running {
         background.spawn(follow(server.clone(), watch));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
-        background.spawn(controllers::compaction::run(registry, settings.history));
+        background.spawn(controllers::access_keys::run(registry.clone()));
+        background.spawn(controllers::compaction::run(registry.clone(), settings.history));
         let acceptor = TlsAcceptor::from(tls.config);
         let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
         let drain = async {
@@ -205,6 +207,7 @@ impl Running {
             server.drain();
         };
         tokio::join!(serving, drain);
+        controllers::access_keys::finish(&registry).await;
         background.shutdown().await;
         sealed.inner().close().await;
         tracing::info!("stopped");

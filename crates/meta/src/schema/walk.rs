@@ -43,7 +43,7 @@ enum Fields<'a> {
 }
 
 /// The schemas that one value may fit: one, or the branches of a union.
-fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a Value> {
+pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a Value> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
     match union {

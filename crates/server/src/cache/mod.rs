@@ -11,8 +11,7 @@ mod resource;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use postern_auth::directory::{Directory, Facts};
+use postern_auth::directory::Directory;
 use postern_kinds::{ALL, Info};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
@@ -23,7 +22,7 @@ use tokio::sync::watch;
 pub(crate) use object::{CachedObject, event_line, to_stored, with_version};
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
-use crate::directory;
+use crate::directory::{self, People};
 use crate::errors::from_store;
 
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
@@ -48,7 +47,7 @@ pub(crate) struct Encoding {
 pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
-    directory: ArcSwap<Directory>,
+    people: People,
     applied: watch::Sender<u64>,
 }
 
@@ -83,7 +82,7 @@ impl Cache {
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
         let cache = Self {
             resources: ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
-            directory: ArcSwap::default(),
+            people: People::new(),
             applied: watch::Sender::new(start),
             store,
         };
@@ -105,7 +104,6 @@ impl Cache {
 
     async fn load_state(&self, at: u64) -> postern_store::Result<()> {
         let mut after = None;
-        let mut facts = Facts::default();
         loop {
             let request =
                 ListRequest { at: Some(at), after, limit: LOAD_PAGE, ..ListRequest::default() };
@@ -127,17 +125,16 @@ impl Cache {
                 let added = WatchEventType::Added;
                 if let Some(resource) = self.by_key(&entry.key) {
                     let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                    directory::note_slot(&mut facts, &entry.key, Some(&slot));
+                    self.people.load(&entry.key, &entry.value, Some(&slot));
                     resource.load(entry.key, slot);
                 } else {
-                    directory::note_record(&mut facts, &entry.key, Some(&entry.value));
+                    self.people.load(&entry.key, &entry.value, None);
                 }
             }
             if page.remaining == 0 || after.is_none() {
                 break;
             }
         }
-        self.directory.store(Arc::new(Directory::from(facts)));
         Ok(())
     }
 
@@ -156,9 +153,7 @@ impl Cache {
             let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
             resource.apply(mine, batch.revision);
         }
-        directory::apply(&self.directory, &batch.events, |key| {
-            self.by_key(key)?.get(key).ok().flatten()
-        });
+        self.people.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
         self.applied.send_replace(batch.revision);
     }
 
@@ -183,9 +178,14 @@ impl Cache {
         self.resources.iter().find(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// Keys and users as they are now.
-    pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
-        self.directory.load()
+    /// Keys, users and teams as they are now. Not to be held across a wait.
+    pub(crate) fn directory(&self) -> parking_lot::RwLockReadGuard<'_, Directory> {
+        self.people.read()
+    }
+
+    /// Told whenever somebody's standing may have changed.
+    pub(crate) fn news_of_people(&self) -> watch::Receiver<u64> {
+        self.people.news()
     }
 
     /// The revision that everything here is at.

@@ -98,6 +98,18 @@ impl CachedObject {
         }
     }
 
+    /// The same object with other JSON, of which the start up to its version is unchanged.
+    pub(crate) fn with_json(&self, json: &[u8]) -> Self {
+        Self {
+            key: self.key.clone(),
+            position: self.position,
+            event_type: self.event_type,
+            frame: event_line(self.event_type, json),
+            head_len: self.head_len,
+            labels: self.labels.clone(),
+        }
+    }
+
     /// The storage key.
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key

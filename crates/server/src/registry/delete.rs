@@ -43,7 +43,7 @@ impl Registry {
             seconds => seconds,
         };
         let answer = self
-            .rewrite(permit, options.dry_run, |previous| {
+            .rewrite(permit, options.dry_run, |previous, _| {
                 check_preconditions(permit, options, &previous)?;
                 admit::delete(permit, previous, grace, self.source())
             })
@@ -113,7 +113,7 @@ impl Registry {
         permit: &Permit,
         change: impl Fn(&mut Object),
     ) -> Result<Answer, ApiError> {
-        self.rewrite(permit, false, |previous| {
+        self.rewrite(permit, false, |previous, _| {
             let mut object = previous.decode()?;
             change(&mut object);
             admit::release(permit, object, previous, self.source())

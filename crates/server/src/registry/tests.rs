@@ -16,7 +16,7 @@ use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
 
 use super::watch::{Delivery, Watcher};
-use super::{Answer, Registry, first_start, read};
+use super::{Answer, KeyPolicy, Registry, first_start, read};
 use crate::authorize::Permit;
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
@@ -54,13 +54,14 @@ impl Drop for Fixture {
 #[expect(clippy::disallowed_methods, reason = "a test has no task set; the fixture aborts it")]
 async fn over(store: Arc<dyn Store>) -> Fixture {
     let source: Arc<dyn Source> = Arc::new(Fixed(parking_lot::Mutex::new(0)));
-    first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    let digester = first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
     let (cache, changes) = Cache::load(store.clone()).await.unwrap();
     let following = tokio::spawn({
         let cache = cache.clone();
         async move { cache.follow(changes).await }
     });
-    let registry = Arc::new(Registry::new(store.clone(), cache, source));
+    let registry =
+        Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
     Fixture { registry, store, draining: watch::Sender::new(false), following }
 }
 

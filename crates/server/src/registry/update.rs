@@ -7,6 +7,7 @@ use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
+use super::beside::KeptRecord;
 use super::commit::Refused;
 use super::{Answer, Registry, key_of, not_found};
 use crate::admit::{self, Admitted};
@@ -30,12 +31,13 @@ impl Registry {
         dry_run: bool,
         change: impl Fn(&Object) -> Result<Object, ApiError>,
     ) -> Result<Answer, ApiError> {
-        self.rewrite(permit, dry_run, |previous| {
+        self.rewrite(permit, dry_run, |previous, kept| {
             let current = previous.decode()?;
+            permit.check(&current)?;
             let wanted = change(&current)?;
             check_address(permit, &wanted)?;
             check_version(permit, &wanted, &previous)?;
-            admit::update(permit, wanted, previous, self.source())
+            admit::update(self, permit, wanted, previous, kept)
         })
         .await
     }
@@ -69,7 +71,7 @@ impl Registry {
         &self,
         permit: &Permit,
         dry_run: bool,
-        admit: impl Fn(Arc<CachedObject>) -> Result<Admitted, ApiError>,
+        admit: impl Fn(Arc<CachedObject>, KeptRecord) -> Result<Admitted, ApiError>,
     ) -> Result<Answer, ApiError> {
         let info = permit.kind().info();
         let resource = self.cache().of(info);
@@ -79,7 +81,9 @@ impl Registry {
             self.cache().fresh().await?;
             let previous = resource.get(&key)?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), name))?;
-            match self.try_commit(admit(previous)?, dry_run).await {
+            // Read after the object: were it older, the object's own condition could not tell.
+            let kept = self.kept(permit.kind(), name).await?;
+            match self.try_commit(admit(previous, kept)?, dry_run).await {
                 Ok(answer) => return Ok(answer),
                 Err(Refused::Error(error)) => return Err(error),
                 Err(Refused::Changed(found)) => self.cache().reach(found).await?,
