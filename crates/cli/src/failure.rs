@@ -34,8 +34,7 @@ impl Failure {
 
     /// The standard output cannot be written. A reader who went away has seen enough.
     pub(crate) fn of_output(error: &io::Error) -> Self {
-        let end =
-            if error.kind() == io::ErrorKind::BrokenPipe { End::Quiet } else { End::Failed };
+        let end = if error.kind() == io::ErrorKind::BrokenPipe { End::Quiet } else { End::Failed };
         Self { end, ..Self::new(format!("cannot write to the standard output: {error}")) }
     }
 

@@ -11,6 +11,7 @@ use crate::parse;
 /// Which server, and as whom.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub(crate) struct Connection {
     /// The kubeconfig to use [env: KUBECONFIG, several separated by colons]
     /// [default: ~/.kube/config]
@@ -33,6 +34,7 @@ pub(crate) struct Connection {
 /// Whom to be, whom to trust, how long to wait.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub(crate) struct Credential {
     /// The access key; - reads it from the standard input, so that it stands in no list of
     /// processes [env: POSTERN_ACCESS_KEY]

@@ -115,7 +115,8 @@ fn seconds(text: &str, max: i64) -> Result<i64, String> {
             return Err(form());
         }
         last = unit;
-        total = number.checked_mul(unit).and_then(|part| total.checked_add(part)).unwrap_or(max + 1);
+        total =
+            number.checked_mul(unit).and_then(|part| total.checked_add(part)).unwrap_or(max + 1);
         rest = behind;
     }
     if total > max {

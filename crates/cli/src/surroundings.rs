@@ -22,6 +22,10 @@ pub(crate) struct Surroundings {
     err_is_coloured: bool,
 }
 
+#[expect(
+    clippy::unused_self,
+    reason = "whoever reads, writes or guesses must have been given this"
+)]
 impl Surroundings {
     /// Those of this process.
     pub(crate) fn system() -> Self {
@@ -112,7 +116,6 @@ impl Surroundings {
     }
 
     /// An unpredictable byte.
-    #[expect(clippy::unused_self, reason = "randomness, too, comes from here alone")]
     pub(crate) fn random(&self) -> u8 {
         let mut byte = [0];
         // aws-lc aborts by itself when the kernel gives no randomness; an error here would mean
@@ -158,8 +161,8 @@ pub(crate) fn read_file(
     limit_bytes: usize,
 ) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let what = path.display().to_string();
-    let file = File::open(path)
-        .map_err(|error| Failure::new(format!("cannot read {what}: {error}")))?;
+    let file =
+        File::open(path).map_err(|error| Failure::new(format!("cannot read {what}: {error}")))?;
     read_limited(file, limit_bytes, &what)
 }
 

@@ -2,8 +2,8 @@
 
 use std::process::exit;
 
+use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory as _, FromArgMatches, Parser};
 
 /// The commands among whose arguments secret values stand. A value that was not put into quotes,
 /// or that begins with a dash, looks like an argument too many; repeating it would put it on the
@@ -37,7 +37,8 @@ fn is_key(word: &std::ffi::OsStr) -> bool {
 
 /// The same error without the words that were not understood.
 fn quiet(mut error: clap::Error) -> clap::Error {
-    let kinds = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::TooManyValues];
+    let kinds =
+        [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::TooManyValues];
     if kinds.contains(&error.kind()) {
         for kind in [
             ContextKind::InvalidArg,
@@ -63,6 +64,8 @@ fn quiet(mut error: clap::Error) -> clap::Error {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[derive(Parser)]

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -35,10 +35,16 @@ enum Command {
     /// of the YAML file that --config names; a flag wins over the environment, and that over the
     /// file.
     Serve(Box<Serve>),
+
+    #[command(flatten)]
+    Client(Box<postern_cli::Command>),
 }
 
 fn main() -> ExitCode {
-    let Command::Serve(flags) = Cli::parse().command;
+    let flags = match postern_cli::parse_or_exit::<Cli>().command {
+        Command::Serve(flags) => flags,
+        Command::Client(command) => return postern_cli::run(*command, Cli::command()),
+    };
     match run(*flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
