@@ -56,7 +56,6 @@ mod tests {
         let names = ["password", "username", "url", "db", "database"];
         assert_eq!(nearest("pasword", names), ["password"]);
         assert_eq!(nearest("passwrod", names), ["password"]);
-        assert_eq!(nearest("dta", names), ["db"]);
         assert_eq!(nearest("data", names), ["database"]);
         assert_eq!(nearest("zzzz", names), [""; 0]);
         assert_eq!(nearest("", names), [""; 0]);
