@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use super::watch::{Delivery, Watcher};
 use super::{Answer, KeyPolicy, Registry, first_start, read};
+use crate::admit::Writing;
 use crate::authorize::Permit;
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
@@ -87,7 +88,7 @@ impl Fixture {
             metadata,
             fields: serde_json::Map::new(),
         };
-        self.registry.create(&permit(Verb::Create, name), object, false).await
+        self.registry.create(&permit(Verb::Create, name), object, &Writing::by_server()).await
     }
 
     /// A watch on the whole collection: the permit's name is what one would be watched by.
@@ -209,7 +210,7 @@ async fn a_namespace_that_goes_away_takes_nothing_in() {
         metadata: ObjectMeta { name: "a".to_owned(), ..ObjectMeta::default() },
         fields: serde_json::Map::new(),
     };
-    let error = fixture.registry.create(&absent, object, false).await.unwrap_err();
+    let error = fixture.registry.create(&absent, object, &Writing::by_server()).await.unwrap_err();
     assert_eq!(error.status().message, "namespaces \"none\" not found");
 }
 
@@ -236,7 +237,10 @@ async fn selections_see_objects_come_and_go() {
                     value.map(|value| ("app".to_owned(), value.to_owned())).into_iter().collect();
                 Ok(object)
             };
-            registry.update(&permit(Verb::Update, "a"), false, change).await.unwrap();
+            registry
+                .update(&permit(Verb::Update, "a"), &Writing::by_server(), change)
+                .await
+                .unwrap();
         }
     };
     label(Some("web")).await;
