@@ -3,6 +3,7 @@
 use postern_tests::http::{Client, based};
 use postern_tests::objects::{GROUP, name_of, secret, secrets, version_of};
 use postern_tests::status::failure;
+use postern_tests::watching::Event;
 use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
@@ -124,7 +125,7 @@ async fn a_disabled_key_says_so_and_its_watch_ends() {
     let mut watch = ada.watch(&collection(KEYS), "").await;
     assert_eq!(watch.next().await.unwrap().shown(), "ADDED ada-key");
     merge(&admin, "ada-key", json!({ "disabled": true })).await;
-    let ends: Vec<String> = watch.rest().await.iter().map(|event| event.shown()).collect();
+    let ends: Vec<String> = watch.rest().await.iter().map(Event::shown).collect();
     let text = "access key disabled";
     assert!(ends.last().unwrap().starts_with("ERROR"), "{ends:?}");
     assert!(failure(&ada.get(&collection(KEYS)).send().await).contains(text));
