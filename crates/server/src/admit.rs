@@ -4,10 +4,11 @@
 //! runs included. The registry commits nothing but what is [`Admitted`], and only this file
 //! makes one.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use postern_kinds::withheld::Withheld;
 use postern_kinds::{AnyKind, Context};
+use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::FieldErrors;
 use postern_meta::names::generated_name;
 use postern_meta::object::{Object, ObjectMeta};
@@ -73,6 +74,40 @@ impl Admitted {
     }
 }
 
+/// How a write is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Writing {
+    /// The field manager: who is noted in `managedFields`.
+    pub(crate) manager: String,
+    /// Only say what would be?
+    pub(crate) dry_run: bool,
+}
+
+impl Writing {
+    /// By the server itself.
+    pub(crate) fn by_server() -> Self {
+        Self { manager: "postern".to_owned(), dry_run: false }
+    }
+}
+
+/// Notes in an object who set which of its fields. The status is the server's own.
+pub(crate) fn track(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    manager: &str,
+    now: Timestamp,
+) {
+    static IGNORED: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &IGNORED };
+    let manager = Manager {
+        name: manager.to_owned(),
+        api_version: kind.info().version.to_string(),
+        subresource: String::new(),
+    };
+    track_update(old, object, &tracked, &manager, now);
+}
+
 /// Admits a new object. Makes its name, when it has only a prefix of one.
 ///
 /// # Errors
@@ -81,6 +116,7 @@ pub(crate) fn create(
     registry: &Registry,
     permit: &Permit,
     mut object: Object,
+    writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let now = registry.source().now();
@@ -91,6 +127,7 @@ pub(crate) fn create(
     let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
     kind.prepare(&mut object, None, &ctx)?;
     check_rights(permit, &object, None)?;
+    track(kind, &mut object, None, &writing.manager, now);
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
     kind.validate(&object, None, &ctx, &mut errors)?;
     kind.validate_withheld(&withheld, &mut errors);
@@ -118,6 +155,7 @@ pub(crate) fn update(
     mut object: Object,
     previous: Arc<CachedObject>,
     kept: KeptRecord,
+    writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let now = registry.source().now();
@@ -130,6 +168,7 @@ pub(crate) fn update(
     let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
     kind.prepare(&mut object, Some(&old), &ctx)?;
     check_rights(permit, &object, Some(&old))?;
+    track(kind, &mut object, Some(&old), &writing.manager, now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     kind.validate(&object, Some(&old), &ctx, &mut errors)?;
     kind.validate_withheld(&withheld, &mut errors);
@@ -282,7 +321,6 @@ fn own_metadata_of_new(
     metadata.deletion_timestamp = None;
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
-    metadata.managed_fields.clear();
     let given = Some(metadata.generate_name.as_str()).filter(|prefix| !prefix.is_empty());
     if let Some(prefix) = given.or(permit.kind().name_prefix())
         && metadata.name.is_empty()
@@ -334,7 +372,6 @@ fn own_metadata_of_changed(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     metadata.deletion_grace_period_seconds = old.deletion_grace_period_seconds;
     metadata.self_link.clear();
     metadata.generate_name.clone_from(&old.generate_name);
-    metadata.managed_fields.clone_from(&old.managed_fields);
     if metadata.namespace.is_empty() {
         metadata.namespace.clone_from(&old.namespace);
     }

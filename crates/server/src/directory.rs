@@ -69,7 +69,8 @@ impl People {
         events: &[Event],
         object: impl Fn(&str) -> Option<Arc<CachedObject>>,
     ) {
-        if !events.iter().any(|event| concerns(&event.key)) {
+        let mine = |key: &str| concerns(key) || key.starts_with(keys::ACTIVITY);
+        if !events.iter().any(|event| mine(&event.key)) {
             return;
         }
         let mut directory = self.directory.write();

@@ -20,6 +20,7 @@ use postern_meta::status::{ApiError, Reason, Status};
 
 use crate::Server;
 use crate::actions::selves;
+use crate::admit::Writing;
 use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
@@ -40,6 +41,9 @@ const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The patch types that are served.
 const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
+
+/// Longest name of a field manager, as upstream.
+const MAX_MANAGER_BYTES: usize = 128;
 
 /// What a request came to, before it is finished.
 struct Outcome {
@@ -125,6 +129,9 @@ async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<
         Some(_) => WRITE_TIMEOUT,
     };
     let registry = server.registry();
+    // A key that was made, enabled or disabled by an answered request is so for the next one.
+    // When the store does not answer, what is known decides: that is no reason to let nobody in.
+    let _ = registry.cache().fresh().await;
     let now = server.source().now();
     let authenticated =
         authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
@@ -237,6 +244,22 @@ async fn sent_object(
     input::object_of(permit.kind(), decoded, validation)
 }
 
+/// How a write is to be done. Who names no field manager goes by what his client calls itself.
+fn writing(parsed: &Parsed, options: &WriteOptions) -> Writing {
+    let agent = || {
+        let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
+        let name = agent.split('/').next().unwrap_or_default().trim();
+        let name: String = name
+            .chars()
+            .take(MAX_MANAGER_BYTES)
+            .filter(|c| c.is_ascii_graphic() || *c == ' ')
+            .collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    };
+    let manager = options.field_manager.clone().unwrap_or_else(agent);
+    Writing { manager, dry_run: options.dry_run }
+}
+
 async fn create(
     server: &Server,
     parsed: &Parsed,
@@ -249,7 +272,7 @@ async fn create(
     let answer = if selves::is_asked(permit) {
         selves::create(server.registry(), permit, object).await?
     } else {
-        server.registry().create(permit, object, options.dry_run).await?
+        server.registry().create(permit, object, &writing(parsed, &options)).await?
     };
     let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
     Ok(Outcome { response, warnings })
@@ -264,8 +287,8 @@ async fn replace(
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
     let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
-    let update = server.registry().replace(permit, options.dry_run, object);
-    let response = respond::object(permit.kind(), StatusCode::OK, update.await?, wanted)?;
+    let answer = server.registry().replace(permit, &writing(parsed, &options), object).await?;
+    let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
     Ok(Outcome { response, warnings })
 }
 
@@ -297,7 +320,7 @@ async fn patch(
         *warnings.lock() = found;
         Ok(object)
     };
-    let answer = server.registry().update(permit, options.dry_run, change).await?;
+    let answer = server.registry().update(permit, &writing(parsed, &options), change).await?;
     let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
     Ok(Outcome { response, warnings: warnings.into_inner() })
 }

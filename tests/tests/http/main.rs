@@ -3,6 +3,7 @@
 //! One file for each part of the contract. Each test starts a server of its own.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
+mod access_keys;
 mod creates;
 mod deletes;
 mod discovery;

@@ -10,9 +10,9 @@ fn digest(byte: u8) -> Digest {
     Digest::from_hex(&format!("{byte:02x}").repeat(32)).unwrap()
 }
 
-fn record(name: &str, owner_uid: &str) -> Option<DigestRecord> {
+fn record(name: &str, owner_uid: &str) -> DigestRecord {
     let (name, uid) = (name.to_owned(), format!("uid-{name}"));
-    Some(DigestRecord { name, uid, owner_uid: owner_uid.to_owned() })
+    DigestRecord { name, uid, owner_uid: owner_uid.to_owned() }
 }
 
 fn key(name: &str, owner: Owner) -> KeyFacts {
@@ -47,7 +47,7 @@ fn ada() -> Owner {
 /// Ada with one key.
 fn directory() -> Directory {
     let mut directory = Directory::default();
-    directory.set_record(digest(1), record("k", "u1"));
+    directory.set_record(digest(1), Some(record("k", "u1")));
     directory.set_key("k", Some(key("k", ada())));
     directory.set_user("ada", Some(user("u1")));
     directory
@@ -98,7 +98,7 @@ fn a_teams_key_is_the_team_and_no_user() {
     let mut directory = Directory::default();
     directory.set_team("red", Some(team(&["ada"])));
     directory.set_key("k", Some(key("k", Owner::Team("red".to_owned()))));
-    directory.set_record(digest(1), record("k", "t1"));
+    directory.set_record(digest(1), Some(record("k", "t1")));
     let identity = identity(&directory);
     assert_eq!(identity.name, "platform:team:red");
     assert!(identity.is_in("platform:team:red") && identity.is_in("deployers"));
@@ -110,7 +110,7 @@ fn a_teams_key_is_the_team_and_no_user() {
 fn a_subject_is_itself_alone() {
     let mut directory = Directory::default();
     directory.set_key("k", Some(key("k", Owner::Subject("robot".to_owned()))));
-    directory.set_record(digest(1), record("k", ""));
+    directory.set_record(digest(1), Some(record("k", "")));
     let identity = identity(&directory);
     assert_eq!(identity.name, "robot");
     assert_eq!(identity.groups, ["platform:authenticated", "system:authenticated"]);
@@ -194,7 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn take(directory: &mut Directory, step: &Step) {
     match step.clone() {
         Step::Record(d, k) => {
-            directory.set_record(digest(d), k.and_then(|k| record(&format!("k{k}"), "u0")));
+            directory.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
         }
         Step::Key(k, facts) => {
             let name = format!("k{k}");

@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 
 use super::beside::{KeptRecord, new_access_key};
 use super::keys;
+use crate::admit::{self, Writing};
 use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
 
@@ -136,6 +137,7 @@ fn put(
     let ctx = Context::of(&caller, now, principals);
     kind.prepare(&mut object, None, &ctx)
         .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
+    admit::track(kind, &mut object, None, &Writing::by_server().manager, now);
     let change = Change::Put { key: keys::object(info, None, name), value: to_stored(object) };
     Ok((change, uid))
 }

@@ -23,7 +23,7 @@ use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
 use postern_store::Store;
 
-use crate::admit;
+use crate::admit::{self, Writing};
 use crate::authorize::Permit;
 use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
@@ -117,17 +117,20 @@ impl Registry {
         &self,
         permit: &Permit,
         object: Object,
-        dry_run: bool,
+        writing: &Writing,
     ) -> Result<Answer, ApiError> {
+        let dry_run = writing.dry_run;
+        // Whom the object names may have been made by the request before this one.
+        self.cache().fresh().await?;
         let generated = object.metadata.name.is_empty();
         for _ in 1..NAME_ATTEMPTS {
-            let admitted = admit::create(self, permit, object.clone())?;
+            let admitted = admit::create(self, permit, object.clone(), writing)?;
             match self.commit(admitted, dry_run).await {
                 Err(error) if generated && error.reason() == Reason::AlreadyExists => {}
                 answer => return answer,
             }
         }
-        let admitted = admit::create(self, permit, object)?;
+        let admitted = admit::create(self, permit, object, writing)?;
         let info = permit.kind().info();
         self.commit(admitted, dry_run).await.map_err(|error| {
             if generated && error.reason() == Reason::AlreadyExists {

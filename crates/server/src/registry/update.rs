@@ -10,7 +10,7 @@ use postern_meta::status::ApiError;
 use super::beside::KeptRecord;
 use super::commit::Refused;
 use super::{Answer, Registry, key_of, not_found};
-use crate::admit::{self, Admitted};
+use crate::admit::{self, Admitted, Writing};
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
 
@@ -28,16 +28,16 @@ impl Registry {
     pub(crate) async fn update(
         &self,
         permit: &Permit,
-        dry_run: bool,
+        writing: &Writing,
         change: impl Fn(&Object) -> Result<Object, ApiError>,
     ) -> Result<Answer, ApiError> {
-        self.rewrite(permit, dry_run, |previous, kept| {
+        self.rewrite(permit, writing.dry_run, |previous, kept| {
             let current = previous.decode()?;
             permit.check(&current)?;
             let wanted = change(&current)?;
             check_address(permit, &wanted)?;
             check_version(permit, &wanted, &previous)?;
-            admit::update(self, permit, wanted, previous, kept)
+            admit::update(self, permit, wanted, previous, kept, writing)
         })
         .await
     }
@@ -50,10 +50,10 @@ impl Registry {
     pub(crate) async fn replace(
         &self,
         permit: &Permit,
-        dry_run: bool,
+        writing: &Writing,
         object: Object,
     ) -> Result<Answer, ApiError> {
-        self.update(permit, dry_run, |_| {
+        self.update(permit, writing, |_| {
             if object.metadata.resource_version.is_empty() {
                 let mut errors = FieldErrors::default();
                 let path = "metadata.resourceVersion";

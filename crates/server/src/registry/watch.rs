@@ -92,8 +92,10 @@ impl Bearer {
         let people = registry.cache().news_of_people();
         let (credential, source) = (permit.credential().clone(), registry.source.clone());
         let mut bearer = Self { credential, source, people, ends_at: None };
-        // Looked at once more before the first event: the key may have ended since the request.
-        bearer.people.mark_changed();
+        if bearer.credential.digest.is_some() {
+            // Looked at before the first event: the key may have ended since the request.
+            bearer.people.mark_changed();
+        }
         bearer
     }
 
@@ -103,7 +105,10 @@ impl Bearer {
     /// 401 when it does not; 410 when its bearer has become somebody who may see other things: his
     /// client lists anew, and sees those.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
-        let Some(digest) = self.credential.digest else { return Ok(()) };
+        let Some(digest) = self.credential.digest else {
+            self.people.mark_unchanged();
+            return Ok(());
+        };
         let now = self.source.now().unix_seconds();
         let changed = self.people.has_changed().unwrap_or(true);
         if !changed && self.ends_at.is_none_or(|end| now < end) {
