@@ -5,20 +5,36 @@ use std::fmt::Write as _;
 use postern_kinds::Info;
 use postern_meta::encode_yaml;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 /// Between two columns.
 const GAP: usize = 3;
 
-/// A value as JSON, ending in a line break.
-pub(crate) fn json(value: &Value) -> String {
+/// An object or a list as JSON, ending in a line break.
+pub(crate) fn json(value: Value) -> Zeroizing<String> {
     // A value has nothing that could fail to encode.
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text + "\n"
+    let text = serde_json::to_string_pretty(&without_bookkeeping(value)).unwrap_or_default();
+    Zeroizing::new(text + "\n")
 }
 
-/// A value as YAML.
-pub(crate) fn yaml(value: &Value) -> String {
-    encode_yaml(value)
+/// An object or a list as YAML.
+pub(crate) fn yaml(value: Value) -> Zeroizing<String> {
+    Zeroizing::new(encode_yaml(&without_bookkeeping(value)))
+}
+
+/// Without the fields' managers, which say nothing to most readers, and of which kubectl, too, is
+/// silent.
+fn without_bookkeeping(mut value: Value) -> Value {
+    let drop_from = |object: &mut Value| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    };
+    drop_from(&mut value);
+    if let Some(Value::Array(items)) = value.get_mut("items") {
+        items.iter_mut().for_each(drop_from);
+    }
+    value
 }
 
 /// `KIND.GROUP/NAME`, as kubectl takes it.
@@ -129,6 +145,15 @@ mod tests {
         assert!(wide.starts_with("NAMESPACE   NAME            KEYS   DISPLAY NAME\n"), "{wide}");
         assert!(wide.contains("évil\\u{1b}[2J"), "{wide}");
         assert_eq!(server_table(&json!({}), true, false), "\n");
+    }
+
+    #[test]
+    fn who_manages_which_field_is_not_told() {
+        let object = json!({ "metadata": { "name": "a", "managedFields": [1] } });
+        let list = json!({ "metadata": {}, "items": [object] });
+        for text in [super::json(object.clone()), yaml(list)] {
+            assert!(text.contains("name") && !text.contains("managedFields"), "{text:?}");
+        }
     }
 
     #[test]

@@ -96,16 +96,16 @@ async fn show(
     };
     let list = session.client.list(of, form).await.map_err(|error| session.explain(&error))?;
     let text = match format {
-        Some(ListFormat::Json) => output::json(&list),
-        Some(ListFormat::Yaml) => output::yaml(&list),
-        Some(ListFormat::Name) => names(&list, of.info()),
+        Some(ListFormat::Json) => output::json(list),
+        Some(ListFormat::Yaml) => output::yaml(list),
+        Some(ListFormat::Name) => names(&list, of.info()).into(),
         None | Some(ListFormat::Wide) => {
             if list["rows"].as_array().is_none_or(Vec::is_empty) {
                 surroundings.say(&nothing(of));
                 return Ok(());
             }
             let everywhere = of.info().is_namespaced() && of.namespace().is_none();
-            output::server_table(&list, format.is_some(), everywhere)
+            output::server_table(&list, format.is_some(), everywhere).into()
         }
     };
     surroundings.out(text.as_bytes())

@@ -141,8 +141,8 @@ fn print(
 ) -> Result<(), Failure> {
     match format {
         None => Ok(()),
-        Some(ObjectFormat::Json) => surroundings.out(output::json(&object.into_value()).as_bytes()),
-        Some(ObjectFormat::Yaml) => surroundings.out(output::yaml(&object.into_value()).as_bytes()),
+        Some(ObjectFormat::Json) => surroundings.out(output::json(object.into_value()).as_bytes()),
+        Some(ObjectFormat::Yaml) => surroundings.out(output::yaml(object.into_value()).as_bytes()),
         Some(ObjectFormat::Name) => {
             let name = output::full_name(info, &object.metadata.name);
             surroundings.out(format!("{name}\n").as_bytes())

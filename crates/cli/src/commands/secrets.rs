@@ -124,10 +124,10 @@ impl GetSecret {
         }
         match (self.output, &self.path.key) {
             (Some(SecretFormat::Json), _) => {
-                surroundings.out(output::json(&object.into_value()).as_bytes())
+                surroundings.out(output::json(object.into_value()).as_bytes())
             }
             (Some(SecretFormat::Yaml), _) => {
-                surroundings.out(output::yaml(&object.into_value()).as_bytes())
+                surroundings.out(output::yaml(object.into_value()).as_bytes())
             }
             (_, Some(key)) => print_value(&self.path, &data[key], surroundings),
             (_, None) if data.is_empty() => {

@@ -31,10 +31,10 @@ impl Whoami {
         let asked = ask(&mut session).await;
         let (object, status) = asked.map_err(|error| session.explain(&error))?;
         let text = match self.output {
-            None => lines(&session, &status),
-            Some(ObjectFormat::Json) => output::json(&object.into_value()),
-            Some(ObjectFormat::Yaml) => output::yaml(&object.into_value()),
-            Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)),
+            None => lines(&session, &status).into(),
+            Some(ObjectFormat::Json) => output::json(object.into_value()),
+            Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
+            Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)).into(),
         };
         surroundings.out(text.as_bytes())
     }
