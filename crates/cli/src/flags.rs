@@ -38,7 +38,7 @@ pub(crate) struct Connection {
 pub(crate) struct Credential {
     /// The access key; - reads it from the standard input, so that it stands in no list of
     /// processes [env: POSTERN_ACCESS_KEY]
-    #[arg(long, value_name = "KEY", value_parser = parse::hidden, allow_hyphen_values = true)]
+    #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
     pub(crate) access_key: Option<SecretText>,
 
     /// Trust the certificate authorities in this file, in PEM, and no others

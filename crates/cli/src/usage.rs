@@ -1,9 +1,11 @@
 //! Commands that cannot be understood: the end is 2, and what may be secret is not repeated.
 
+use std::ffi::OsString;
 use std::process::exit;
 
 use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use postern_kinds::access_key;
 
 /// The commands among whose arguments secret values stand. A value that was not put into quotes,
 /// or that begins with a dash, looks like an argument too many; repeating it would put it on the
@@ -19,11 +21,7 @@ pub fn parse_or_exit<P: Parser>() -> P {
         .and_then(|matches| P::from_arg_matches(&matches))
         .map_err(|error| error.format(&mut command));
     parsed.unwrap_or_else(|error| {
-        let hides = words
-            .iter()
-            .skip(1)
-            .any(|word| SECRET_ARGUMENTS.iter().any(|command| word == command) || is_key(word));
-        let error = if hides { quiet(error) } else { error };
+        let error = if may_repeat(&error, &words) { error } else { quiet(error) };
         let code = error.exit_code();
         // A reader who went away has seen enough.
         let _ = error.print();
@@ -31,34 +29,37 @@ pub fn parse_or_exit<P: Parser>() -> P {
     })
 }
 
-fn is_key(word: &std::ffi::OsStr) -> bool {
-    word.to_string_lossy().contains(postern_kinds::access_key::PREFIX)
+/// May the words that were not understood be shown?
+fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
+    let is_key = |word: &OsString| word.to_string_lossy().contains(access_key::PREFIX);
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::TooManyValues => {
+            let takes_secrets =
+                |word: &OsString| SECRET_ARGUMENTS.iter().any(|command| word == command);
+            !words.iter().skip(1).any(|word| takes_secrets(word) || is_key(word))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => !words.iter().any(is_key),
+        _ => true,
+    }
 }
 
 /// The same error without the words that were not understood.
 fn quiet(mut error: clap::Error) -> clap::Error {
-    let kinds =
-        [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::TooManyValues];
-    if kinds.contains(&error.kind()) {
-        for kind in [
-            ContextKind::InvalidArg,
-            ContextKind::InvalidValue,
-            ContextKind::InvalidSubcommand,
-            ContextKind::SuggestedArg,
-            ContextKind::SuggestedSubcommand,
-            ContextKind::SuggestedValue,
-            ContextKind::Suggested,
-        ] {
-            error.remove(kind);
-        }
-        let advice = "one argument is too many or unknown; it is not repeated, as it may be \
-                      secret. Put a value with spaces into quotes, and one that begins with - \
-                      behind --";
-        error.insert(
-            ContextKind::Suggested,
-            clap::error::ContextValue::StyledStrs(vec![advice.to_owned().into()]),
-        );
+    for kind in [
+        ContextKind::InvalidArg,
+        ContextKind::InvalidValue,
+        ContextKind::InvalidSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+        ContextKind::Suggested,
+    ] {
+        error.remove(kind);
     }
+    let advice = "an argument is not understood; it is not repeated, as it may be secret. Put a \
+                  value with spaces into quotes, and one that begins with - behind --";
+    let advice = ContextValue::StyledStrs(vec![advice.to_owned().into()]);
+    error.insert(ContextKind::Suggested, advice);
     error
 }
 
@@ -75,8 +76,9 @@ mod tests {
     }
 
     fn complaint(words: &[&str]) -> String {
-        let words = [&["postern"], words].concat();
-        let error = Line::try_parse_from(words).map(|line| drop(line.command)).unwrap_err();
+        let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+        let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
+        assert!(!may_repeat(&error, &words), "{error}");
         quiet(error).to_string()
     }
 
@@ -90,10 +92,22 @@ mod tests {
             &["login", "https://h", "hush"],
             &["login", "https://h", "--hush"],
             &["login", "https://h", "--access-keys", "hush"],
+            &["whoami", "pst_hush"],
+            &["create", "accesskey", "pst_hush"],
+            &["create", "accesskey", "--user", "pst_hush"],
         ] {
             let said = complaint(words);
             assert!(!said.contains("hush"), "{words:?}: {said}");
             assert!(said.contains("behind --"), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_repeated() {
+        for words in [&["get", "secret", "a_b"][..], &["frobnicate"], &["login", "--timeout=x"]] {
+            let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+            let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
+            assert!(may_repeat(&error, &words), "{error}");
         }
     }
 

@@ -10,6 +10,9 @@ mod error;
 mod server_url;
 mod trust;
 
+#[cfg(test)]
+mod tests;
+
 pub use client::{Client, Form, Settings, fields};
 pub use collection::Collection;
 pub use error::{CertificateProblem, Error};

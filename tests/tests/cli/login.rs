@@ -76,6 +76,10 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
         assert!(said.contains("https://") || said.contains("number"), "{wrong}: {said}");
     }
     assert!(!person.kubeconfig().exists());
+    let _ = person.file(".kube/config", OTHERS);
+    let said = keyed.fails(1, &["login", &url, "--ca-file", &ca, "--context", "work"]).await;
+    assert!(said.contains("something else") && said.contains("--context"), "{said}");
+    assert_eq!(std::fs::read_to_string(person.kubeconfig()).unwrap(), OTHERS);
     for broken in ["- a\n", "users: 7\n", "a: {\n"] {
         let _ = person.file(".kube/config", broken);
         let said = keyed.fails(1, &["login", &url, "--ca-file", &ca]).await;

@@ -33,9 +33,9 @@ async fn setting_one_key_leaves_the_others() {
     let admin = admin(&server);
     let name = admin.ok(&["set", "secret", "db.password", "hunter2", "-o", "name"]).await;
     assert_eq!(name, "sharedsecret.management.platform.sh/db\n");
-    let patch = json!({"spec": {"displayName": "Database"}});
+    let change = json!({"spec": {"displayName": "Database"}});
     let path = format!("{}/db", secrets("platform"));
-    server.client().patch(&path, "merge-patch", &patch).send().await.expect(200);
+    server.client().patch(&path, "merge-patch", &change).send().await.expect(200);
     admin.ok(&["set", "secret", "db.user", "shop"]).await;
     admin.ok(&["set", "secret", "db.password", "hunter3"]).await;
     let stored = server.client().get(&path).send().await.expect(200);

@@ -28,14 +28,33 @@ pub(crate) struct Login<'a> {
 /// Writes a login into the first file, and makes it the current context.
 pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), Failure> {
     let Some(first) = files.paths.first() else { return Ok(()) };
-    edit(first, |config| put(config, login))
+    let refused = |what: String| {
+        Failure::new(format!("{} is no kubeconfig: {what}", first.display()))
+            .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
+    };
+    edit(first, |config| {
+        if !is_free(config, login) {
+            let message = format!("{} has a {:?} for something else", first.display(), login.name);
+            return Err(Failure::new(message)
+                .hint("nothing was written; choose another name with --context"));
+        }
+        put(config, login).map_err(refused)
+    })
 }
 
-/// Takes a login out of every file.
+/// Takes a login out of the file that it is in.
 pub(crate) fn logout(files: &Files, name: &str) -> Result<(), Failure> {
+    let mut found = false;
     for path in files.paths.iter().filter(|path| path.exists()) {
         edit(path, |config| {
-            remove(config, name);
+            // Behind the first, others of this name are somebody else's and were never seen.
+            if !found && named(config, "contexts", name).is_some() {
+                found = true;
+                remove(config, name);
+            }
+            if config.get("current-context").is_some_and(|current| current == name) {
+                config.insert("current-context".to_owned(), json!(""));
+            }
             Ok(())
         })?;
     }
@@ -45,20 +64,37 @@ pub(crate) fn logout(files: &Files, name: &str) -> Result<(), Failure> {
 /// Reads, changes and replaces a file under its lock; one that stays the same is not touched.
 fn edit(
     path: &Path,
-    change: impl FnOnce(&mut Map<String, Value>) -> Result<(), String>,
+    change: impl FnOnce(&mut Map<String, Value>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let lock = Lock::take(path)?;
     let before = read_one(lock.target())?.unwrap_or_else(|| json!({}));
     let Value::Object(mut config) = before.clone() else { return Ok(()) };
-    change(&mut config).map_err(|what| {
-        Failure::new(format!("{} is no kubeconfig: {what}", path.display()))
-            .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
-    })?;
+    change(&mut config)?;
     let after = Value::Object(config);
     if after == before {
         return Ok(());
     }
     lock.replace(Zeroizing::new(encode_yaml(&after)).as_bytes())
+}
+
+fn named<'a>(config: &'a Map<String, Value>, list: &str, name: &str) -> Option<&'a Value> {
+    config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
+}
+
+/// Is nothing lost when this login is written: is there nothing of its name, or a login at the
+/// same server?
+fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
+    let name = login.name;
+    let entries = ["contexts", "clusters", "users"].map(|list| named(config, list, name));
+    match entries {
+        [None, None, None] => true,
+        [Some(context), Some(cluster), _] => {
+            context["context"]["cluster"] == name
+                && context["context"]["user"] == name
+                && cluster["cluster"]["server"] == login.server
+        }
+        _ => false,
+    }
 }
 
 fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String> {
@@ -116,9 +152,6 @@ fn remove(config: &mut Map<String, Value>, name: &str) {
         if let Some(Value::Array(entries)) = config.get_mut(list) {
             entries.retain(|entry| entry["name"] != name);
         }
-    }
-    if config.get("current-context").is_some_and(|current| current == name) {
-        config.insert("current-context".to_owned(), json!(""));
     }
 }
 
@@ -206,9 +239,10 @@ from-the-future: [1, 2.5, null]
         let path = file(
             &home,
             "config",
-            "clusters: [{name: postern_h, cluster: {insecure-skip-tls-verify: true}}]\nusers:\n- \
-             {name: postern_h, user: {tokenFile: t}}\ncontexts:\n- {name: postern_h, context: \
-             {namespace: team}}\n",
+            "clusters: [{name: postern_h, cluster: {server: 'https://h/x', \
+             insecure-skip-tls-verify: true}}]\nusers: [{name: postern_h, user: {tokenFile: \
+             t}}]\ncontexts: [{name: postern_h, context: {cluster: postern_h, user: postern_h, \
+             namespace: team}}]\n",
         );
         login(&files(&[&path]), &Login { authority: None, ..entry_of(&key()) }).unwrap();
         let config = Kubeconfig::load(&files(&[&path])).unwrap();
@@ -221,13 +255,7 @@ from-the-future: [1, 2.5, null]
     #[test]
     fn what_is_no_kubeconfig_stays_as_it_is() {
         let home = tempfile::tempdir().unwrap();
-        for text in [
-            "- a\n",
-            "a: {\n",
-            "a: 1\na: 2\n",
-            "clusters: 7\n",
-            "users: [{name: postern_h, user: 1}]\n",
-        ] {
+        for text in ["- a\n", "a: {\n", "a: 1\na: 2\n", "clusters: 7\n"] {
             let path = file(&home, "config", text);
             let failure = login(&files(&[&path]), &entry_of(&key())).expect_err(text);
             assert!(failure.message.contains("is no kubeconfig"), "{failure:?}");
@@ -237,6 +265,40 @@ from-the-future: [1, 2.5, null]
             let path = file(&home, "config", text);
             login(&files(&[&path]), &entry_of(&key())).expect(text);
         }
+    }
+
+    #[test]
+    fn what_is_somebody_elses_is_not_written_over() {
+        let home = tempfile::tempdir().unwrap();
+        let key = key();
+        for text in [
+            "users: [{name: postern_h, user: {token: only-copy}}]\n",
+            "clusters: [{name: postern_h, cluster: {server: 'https://other'}}]\n",
+            "users: [{name: postern_h, user: 1}]\n",
+        ] {
+            let path = file(&home, "config", text);
+            let failure = login(&files(&[&path]), &entry_of(&key)).expect_err(text);
+            assert!(failure.message.contains("something else"), "{failure:?}");
+            assert_eq!(**read_file(&path, 100).unwrap(), *text.as_bytes());
+        }
+        // The same name at another server.
+        let path = file(&home, "config", "");
+        login(&files(&[&path]), &entry_of(&key)).unwrap();
+        let other = Login { server: "https://other/x", ..entry_of(&key) };
+        assert!(login(&files(&[&path]), &other).is_err());
+    }
+
+    #[test]
+    fn a_logout_leaves_namesakes_in_later_files_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let first = file(&home, "first", "");
+        let text = "users: [{name: postern_h, user: {token: only-copy}}]\n";
+        let second = file(&home, "second", text);
+        let both = files(&[&first, &second]);
+        login(&both, &entry_of(&key())).unwrap();
+        logout(&both, "postern_h").unwrap();
+        assert_eq!(**read_file(&second, 100).unwrap(), *text.as_bytes());
+        assert!(Kubeconfig::load(&both).unwrap().place("postern_h").is_none());
     }
 
     #[test]
