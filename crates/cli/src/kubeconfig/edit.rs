@@ -174,7 +174,7 @@ clusters:
 - name: work
   cluster:
     server: https://work:6443
-    extensions: [{name: x, extension: {when: '2026-01-01', answer: 42, on: true, octal: '0600'}}]
+    extensions: [{name: x, extension: {when: '2026-01-01', answer: 42, lit: true, octal: '0600'}}]
 contexts:
 - {name: work, context: {cluster: work, user: me, future-field: kept}}
 users:
