@@ -20,6 +20,7 @@ mod flow;
 mod kubeconfig;
 mod listen;
 mod pipeline;
+mod protobuf;
 mod registry;
 mod request;
 mod start;

@@ -21,8 +21,8 @@ use crate::Server;
 use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
-use crate::endpoints::{discovery, health, openapi, version};
-use crate::request::{Document, Parsed, Target};
+use crate::endpoints::{documents, health, version};
+use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
 use crate::wire::{input, respond};
@@ -323,73 +323,10 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
     if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
         return Err(method_not_allowed(parsed.method()));
     }
-    let value = match document {
-        Document::CoreVersions => discovery::core_versions(),
-        Document::Groups => discovery::groups(),
-        Document::Group(name) => {
-            discovery::group(name).ok_or_else(ApiError::resource_not_served)?
-        }
-        Document::Resources(version) => discovery::resources(version),
-        Document::OpenApiIndex => return open_api_index(server, parsed),
-        Document::OpenApi(version) => return open_api(server, parsed, version),
-    };
-    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
-    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    Ok(respond::whole(StatusCode::OK, wanted.representation.content_type(), bytes))
+    documents::answer(server, parsed, *document)
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
     let message = format!("{method} is not supported on this path: it is read with GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
-}
-
-/// The index names the hash of each document, so the hash of the index is that of them all.
-fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
-    Ok(tagged(parsed, response, &openapi::index_hash()))
-}
-
-/// Marks an answer with its hash, or leaves its body out when the client has that already.
-fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
-    let tag = format!("\"{hash}\"");
-    let known = parsed.header_values(header::IF_NONE_MATCH);
-    if known.iter().flat_map(|value| value.split(',')).any(|known| known.trim() == tag) {
-        response = respond::empty(StatusCode::NOT_MODIFIED);
-    }
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    response
-}
-
-/// One OpenAPI document. With the hash that the index names it never changes; with another, the
-/// client is sent to the right one.
-fn open_api(
-    server: &Server,
-    parsed: &Parsed,
-    version: &postern_meta::gvk::GroupVersion,
-) -> Result<Response<Body>, ApiError> {
-    let found = openapi::documents().iter().find(|document| document.version == *version);
-    let found = found.ok_or_else(ApiError::resource_not_served)?;
-    let sent = parsed.query().get("hash");
-    if sent.is_some_and(|hash| hash != found.hash) {
-        let path = openapi::path_of(version);
-        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash);
-        let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
-        if let Ok(location) = HeaderValue::from_str(&location) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        return Ok(response);
-    }
-    Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
-    let mut response = tagged(parsed, response, &found.hash);
-    if sent.is_some() {
-        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
-        response.headers_mut().insert(header::CACHE_CONTROL, caching);
-    }
-    Ok(response)
 }

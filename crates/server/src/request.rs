@@ -42,6 +42,8 @@ pub(crate) enum Document {
     Group(&'static str),
     /// `/api/v1` and `/apis/<group>/<version>`
     Resources(GroupVersion),
+    /// `/openapi/v2`
+    OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`
@@ -180,6 +182,7 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
             let group = known.filter(|known| !known.is_empty()).find(|known| known == group);
             group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
         }
+        ["openapi", "v2"] => document(Document::OpenApiV2),
         ["openapi", "v3"] => document(Document::OpenApiIndex),
         ["openapi", "v3", rest @ ..] => match version_of(rest) {
             Some((version, [])) => document(Document::OpenApi(version)),

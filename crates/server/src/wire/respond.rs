@@ -20,7 +20,7 @@ use crate::registry::read::ListAnswer;
 use crate::registry::watch::Watcher;
 
 /// Answers longer than this are compressed for clients that accept it, as upstream.
-const GZIP_FROM_BYTES: usize = 128 * 1024;
+pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
 /// All warnings of one answer; above it each is shortened.
 const MAX_WARNING_BYTES: usize = 4096;
@@ -106,7 +106,8 @@ fn compressed(mut response: Response<Body>, wanted: Wanted) -> Response<Body> {
     response
 }
 
-fn note_gzip(response: &mut Response<Body>) {
+/// Says that the body is compressed.
+pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
