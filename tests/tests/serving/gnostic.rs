@@ -1,4 +1,4 @@
-//! A reader of OpenAPI 2 in protobuf, for the tests alone: back into the JSON that it stands for.
+//! A reader of `OpenAPI` 2 in protobuf, for the tests alone: back into the JSON that it stands for.
 //!
 //! Written after gnostic's message definitions and independent of the server's writer. A field
 //! that it does not know is a failure.

@@ -95,8 +95,8 @@ async fn the_document_describes_what_is_served() {
     let v3: Value = client.get(&based(&format!("/openapi/v3{base}"))).send().await.expect(200);
     let content = &v3["paths"][format!("{base}/namespaces/{{namespace}}/sharedsecrets/{{name}}")]["patch"]
         ["requestBody"]["content"];
-    let served: Vec<&String> = content.as_object().unwrap().keys().collect();
-    assert_eq!(patch["consumes"], json!(served));
+    let types: Vec<&String> = content.as_object().unwrap().keys().collect();
+    assert_eq!(patch["consumes"], json!(types));
     let mut ids = BTreeSet::new();
     for item in document["paths"].as_object().unwrap().values() {
         for operation in item.as_object().unwrap().values() {

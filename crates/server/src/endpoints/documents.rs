@@ -8,6 +8,7 @@ use postern_meta::gvk::GroupVersion;
 use postern_meta::status::ApiError;
 
 use super::accept::choose;
+use super::aggregated::{self, Root};
 use super::discovery;
 use super::fixed::{Fixed, tagged};
 use super::openapi::{v2, v3};
@@ -26,6 +27,14 @@ pub(crate) fn answer(
     parsed: &Parsed,
     document: Document,
 ) -> Result<Response<Body>, ApiError> {
+    let root = match document {
+        Document::CoreVersions => Some(Root::Core),
+        Document::Groups => Some(Root::Groups),
+        _ => None,
+    };
+    if let Some(response) = root.and_then(|root| aggregated::answer(parsed, root)) {
+        return Ok(response);
+    }
     let value = match document {
         Document::CoreVersions => discovery::core_versions(),
         Document::Groups => discovery::groups(),
@@ -39,7 +48,13 @@ pub(crate) fn answer(
     };
     let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
     let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    Ok(respond::whole(StatusCode::OK, wanted.representation.content_type(), bytes))
+    let content_type = wanted.representation.content_type();
+    let mut response = respond::whole(StatusCode::OK, content_type, bytes);
+    if root.is_some() {
+        // What else could have been had here must not be answered from a cache with this.
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    }
+    Ok(response)
 }
 
 /// The one document of version 2.

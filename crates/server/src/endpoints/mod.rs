@@ -1,6 +1,7 @@
 //! What is served besides objects: health, version, discovery, OpenAPI.
 
 mod accept;
+mod aggregated;
 mod fixed;
 
 pub(crate) mod discovery;
