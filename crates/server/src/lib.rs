@@ -19,6 +19,7 @@ mod errors;
 mod flow;
 mod kubeconfig;
 mod listen;
+mod metrics;
 mod pipeline;
 mod protobuf;
 mod registry;
@@ -41,6 +42,7 @@ pub use tls::GivenCertificate;
 
 use crate::endpoints::health::Condition;
 use crate::flow::Flow;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 
 /// What every request works with.
@@ -49,6 +51,7 @@ pub(crate) struct Server {
     source: Arc<dyn Source>,
     digester: Digester,
     flow: Flow,
+    metrics: Arc<Metrics>,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
@@ -62,11 +65,13 @@ impl Server {
         limits: Limits,
         storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
+        let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
             source,
             digester,
             flow: Flow::new(limits),
+            metrics,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             storage_answers,
@@ -87,6 +92,10 @@ impl Server {
 
     fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     fn draining(&self) -> watch::Receiver<bool> {

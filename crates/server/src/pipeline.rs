@@ -22,6 +22,7 @@ use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
+use crate::metrics::Measured;
 use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
@@ -58,10 +59,12 @@ pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Respo
     // The path holds names, never values; the query is left out, since tokens end up in queries.
     let asked = tracing::enabled!(tracing::Level::DEBUG)
         .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let outcome = match public(server, &request) {
+    let mut measured = Measured::begin();
+    let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, request).await,
+        None => protected(server, request, &mut measured).await,
     };
+    server.metrics().count(&measured, outcome.response.status());
     if let Some(asked) = asked {
         let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
         tracing::debug!(code, audit_id = id.unwrap_or_default(), "{asked}");
@@ -79,7 +82,11 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
 }
 
 /// What needs no credential, at the root and under the base path.
-fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>> {
+fn public(
+    server: &Server,
+    request: &Request<Incoming>,
+    measured: &mut Measured,
+) -> Option<Response<Body>> {
     let path = request.uri().path();
     let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
@@ -89,16 +96,22 @@ fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>
         health::answer(path, query, || server.condition())?
     };
     if matches!(*request.method(), Method::GET | Method::HEAD) {
+        measured.note_public(path);
         return Some(answer);
     }
     Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
 }
 
-async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
+async fn protected(
+    server: &Server,
+    request: Request<Incoming>,
+    measured: &mut Measured,
+) -> Outcome {
     let (parts, body) = request.into_parts();
     let mut form = encode::failure_form(&parts.headers);
     let answered = match Parsed::new(parts) {
         Ok(parsed) => {
+            measured.note(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
             within_time(server, parsed, body).await
         }
@@ -200,7 +213,8 @@ async fn watch(
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let slot = server.flow().enter_watch(&permit.identity().access_key)?;
     let watcher = server.registry().watch(permit, &options, server.draining()).await?;
-    Ok(respond::watch(watcher, slot, wanted))
+    let meter = server.metrics().watch(permit.target());
+    Ok(respond::watch(watcher, slot, meter, wanted))
 }
 
 /// The object in a body, and what there is to warn about in it.

@@ -4,5 +4,6 @@
 
 mod aggregated;
 mod gnostic;
+mod metrics;
 mod old_kubectl;
 mod openapi_v2;

@@ -13,6 +13,7 @@ use super::discovery;
 use super::fixed::{Fixed, tagged};
 use super::openapi::{v2, v3};
 use crate::Server;
+use crate::metrics;
 use crate::request::{Document, Parsed};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
@@ -42,6 +43,7 @@ pub(crate) fn answer(
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(&version),
+        Document::Metrics => return Ok(metrics_text(server)),
         Document::OpenApiV2 => return open_api_v2(parsed),
         Document::OpenApiIndex => return open_api_index(server, parsed),
         Document::OpenApi(version) => return open_api(parsed, version),
@@ -55,6 +57,11 @@ pub(crate) fn answer(
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     }
     Ok(response)
+}
+
+/// In Prometheus' text format, whatever the client accepts: there is no other.
+fn metrics_text(server: &Server) -> Response<Body> {
+    respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, metrics::write(server).into())
 }
 
 /// The one document of version 2.
