@@ -1,7 +1,7 @@
 //! From what is on disk to a server that answers: the order in which things are opened.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +66,7 @@ pub struct Running {
     listener: TcpListener,
     tls: Tls,
     settings: Settings,
+    dir: DataDir,
 }
 
 /// Opens everything.
@@ -85,7 +86,7 @@ pub async fn open(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
-    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts)?;
+    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now())?;
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
@@ -94,7 +95,7 @@ pub async fn open(
         Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
-    Ok((Running { server, sealed, watch, listener, tls, settings }, welcome))
+    Ok((Running { server, sealed, watch, listener, tls, settings, dir }, welcome))
 }
 
 fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
@@ -175,26 +176,32 @@ async fn admit_admin(
         Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
     })
     .await?;
-    if !first
-        && let Some(old) = read_if_there(&path)?
-        && let Some(new) = kubeconfig::readdressed(&old, &host, trust)
-    {
-        write_private(&path, &new)?;
+    if !first {
+        readdress(&path, &host, trust)?;
     }
     Ok((digester, first))
+}
+
+/// Keeps the administrator's kubeconfig true, if it is still where it was written.
+fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
+    match read_if_there(path)?.and_then(|old| kubeconfig::readdressed(&old, host, trust)) {
+        Some(new) => write_private(path, &new),
+        None => Ok(()),
+    }
 }
 
 impl Running {
     /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
     /// requests that are under way are finished.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { server, sealed, watch, listener, tls, settings } = self;
+        let Self { server, sealed, watch, listener, tls, settings, dir } = self;
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::compaction::run(registry, settings.history));
+        background.spawn(keep_certificate(&server, &settings, &listener, dir, tls.keeper));
         let acceptor = TlsAcceptor::from(tls.config);
         let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
         let drain = async {
@@ -209,6 +216,23 @@ impl Running {
         sealed.inner().close().await;
         tracing::info!("stopped");
     }
+}
+
+/// Keeps the certificate good, and the administrator's kubeconfig in step with it.
+fn keep_certificate(
+    server: &Server,
+    settings: &Settings,
+    listener: &TcpListener,
+    dir: DataDir,
+    keeper: tls::Keeper,
+) -> impl Future<Output = ()> + use<> {
+    let host = listener.local_addr().map(|address| advertised(settings, address)).ok();
+    keeper.run(server.source.clone(), move |trust| {
+        let Some(host) = &host else { return };
+        if let Err(error) = readdress(&dir.admin_kubeconfig(), host, trust) {
+            tracing::error!("the kubeconfig does not know the new certificate: {error}");
+        }
+    })
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.

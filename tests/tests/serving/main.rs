@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod aggregated;
+mod certificates;
 mod gnostic;
 mod metrics;
 mod old_kubectl;
