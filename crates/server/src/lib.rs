@@ -6,6 +6,7 @@
 //! ARCHITECTURE.md for the picture. What is *not* here: the rules of access (`auth`), what kinds
 //! are (`kinds`), how bytes are kept (`store`).
 
+pub mod admin;
 mod admit;
 mod authenticate;
 mod authorize;

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use postern_auth::digest::Digester;
 use postern_store::redb::{Options, Redb};
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{Store, Watch};
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admin::socket::Admin;
+use crate::admin::{self, Access};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
@@ -67,6 +71,7 @@ pub struct Running {
     tls: Tls,
     settings: Settings,
     dir: DataDir,
+    address: SocketAddr,
 }
 
 /// Opens everything.
@@ -95,7 +100,7 @@ pub async fn open(
         Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
-    Ok((Running { server, sealed, watch, listener, tls, settings, dir }, welcome))
+    Ok((Running { server, sealed, watch, listener, tls, settings, dir, address }, welcome))
 }
 
 fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
@@ -105,7 +110,7 @@ fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sy
 
 /// The database and its seal. A database without its keys does not start, and no new keys are
 /// made for it: they would only hide that the old ones are missing.
-async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
+pub(crate) async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
     let (database, keys) = (dir.database(), dir.seal_keys());
     // The kubeconfig is written when the database is there; without it, something was lost.
     let kept = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
@@ -194,14 +199,27 @@ impl Running {
     /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
     /// requests that are under way are finished.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { server, sealed, watch, listener, tls, settings, dir } = self;
+        let Self { server, sealed, watch, listener, tls, settings, dir, address } = self;
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::compaction::run(registry, settings.history));
-        background.spawn(keep_certificate(&server, &settings, &listener, dir, tls.keeper));
+        let access = Arc::new(Access {
+            kubeconfig: dir.admin_kubeconfig(),
+            host: advertised(&settings, address),
+            trust: ArcSwap::from_pointee(tls.trust),
+        });
+        background.spawn(keep_certificate(&server, access.clone(), tls.keeper));
+        let admin = Admin {
+            server: server.clone(),
+            sealed: sealed.clone(),
+            dir,
+            access,
+            busy: Mutex::default(),
+        };
+        background.spawn(admin::socket::serve(Arc::new(admin)));
         let acceptor = TlsAcceptor::from(tls.config);
         let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
         let drain = async {
@@ -221,15 +239,12 @@ impl Running {
 /// Keeps the certificate good, and the administrator's kubeconfig in step with it.
 fn keep_certificate(
     server: &Server,
-    settings: &Settings,
-    listener: &TcpListener,
-    dir: DataDir,
+    access: Arc<Access>,
     keeper: tls::Keeper,
 ) -> impl Future<Output = ()> + use<> {
-    let host = listener.local_addr().map(|address| advertised(settings, address)).ok();
     keeper.run(server.source.clone(), move |trust| {
-        let Some(host) = &host else { return };
-        if let Err(error) = readdress(&dir.admin_kubeconfig(), host, trust) {
+        access.trust.store(Arc::new(trust.to_owned()));
+        if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
             tracing::error!("the kubeconfig does not know the new certificate: {error}");
         }
     })
