@@ -2,6 +2,7 @@
 //! discovery, metrics, certificates, the administrator's socket.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
+mod admin_socket;
 mod aggregated;
 mod certificates;
 mod gnostic;

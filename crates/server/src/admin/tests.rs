@@ -151,3 +151,38 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_user_who_can_do_nothing_any_more_is_mended() {
+    use postern_meta::object::Object;
+    use postern_store::{Change, Store as _, Txn};
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let files = DataDir::open(dir.path(), None).unwrap();
+    let key = "/objects/management.platform.sh/users/admin";
+    for round in 0..2 {
+        let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+        let change = if round == 0 {
+            let stored = sealed.get(key).await.unwrap().value.unwrap().value;
+            let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
+            user.fields["spec"] = serde_json::json!({ "disabled": true, "groups": ["others"] });
+            Change::Put { key: key.into(), value: crate::cache::to_stored(user) }
+        } else {
+            Change::Delete { key: key.into() }
+        };
+        let txn = Txn { conditions: Vec::new(), changes: vec![change] };
+        sealed.commit(txn).await.unwrap();
+        sealed.inner().close().await;
+        drop(sealed);
+        with_server(dir.path(), async {
+            for mended in [true, false] {
+                let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
+                let Answer::ResetKey { user_mended, .. } = answer else {
+                    panic!("another command's answer")
+                };
+                assert_eq!(user_mended, mended, "round {round}");
+            }
+        })
+        .await;
+    }
+}
