@@ -247,6 +247,11 @@ impl ResourceCache {
         set(&mut self.state.write(), key, slot);
     }
 
+    /// How many objects there are, damaged ones among them.
+    pub(crate) fn count(&self) -> usize {
+        self.state.read().objects.len()
+    }
+
     /// Lays out a stored value.
     pub(crate) fn lay_out(
         &self,

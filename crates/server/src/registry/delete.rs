@@ -7,7 +7,7 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, key_of, keys};
+use super::{Answer, Registry, decoded, key_of, keys};
 use crate::admit;
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
@@ -48,7 +48,7 @@ impl Registry {
                 admit::delete(permit, previous, grace, self.source())
             })
             .await?;
-        let object = decode_answer(&answer)?;
+        let object = decoded(&answer)?;
         let lingers = self.lingers(permit, &object)?;
         Ok(Deleted { answer, object, lingers })
     }
@@ -120,13 +120,6 @@ impl Registry {
         })
         .await
     }
-}
-
-fn decode_answer(answer: &Answer) -> Result<Object, ApiError> {
-    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
-    let value = postern_meta::decode::decode_typed(&answer.json)
-        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
-    Object::from_value(value).map_err(broken)
 }
 
 fn check_preconditions(
