@@ -206,6 +206,7 @@ impl Running {
         background.spawn(follow(server.clone(), watch));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
+        background.spawn(controllers::garbage::run(registry.clone()));
         background.spawn(controllers::access_keys::run(registry.clone()));
         background.spawn(controllers::compaction::run(registry.clone(), settings.history));
         let access = Arc::new(Access {

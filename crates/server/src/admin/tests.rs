@@ -163,15 +163,16 @@ async fn a_user_who_can_do_nothing_any_more_is_mended() {
     let key = "/objects/management.platform.sh/users/admin";
     for round in 0..2 {
         let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
-        let change = if round == 0 {
+        let changes = if round == 0 {
             let stored = sealed.get(key).await.unwrap().value.unwrap().value;
             let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
             user.fields["spec"] = serde_json::json!({ "disabled": true, "groups": ["others"] });
-            Change::Put { key: key.into(), value: crate::cache::to_stored(user) }
+            vec![Change::Put { key: key.into(), value: crate::cache::to_stored(user) }]
         } else {
-            Change::Delete { key: key.into() }
+            let keys = [key, "/claims/users/admin"];
+            keys.iter().map(|&key| Change::Delete { key: key.into() }).collect()
         };
-        let txn = Txn { conditions: Vec::new(), changes: vec![change] };
+        let txn = Txn { conditions: Vec::new(), changes };
         sealed.commit(txn).await.unwrap();
         sealed.inner().close().await;
         drop(sealed);

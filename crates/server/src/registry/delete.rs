@@ -2,7 +2,7 @@
 
 use postern_kinds::Verb;
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::{DeleteOptions, ListOptions};
+use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
@@ -45,7 +45,7 @@ impl Registry {
         let answer = self
             .rewrite(permit, options.dry_run, |previous, _| {
                 check_preconditions(permit, options, &previous)?;
-                admit::delete(permit, previous, grace, self.source())
+                admit::delete(permit, previous, grace, policy_of(options), self.source())
             })
             .await?;
         let object = decoded(&answer)?;
@@ -120,6 +120,13 @@ impl Registry {
         })
         .await
     }
+}
+
+/// What becomes of dependents, in the new words where the old ones were used.
+fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.or(options
+        .orphan_dependents
+        .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }))
 }
 
 fn check_preconditions(
