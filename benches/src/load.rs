@@ -208,7 +208,8 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
         let due = due(&run, ticket).await;
         let (request, slot) = request(&run, &mut worker, ticket, turn);
         turn += 1;
-        let asked = worker.client.exchange(request.method, &request.path, request.body, slot.is_some());
+        let asked =
+            worker.client.exchange(request.method, &request.path, request.body, slot.is_some());
         let answered = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
             Ok(answered) => answered,
             Err(_) => Err(anyhow::anyhow!("no answer for {ANSWER_TIMEOUT:?}")),
@@ -264,12 +265,7 @@ struct Prepared {
 }
 
 /// The next request of a worker, and where the version in its answer belongs.
-fn request(
-    run: &Run,
-    worker: &mut Worker,
-    ticket: u64,
-    turn: usize,
-) -> (Prepared, Option<usize>) {
+fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepared, Option<usize>) {
     let options = &run.options;
     let sent = run.started.elapsed();
     let fresh = || object::name(&options.prefix, options.first + ticket);

@@ -10,6 +10,7 @@
               is given, and its tasks end with it"
 )]
 
+mod certificate;
 mod histogram;
 mod load;
 mod object;
@@ -50,10 +51,12 @@ enum Task {
     Load(load::Options),
     /// Opens watches, then writes at a fixed rate, and times how long each event takes to arrive
     Watch(watchers::Options),
-    /// Starts a program, times it until it is ready, and leaves it running
+    /// Starts a program, times it until it is ready, and ends it
     Ready(ready::Options),
     /// Prints the memory and processor time of processes; sends nothing
     Stat(procs::Options),
+    /// Makes a certificate for a peer, of the kind that our own server has
+    Certificate(certificate::Options),
     /// Serves what the watch load needs and nothing more, as something to compare with
     FanoutProbe(probe::Options),
 }
@@ -80,6 +83,7 @@ fn run(arguments: &Arguments) -> Result<Value> {
             Task::Watch(options) => watchers::run(options).await,
             Task::Ready(options) => ready::run(options).await,
             Task::Stat(options) => Ok(procs::stat(options)),
+            Task::Certificate(options) => certificate::run(options),
             Task::FanoutProbe(options) => probe::run(options).await,
         }
     });

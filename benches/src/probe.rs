@@ -15,13 +15,16 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use crate::certificate::{self, Certificate};
 
 /// One page of a database.
 const PAGE_BYTES: usize = 4096;
@@ -67,8 +70,8 @@ struct Server {
 
 /// Serves until its time is over.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
-    let (tls, ca) = certificate()?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let certificate = certificate::make()?;
+    let acceptor = TlsAcceptor::from(Arc::new(tls(&certificate)?));
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     let (writes, queue) = mpsc::sync_channel(BEHIND_MAX);
     let (events, _) = broadcast::channel(BEHIND_MAX);
@@ -76,7 +79,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let disk = Disk { file, syncs: options.syncs, pages: options.pages, next: 0 };
     let sender = events.clone();
     std::thread::spawn(move || commit(disk, &queue, &sender));
-    announce(&options.dir, &ca, listener.local_addr()?)?;
+    announce(&options.dir, &certificate.certificate, listener.local_addr()?)?;
     let server = Server { writes, events };
     let serve = async {
         loop {
@@ -100,19 +103,16 @@ fn announce(dir: &Path, ca: &str, address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// A certificate that is its own authority.
-fn certificate() -> Result<(ServerConfig, String)> {
-    let key = rcgen::KeyPair::generate()?;
-    let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let certificate = rcgen::CertificateParams::new(hosts)?.self_signed(&key)?;
-    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+fn tls(certificate: &Certificate) -> Result<ServerConfig> {
+    let private = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes())?;
+    let chain = CertificateDer::from_pem_slice(certificate.certificate.as_bytes())?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], private)?;
+        .with_single_cert(vec![chain], private)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((config, certificate.pem()))
+    Ok(config)
 }
 
 struct Disk {
@@ -171,7 +171,10 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream) ->
         let Some((head, body)) = request(&mut stream, &mut buffer).await? else { return Ok(()) };
         if head.starts_with(b"POST ") {
             let (done, committed) = oneshot::channel();
-            server.writes.try_send(Write { body: body.clone(), done }).context("too many writes")?;
+            server
+                .writes
+                .try_send(Write { body: body.clone(), done })
+                .context("too many writes")?;
             committed.await?;
             let head = format!("HTTP/1.1 201 Created\r\ncontent-length: {}\r\n\r\n", body.len());
             stream.write_all(&[head.as_bytes(), &body].concat()).await?;

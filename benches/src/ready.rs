@@ -1,21 +1,25 @@
-//! From starting a program to its first 200 on a path.
+//! From starting a program to its first 200 on a path. It is ended afterwards.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use http::Method;
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::procs::usage;
+use crate::procs::{round, usage};
 use crate::target::{self, Target};
 use crate::wire::Client;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(1);
+
+/// A program that is told to end has so long.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `postern-bench ready`.
 #[derive(clap::Args)]
@@ -48,30 +52,43 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         .stderr(output)
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
-    let deadline = started + Duration::from_secs(options.seconds);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            bail!("{program} ended: {status}; see {}", options.output.display());
-        }
-        if is_ready(options).await {
-            break;
-        }
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            bail!("{program} was not ready within {} s", options.seconds);
-        }
-        tokio::time::sleep(INTERVAL).await;
-    }
-    let milliseconds = started.elapsed().as_secs_f64() * 1000.0;
+    let became_ready = wait(options, &mut child, started).await;
     let used = usage(child.id());
+    end(&mut child).await?;
     Ok(json!({
         "op": "ready",
-        "ready_milliseconds": crate::procs::round(milliseconds),
-        "pid": child.id(),
+        "ready_milliseconds": round(became_ready?.as_secs_f64() * 1000.0),
         "rss_kib": used.rss_kib,
         "server_cpu_seconds": used.cpu_seconds,
     }))
+}
+
+async fn wait(options: &Options, child: &mut Child, started: Instant) -> Result<Duration> {
+    let deadline = started + Duration::from_secs(options.seconds);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("the program ended: {status}; see {}", options.output.display());
+        }
+        if is_ready(options).await {
+            return Ok(started.elapsed());
+        }
+        ensure!(Instant::now() < deadline, "not ready within {} s", options.seconds);
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Asks it to end, and ends it if it does not.
+async fn end(child: &mut Child) -> Result<()> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    rustix::process::kill_process(pid.context("a process has an id")?, Signal::TERM).ok();
+    let deadline = Instant::now() + END_TIMEOUT;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            child.kill()?;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    Ok(())
 }
 
 /// Everything is looked up anew: at its first start a server has yet to write who it is.

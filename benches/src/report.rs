@@ -25,7 +25,8 @@ fn rows(prefix: &str, value: &Value) -> Vec<(String, String)> {
         Value::Object(fields) => fields
             .iter()
             .flat_map(|(name, value)| {
-                let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                let name =
+                    if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                 rows(&name, value)
             })
             .collect(),

@@ -149,7 +149,8 @@ mod tests {
         for good in ["https://127.0.0.1:1", "https://[::1]:80/x", "https://localhost:9"] {
             assert!(loopback(good).is_ok(), "{good}");
         }
-        for bad in ["http://127.0.0.1:1", "https://10.0.0.1:1", "https://127.0.0.1", "https://a:1"] {
+        for bad in ["http://127.0.0.1:1", "https://10.0.0.1:1", "https://127.0.0.1", "https://a:1"]
+        {
             assert!(loopback(bad).is_err(), "{bad}");
         }
     }

@@ -1,0 +1,41 @@
+//! Everything that there is, in one answer, beside a file as long.
+
+use anyhow::Result;
+
+use super::figure;
+use crate::bench::Bench;
+use crate::bench::report::{Ratio, Section, Wanted};
+
+/// Full lists beside nginx.
+pub(super) fn measure(bench: &Bench) -> Result<Section> {
+    let mut postern = bench.start_postern()?;
+    let mut section = Section::new(&[&postern], bench);
+    let mut stored = 0;
+    for objects in bench.pick(vec![10_000, 100_000], vec![1_000, 10_000]) {
+        let (first, count) = (stored.to_string(), (objects - stored).to_string());
+        let fill = ["load create", "--prefix", "base", "--seconds", "600", "--body-bytes", "838"];
+        bench.once(&mut postern, &[&fill[..], &["--first", &first, "--count", &count]].concat())?;
+        stored = objects;
+        let list = ["load list", "--connections", "1", "--seconds", bench.pick("5", "2")];
+        let length = bench.once(&mut postern, &list)?.number("body_bytes_average");
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length")]
+        let length = length as u64;
+        let mut nginx = bench.start_nginx(&[length])?;
+        let file = format!("/{length}");
+        let send = [&list[..], &["--path", &file]].concat();
+        let (mut times, mut costs) = (vec![], vec![]);
+        for _ in 0..bench.pick(4, 2) {
+            let ours = bench.measure(&mut postern, &list)?;
+            let theirs = bench.measure(&mut nginx, &send)?;
+            let mean = "latency_microseconds.mean";
+            times.push(ours.number(mean) / theirs.number(mean).max(1.0));
+            costs.push(theirs.cpu() / ours.cpu().max(0.001));
+            section.figures.push(figure(&format!("list of {objects}"), "postern", &ours));
+            section.figures.push(figure(&format!("file of {length} bytes"), "nginx", &theirs));
+        }
+        let what =
+            format!("a full list of {objects}, time to nginx's for a file of {length} bytes");
+        section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(1.3), times, Some(costs)));
+    }
+    Ok(section)
+}
