@@ -20,7 +20,10 @@ use crate::target::{self, Target};
 use crate::wire::{Answer, Client};
 
 /// A request that is not answered for so long is given up.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Nobody stays away for longer, whatever he is told.
+const HEEDED_SECONDS_MAX: u64 = 5;
 
 /// So many requests may fail without an answer before the run is given up.
 const FAILURES_MAX: u64 = 1000;
@@ -67,6 +70,9 @@ pub(crate) struct Options {
     /// Requests a second, sent when they are due; latency counts from then. 0 is as fast as answered
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     rate: u32,
+    /// Whoever is told when to come again, comes then, and not at once
+    #[arg(long)]
+    heed_retry_after: bool,
     /// Objects are named PREFIX-NUMBER
     #[arg(long, default_value = "bench")]
     prefix: String,
@@ -118,7 +124,7 @@ impl Tally {
 
     fn add(&mut self, answer: &Answer, time: Duration) {
         *self.statuses.entry(answer.status).or_default() += 1;
-        self.told_when += u64::from(answer.retry_after);
+        self.told_when += u64::from(answer.retry_after_seconds.is_some());
         if answer.status < 300 {
             self.succeeded.record(time);
             self.body_bytes += answer.body_bytes;
@@ -220,6 +226,12 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
                 let version = object::version(&answer.body).filter(|_| answer.status < 300);
                 if let (Some(slot), Some(version)) = (slot, version) {
                     worker.versions[slot].1 = version;
+                }
+                if run.options.heed_retry_after
+                    && let Some(seconds) = answer.retry_after_seconds
+                {
+                    let pause = Duration::from_secs(seconds.min(HEEDED_SECONDS_MAX));
+                    tokio::time::sleep(pause).await;
                 }
             }
             Err(error) => {

@@ -5,11 +5,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use http::Method;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::procs::{round, usage};
 use crate::target::{self, Target};
@@ -52,7 +53,10 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         .stderr(output)
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
-    let became_ready = wait(options, &mut child, started).await;
+    let became_ready = tokio::select! {
+        ready = wait(options, &mut child, started) => ready,
+        () = interrupted() => Err(anyhow!("interrupted")),
+    };
     let used = usage(child.id());
     end(&mut child).await?;
     Ok(json!({
@@ -74,6 +78,17 @@ async fn wait(options: &Options, child: &mut Child, started: Instant) -> Result<
         }
         ensure!(Instant::now() < deadline, "not ready within {} s", options.seconds);
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Whoever interrupts us means the program, too.
+async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => std::future::pending().await,
     }
 }
 

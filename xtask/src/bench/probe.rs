@@ -15,7 +15,7 @@ impl Bench {
     pub(crate) fn start_probe(&self) -> Result<Server> {
         let dir = directory()?;
         let mut command = Command::new(&self.load);
-        command.args(["fanout-probe", "--threads", "2", "--dir"]).arg(dir.path());
+        command.args(["fanout-probe", "--threads", "2", "--seconds", "3600", "--dir"]).arg(dir.path());
         let child = spawn(&mut command, &dir)?;
         let mut server = Server::new("probe", child, dir);
         let address = server.path("address");

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::load::Found;
 use super::machine::Machine;
 use super::server::Server;
 use super::{Bench, groups, version};
@@ -102,6 +103,36 @@ impl Ratio {
     }
 }
 
+/// What the rounds of a comparison found.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    quiet: Vec<(f64, f64)>,
+    disturbed: Vec<(f64, f64)>,
+}
+
+impl Rounds {
+    /// Adds a round: the ratio that `of` makes of our number and the peer's, and the peer's
+    /// processor time over ours.
+    pub(crate) fn add(&mut self, ours: &Found, theirs: &Found, of: impl Fn(&Found) -> f64) {
+        let ratio = |a: f64, b: f64| a / b.max(0.001);
+        let round = (ratio(of(ours), of(theirs)), ratio(theirs.cpu(), ours.cpu()));
+        let quiet = ours.is_quiet() && theirs.is_quiet();
+        if quiet { &mut self.quiet } else { &mut self.disturbed }.push(round);
+    }
+
+    /// The rounds that nobody disturbed; all of them when there is none.
+    fn that_count(&self) -> (Vec<f64>, Vec<f64>) {
+        let rounds = if self.quiet.is_empty() { &self.disturbed } else { &self.quiet };
+        rounds.iter().copied().unzip()
+    }
+
+    /// What is made of it.
+    pub(crate) fn ratio(&self, what: &str, wanted: Wanted) -> Ratio {
+        let (rounds, costs) = self.that_count();
+        Ratio::of_rounds(what, wanted, rounds, Some(costs))
+    }
+}
+
 /// An absolute figure.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Figure {
@@ -154,8 +185,8 @@ const HEAD: &str = "# Benchmarks
 Written by `cargo xtask bench`; do not edit. Every comparison is made within one run, the servers in
 alternation, and the median of the rounds' ratios counts: absolute figures of a machine that also
 runs the client tell little, ratios tell more, and processor time for each request is the steadiest
-of all. A measurement that others disturbed by more than 8 % of the machine is repeated up to twice,
-and the quietest try counts.
+of all. A measurement that others disturbed by more than 8 % of the machine is repeated up to twice;
+rounds that stay disturbed only count where there are no others.
 
 `CPU` is the peer's processor time for the same work divided by ours: above 1, ours takes less.
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::figure;
 use crate::bench::Bench;
-use crate::bench::report::{Ratio, Section, Wanted};
+use crate::bench::report::{Rounds, Section, Wanted};
 
 /// Full lists beside nginx.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
@@ -23,19 +23,17 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         let mut nginx = bench.start_nginx(&[length])?;
         let file = format!("/{length}");
         let send = [&list[..], &["--path", &file]].concat();
-        let (mut times, mut costs) = (vec![], vec![]);
+        let mut rounds = Rounds::default();
         for _ in 0..bench.pick(4, 2) {
             let ours = bench.measure(&mut postern, &list)?;
             let theirs = bench.measure(&mut nginx, &send)?;
-            let mean = "latency_microseconds.mean";
-            times.push(ours.number(mean) / theirs.number(mean).max(1.0));
-            costs.push(theirs.cpu() / ours.cpu().max(0.001));
+            rounds.add(&ours, &theirs, |found| found.number("latency_microseconds.mean"));
             section.figures.push(figure(&format!("list of {objects}"), "postern", &ours));
             section.figures.push(figure(&format!("file of {length} bytes"), "nginx", &theirs));
         }
         let what =
             format!("a full list of {objects}, time to nginx's for a file of {length} bytes");
-        section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(1.3), times, Some(costs)));
+        section.ratios.push(rounds.ratio(&what, Wanted::AtMost(1.3)));
     }
     Ok(section)
 }

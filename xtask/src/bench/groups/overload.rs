@@ -16,51 +16,79 @@ const FULL: &str = "200";
 /// Ten times that.
 const TOO_MANY: &str = "2000";
 
+/// What the rounds found of one kind of crowd.
+#[derive(Default)]
+struct Crowd {
+    p99: Vec<f64>,
+    told: Vec<f64>,
+    answered: Vec<f64>,
+    resident: Vec<f64>,
+}
+
 /// Full load and overload in alternation, and somebody else who looks in meanwhile.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, 1000)?;
     let mut section = Section::new(&[&postern], bench);
-    let (mut p99, mut told, mut answered, mut resident) = (vec![], vec![], vec![], vec![]);
+    let (mut patient, mut rude) = (Crowd::default(), Crowd::default());
     for _ in 0..bench.pick(3, 1) {
-        let full = bench.measure(&mut postern, &create(bench, FULL))?;
-        let (over, aside) = with_visitors(bench, &mut postern)?;
-        let at = "latency_microseconds.p99";
-        p99.push(over.number(at) / full.number(at).max(1.0));
-        let refused = over.number("statuses.429");
-        told.push(over.number("retry_after_told") / refused.max(1.0));
-        answered.push(aside.iter().map(share_answered).fold(1.0, f64::min));
-        resident.push(over.number("peak_rss_kib") / full.number("peak_rss_kib").max(1.0));
-        section.figures.push(figure("create", &format!("{FULL} connections"), &full));
-        let mut figure = figure("create", &format!("{TOO_MANY} connections"), &over);
-        figure.values.push(format!("{refused:.0} answers 429"));
-        section.figures.push(figure);
-        section.figures.extend(["/readyz", "admin's GET"].iter().zip(&aside).map(visitor));
+        for (crowd, heed) in [(&mut patient, true), (&mut rude, false)] {
+            let full = bench.measure(&mut postern, &create(bench, FULL, false))?;
+            section.figures.push(figure("create", &format!("{FULL} connections"), &full));
+            let (over, aside) = with_visitors(bench, &mut postern, heed)?;
+            crowd.add(&full, &over, &aside);
+            let manners = if heed { "come when told" } else { "come again at once" };
+            let who = format!("{TOO_MANY} connections, {manners}");
+            let mut figure = figure("create", &who, &over);
+            figure.values.push(format!("{:.0} answers 429", over.number("statuses.429")));
+            section.figures.push(figure);
+            section.figures.extend(["/readyz", "admin's GET"].iter().zip(&aside).map(visitor));
+        }
     }
-    let what = "admitted creates at 2,000 connections, p99 to that at 200";
-    section.ratios.push(Ratio::of_rounds(what, Wanted::AtMost(2.0), p99, None));
-    let what = "share of 429 that carry Retry-After";
-    section.ratios.push(Ratio::of_rounds(what, Wanted::AtLeast(1.0), told, None));
-    let what = "share of /readyz and of the admin's reads that are answered 200 meanwhile";
-    section.ratios.push(Ratio::of_rounds(what, Wanted::AtLeast(1.0), answered, None));
-    let what = "peak memory of overload to that of full load";
-    section.ratios.push(Ratio::of_rounds(what, Wanted::AtMost(2.0), resident, None));
+    section.ratios.extend(patient.ratios("clients that heed Retry-After"));
+    section.ratios.extend(rude.ratios("clients that come again at once"));
     section.notes.push(
-        "Refused clients come again at once, as no well-behaved client would. Objects are created \
-         all the while, so that some of the memory is theirs."
+        "Objects are created all the while, so that some of the memory is theirs. The client has \
+         one thread: with clients that come again at once it is as busy as the server, and some \
+         of the latency is its own."
             .to_owned(),
     );
     Ok(section)
 }
 
-fn create(bench: &Bench, connections: &'static str) -> Vec<&'static str> {
+impl Crowd {
+    fn add(&mut self, full: &Found, over: &Found, aside: &[Found]) {
+        let grown = |name: &str| over.number(name) / full.number(name).max(1.0);
+        self.p99.push(grown("latency_microseconds.p99"));
+        self.resident.push(grown("peak_rss_kib"));
+        self.told.push(over.number("retry_after_told") / over.number("statuses.429").max(1.0));
+        self.answered.push(aside.iter().map(share_answered).fold(1.0, f64::min));
+    }
+
+    fn ratios(self, who: &str) -> Vec<Ratio> {
+        let row = |what: &str, wanted, rounds| {
+            Ratio::of_rounds(&format!("{who}: {what}"), wanted, rounds, None)
+        };
+        let p99 = format!("p99 of what is admitted at {TOO_MANY} connections, to that at {FULL}");
+        let reached = "share of /readyz and of the admin's reads answered 200 meanwhile";
+        vec![
+            row(&p99, Wanted::AtMost(2.0), self.p99),
+            row("share of 429 with Retry-After", Wanted::AtLeast(1.0), self.told),
+            row(reached, Wanted::AtLeast(1.0), self.answered),
+            row("peak memory, to that at full load", Wanted::AtMost(2.0), self.resident),
+        ]
+    }
+}
+
+fn create(bench: &Bench, connections: &'static str, heed: bool) -> Vec<&'static str> {
     let seconds = bench.pick("6", "3");
     let create = ["load create", "--prefix", FRESH, "--connections", connections];
-    [&create[..], &["--seconds", seconds, "--body-bytes", BODY_BYTES]].concat()
+    let heed: &[&str] = if heed { &["--heed-retry-after"] } else { &[] };
+    [&create[..], &["--seconds", seconds, "--body-bytes", BODY_BYTES], heed].concat()
 }
 
 /// Overload, while `/readyz` and the admin's key are used ten times a second.
-fn with_visitors(bench: &Bench, postern: &mut Server) -> Result<(Found, Vec<Found>)> {
+fn with_visitors(bench: &Bench, postern: &mut Server, heed: bool) -> Result<(Found, Vec<Found>)> {
     let access = postern.access.clone();
     let object = format!("{}/base-00000001", postern.collection);
     std::thread::scope(|scope| {
@@ -75,7 +103,7 @@ fn with_visitors(bench: &Bench, postern: &mut Server) -> Result<(Found, Vec<Foun
             })
             .into_iter()
             .collect();
-        let over = bench.once(postern, &create(bench, TOO_MANY));
+        let over = bench.once(postern, &create(bench, TOO_MANY, heed));
         let visits = visits
             .into_iter()
             .map(|visit| visit.join().map_err(|_| anyhow::anyhow!("a visitor panicked"))?);

@@ -6,7 +6,7 @@ use super::figure;
 use crate::bench::Bench;
 use crate::bench::load::{FRESH, Found};
 use crate::bench::postern::BODY_BYTES;
-use crate::bench::report::{Ratio, Section, Wanted};
+use crate::bench::report::{Ratio, Rounds, Section, Wanted};
 use crate::bench::server::Server;
 
 /// Objects that reads and updates go to.
@@ -25,14 +25,14 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
     fill_openbao(bench, &mut openbao)?;
     let file = format!("/{length}");
     let send = ["load list", "--path", &file, "--seconds", bench.pick("5", "2")];
-    let (mut to_nginx, mut to_openbao) = ([vec![], vec![]], [vec![], vec![]]);
+    let (mut to_nginx, mut to_openbao) = (Rounds::default(), Rounds::default());
     let mut section = Section::new(&[&postern, &nginx, &openbao], bench);
     for round in 0..bench.pick(5, 2) {
         let ours = bench.measure(&mut postern, &get)?;
         let theirs = bench.measure(&mut nginx, &send)?;
         let vault = bench.measure(&mut openbao, &get)?;
-        compare(&mut to_nginx, &ours, &theirs);
-        compare(&mut to_openbao, &ours, &vault);
+        to_nginx.add(&ours, &theirs, Found::per_second);
+        to_openbao.add(&ours, &vault, Found::per_second);
         if round == 0 {
             let multiplexed = ["--http", "2", "--connections", "1", "--streams", "32"];
             let http2 = bench.measure(&mut postern, &[&get[..], &multiplexed].concat())?;
@@ -43,8 +43,8 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
         section.figures.push(figure("GET by name", "openbao", &vault));
     }
     section.notes.push(format!("An answer's body is {length} bytes; nginx serves a file as long."));
-    section.ratios.push(ratio("GET by name", "nginx", to_nginx, Wanted::AtLeast(0.6)));
-    section.ratios.push(ratio("GET by name", "openbao", to_openbao, Wanted::AtLeast(7.0)));
+    section.ratios.push(ratio("GET by name", "nginx", &to_nginx, Wanted::AtLeast(0.6)));
+    section.ratios.push(ratio("GET by name", "openbao", &to_openbao, Wanted::AtLeast(7.0)));
     Ok(section)
 }
 
@@ -58,22 +58,22 @@ pub(super) fn writes(bench: &Bench) -> Result<Section> {
     let to = |operation, prefix| {
         [operation, "--prefix", prefix, "--seconds", seconds, "--body-bytes", BODY_BYTES]
     };
-    let (mut created, mut updated) = ([vec![], vec![]], [vec![], vec![]]);
+    let (mut created, mut updated) = (Rounds::default(), Rounds::default());
     let mut section = Section::new(&[&postern, &openbao], bench);
     for _ in 0..bench.pick(4, 2) {
         let ours = bench.measure(&mut postern, &to("load create", FRESH))?;
         let theirs = bench.measure(&mut openbao, &to("load kv-put", FRESH))?;
-        compare(&mut created, &ours, &theirs);
+        created.add(&ours, &theirs, Found::per_second);
         section.figures.push(figure("create", "postern", &ours));
         section.figures.push(figure("put, new name", "openbao", &theirs));
         let ours = bench.measure(&mut postern, &to("load update", "base"))?;
         let theirs = bench.measure(&mut openbao, &to("load kv-update", "base"))?;
-        compare(&mut updated, &ours, &theirs);
+        updated.add(&ours, &theirs, Found::per_second);
         section.figures.push(figure("update", "postern", &ours));
         section.figures.push(figure("put, old name", "openbao", &theirs));
     }
-    section.ratios.push(ratio("create", "openbao", created, Wanted::AtLeast(5.0)));
-    section.ratios.push(ratio("update", "openbao", updated, Wanted::AtLeast(5.0)));
+    section.ratios.push(ratio("create", "openbao", &created, Wanted::AtLeast(5.0)));
+    section.ratios.push(ratio("update", "openbao", &updated, Wanted::AtLeast(5.0)));
     Ok(section)
 }
 
@@ -85,13 +85,7 @@ fn fill_openbao(bench: &Bench, openbao: &mut Server) -> Result<()> {
     Ok(())
 }
 
-/// Adds a round: our rate over theirs, and their processor time over ours.
-fn compare([rates, costs]: &mut [Vec<f64>; 2], ours: &Found, theirs: &Found) {
-    rates.push(ours.per_second() / theirs.per_second().max(0.001));
-    costs.push(theirs.cpu() / ours.cpu().max(0.001));
-}
-
-fn ratio(what: &str, peer: &str, [rates, costs]: [Vec<f64>; 2], wanted: Wanted) -> Ratio {
+fn ratio(what: &str, peer: &str, rounds: &Rounds, wanted: Wanted) -> Ratio {
     let what = format!("{what} at 32 connections, requests a second to {peer}'s");
-    Ratio::of_rounds(&what, wanted, rates, Some(costs))
+    rounds.ratio(&what, wanted)
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::bench::Bench;
 use crate::bench::load::{FRESH, Found};
-use crate::bench::report::{Figure, Ratio, Section, Wanted};
+use crate::bench::report::{Figure, Rounds, Section, Wanted};
 
 /// Delivery beside the bare fan-out server.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
@@ -17,7 +17,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let length = bench.once(&mut postern, &ours)?.text("event_bytes_average");
     let theirs = [&watch[..], &["--body-bytes", &length]].concat();
     let mut section = Section::new(&[&postern, &probe], bench);
-    let (mut p50, mut p99, mut costs) = (vec![], vec![], vec![]);
+    let (mut p50, mut p99) = (Rounds::default(), Rounds::default());
     for _ in 0..bench.pick(5, 2) {
         let found = bench.measure(&mut postern, &ours)?;
         let bare = bench.measure(&mut probe, &theirs)?;
@@ -30,10 +30,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
                 one.text("events_expected")
             );
         }
-        let ratio = |at: &str| found.number(at) / bare.number(at).max(1.0);
-        p50.push(ratio("delivery_microseconds.p50"));
-        p99.push(ratio("delivery_microseconds.p99"));
-        costs.push(bare.cpu() / found.cpu().max(0.001));
+        p50.add(&found, &bare, |found| found.number("delivery_microseconds.p50"));
+        p99.add(&found, &bare, |found| found.number("delivery_microseconds.p99"));
         section.figures.push(figure("postern", &found));
         section.figures.push(figure("bare fan-out", &bare));
     }
@@ -41,11 +39,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         "100 watchers, 50 writes a second, events of {length} bytes. The bare fan-out server writes \
          13 pages and syncs twice for each write, sends the bytes on, and does nothing else."
     ));
-    let wanted = Wanted::AtMost(1.5);
     let what = "delivery p50 to the bare fan-out server's";
-    section.ratios.push(Ratio::of_rounds(what, wanted, p50, Some(costs)));
+    section.ratios.push(p50.ratio(what, Wanted::AtMost(1.5)));
     let what = "delivery p99 to the bare fan-out server's";
-    section.ratios.push(Ratio::of_rounds(what, Wanted::AtMost(2.0), p99, None));
+    section.ratios.push(p99.ratio(what, Wanted::AtMost(2.0)));
     Ok(section)
 }
 
