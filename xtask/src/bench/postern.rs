@@ -11,7 +11,7 @@ use super::Bench;
 use super::server::{Server, directory, spawn};
 
 /// It is ready within this, however much is stored.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Bytes of a body that is stored as an object of about 1 KB: the server adds what it knows.
 pub(crate) const BODY_BYTES: &str = "838";
@@ -40,7 +40,7 @@ impl Bench {
         let child = spawn(Command::new(&self.postern).args(arguments(&data, &address)), &dir)?;
         let mut server = Server::new("postern", child, dir);
         server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
-        server.collection = COLLECTION.to_owned();
+        server.collection = String::from(COLLECTION);
         self.wait_until_answers(&mut server, "/readyz", READY_TIMEOUT)?;
         Ok(server)
     }

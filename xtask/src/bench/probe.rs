@@ -15,7 +15,9 @@ impl Bench {
     pub(crate) fn start_probe(&self) -> Result<Server> {
         let dir = directory()?;
         let mut command = Command::new(&self.load);
-        command.args(["fanout-probe", "--threads", "2", "--seconds", "3600", "--dir"]).arg(dir.path());
+        command
+            .args(["fanout-probe", "--threads", "2", "--seconds", "3600", "--dir"])
+            .arg(dir.path());
         let child = spawn(&mut command, &dir)?;
         let mut server = Server::new("probe", child, dir);
         let address = server.path("address");
@@ -26,7 +28,7 @@ impl Bench {
         let base = format!("https://{}", std::fs::read_to_string(&address)?);
         let ca = server.path("ca.pem").to_string_lossy().into_owned();
         server.access = ["--base", &base, "--ca", &ca].map(str::to_owned).to_vec();
-        server.collection = "/events".to_owned();
+        server.collection = String::from("/events");
         Ok(server)
     }
 }

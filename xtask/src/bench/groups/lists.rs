@@ -10,22 +10,22 @@ use crate::bench::report::{Rounds, Section, Wanted};
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut section = Section::new(&[&postern], bench);
-    let mut stored = 0;
+    let mut filled = 0;
     for objects in bench.pick(vec![10_000, 100_000], vec![1_000, 10_000]) {
-        let (first, count) = (stored.to_string(), (objects - stored).to_string());
+        let (first, count) = (filled.to_string(), (objects - filled).to_string());
         let fill = ["load create", "--prefix", "base", "--seconds", "600", "--body-bytes", "838"];
         bench.once(&mut postern, &[&fill[..], &["--first", &first, "--count", &count]].concat())?;
-        stored = objects;
-        let list = ["load list", "--connections", "1", "--seconds", bench.pick("5", "2")];
-        let length = bench.once(&mut postern, &list)?.number("body_bytes_average");
+        filled = objects;
+        let whole = ["load list", "--connections", "1", "--seconds", bench.pick("5", "2")];
+        let length = bench.once(&mut postern, &whole)?.number("body_bytes_average");
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length")]
         let length = length as u64;
         let mut nginx = bench.start_nginx(&[length])?;
-        let file = format!("/{length}");
-        let send = [&list[..], &["--path", &file]].concat();
+        let long = format!("/{length}");
+        let send = [&whole[..], &["--path", &long]].concat();
         let mut rounds = Rounds::default();
         for _ in 0..bench.pick(4, 2) {
-            let ours = bench.measure(&mut postern, &list)?;
+            let ours = bench.measure(&mut postern, &whole)?;
             let theirs = bench.measure(&mut nginx, &send)?;
             rounds.add(&ours, &theirs, |found| found.number("latency_microseconds.mean"));
             section.figures.push(figure(&format!("list of {objects}"), "postern", &ours));
