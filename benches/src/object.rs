@@ -53,7 +53,8 @@ impl Maker {
         let wanted = self.body_bytes.saturating_sub(body.len() + tail.len());
         // A multiple of four letters is base64 without padding.
         let mut missing = (wanted / 4 * 4).max(4);
-        let mut start = name.bytes().fold(0, |sum: usize, byte| sum * 31 + usize::from(byte));
+        let mut start =
+            name.bytes().fold(0, |sum: usize, byte| (sum * 31 + usize::from(byte)) % LETTERS);
         while missing > 0 {
             start %= LETTERS;
             let part = &self.letters[start..LETTERS.min(start + missing)];
