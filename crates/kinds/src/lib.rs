@@ -45,6 +45,14 @@ pub static ALL: &[&dyn AnyKind] = &[
     &selves::SelfKind,
 ];
 
+/// The kind that an owner reference names by its `apiVersion` and kind.
+pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
+    ALL.iter().copied().find(|known| {
+        let info = known.info();
+        info.kind == kind && info.version.to_string() == api_version
+    })
+}
+
 /// The kind that answers to a group, version and plural name.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static dyn AnyKind> {
     ALL.iter().copied().find(|kind| {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::names;
-use crate::object::{ManagedFieldsEntry, ObjectMeta, Operation};
+use crate::object::{
+    FOREGROUND_FINALIZER, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
+};
 use crate::options::check_manager;
 
 /// Bytes of all annotations of one object, keys and values together, as upstream.
@@ -132,7 +134,7 @@ fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
         let path = format!("{PATH}[{index}]");
         invalid_if(errors, &path, finalizer, names::qualified_name(finalizer));
     }
-    let both = ["foregroundDeletion", "orphan"];
+    let both = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
     if both.iter().all(|one| finalizers.iter().any(|finalizer| finalizer == one)) {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(PATH, BadValue::Omitted, why));

@@ -70,6 +70,13 @@ impl Flow {
         })
     }
 
+    /// Requests in flight: those that read, those that write.
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
+        let taken =
+            |limit: usize, places: &Semaphore| limit.saturating_sub(places.available_permits());
+        (taken(self.limits.reading, &self.reading), taken(self.limits.writing, &self.writing))
+    }
+
     /// A place among the open watches of a key.
     ///
     /// # Errors

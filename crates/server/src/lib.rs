@@ -7,6 +7,7 @@
 //! are (`kinds`), how bytes are kept (`store`).
 
 mod actions;
+pub mod admin;
 mod admit;
 mod authenticate;
 mod authorize;
@@ -20,7 +21,9 @@ mod errors;
 mod flow;
 mod kubeconfig;
 mod listen;
+mod metrics;
 mod pipeline;
+mod protobuf;
 mod registry;
 mod request;
 mod start;
@@ -41,6 +44,7 @@ pub use tls::GivenCertificate;
 
 use crate::endpoints::health::Condition;
 use crate::flow::Flow;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 
 /// What every request works with.
@@ -48,6 +52,7 @@ pub(crate) struct Server {
     registry: Arc<Registry>,
     source: Arc<dyn Source>,
     flow: Flow,
+    metrics: Arc<Metrics>,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
@@ -60,10 +65,12 @@ impl Server {
         limits: Limits,
         storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
+        let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
             source,
             flow: Flow::new(limits),
+            metrics,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             storage_answers,
@@ -80,6 +87,10 @@ impl Server {
 
     fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     fn draining(&self) -> watch::Receiver<bool> {

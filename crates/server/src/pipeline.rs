@@ -24,8 +24,9 @@ use crate::admit::Writing;
 use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
-use crate::endpoints::{discovery, health, openapi, version};
-use crate::request::{Document, Parsed, Target};
+use crate::endpoints::{documents, health, version};
+use crate::metrics::Measured;
+use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
 use crate::wire::{input, respond};
@@ -64,10 +65,12 @@ pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Respo
     // The path holds names, never values; the query is left out, since tokens end up in queries.
     let asked = tracing::enabled!(tracing::Level::DEBUG)
         .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let outcome = match public(server, &request) {
+    let mut measured = Measured::begin();
+    let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, request).await,
+        None => protected(server, request, &mut measured).await,
     };
+    server.metrics().count(&measured, outcome.response.status());
     if let Some(asked) = asked {
         let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
         tracing::debug!(code, audit_id = id.unwrap_or_default(), "{asked}");
@@ -85,7 +88,11 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
 }
 
 /// What needs no credential, at the root and under the base path.
-fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>> {
+fn public(
+    server: &Server,
+    request: &Request<Incoming>,
+    measured: &mut Measured,
+) -> Option<Response<Body>> {
     let path = request.uri().path();
     let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
@@ -95,16 +102,22 @@ fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>
         health::answer(path, query, || server.condition())?
     };
     if matches!(*request.method(), Method::GET | Method::HEAD) {
+        measured.note_public(path);
         return Some(answer);
     }
     Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
 }
 
-async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
+async fn protected(
+    server: &Server,
+    request: Request<Incoming>,
+    measured: &mut Measured,
+) -> Outcome {
     let (parts, body) = request.into_parts();
     let mut form = encode::failure_form(&parts.headers);
     let answered = match Parsed::new(parts) {
         Ok(parsed) => {
+            measured.note(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
             within_time(server, parsed, body).await
         }
@@ -229,7 +242,8 @@ async fn watch(
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let slot = server.flow().enter_watch(&permit.identity().access_key)?;
     let watcher = server.registry().watch(permit, &options, server.draining()).await?;
-    Ok(respond::watch(watcher, slot, wanted))
+    let meter = server.metrics().watch(permit.target());
+    Ok(respond::watch(watcher, slot, meter, wanted))
 }
 
 /// The object in a body, and what there is to warn about in it.
@@ -372,73 +386,10 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
     if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
         return Err(method_not_allowed(parsed.method()));
     }
-    let value = match document {
-        Document::CoreVersions => discovery::core_versions(),
-        Document::Groups => discovery::groups(),
-        Document::Group(name) => {
-            discovery::group(name).ok_or_else(ApiError::resource_not_served)?
-        }
-        Document::Resources(version) => discovery::resources(version),
-        Document::OpenApiIndex => return open_api_index(server, parsed),
-        Document::OpenApi(version) => return open_api(server, parsed, version),
-    };
-    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
-    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    Ok(respond::whole(StatusCode::OK, wanted.representation.content_type(), bytes))
+    documents::answer(server, parsed, *document)
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
     let message = format!("{method} is not supported on this path: it is read with GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
-}
-
-/// The index names the hash of each document, so the hash of the index is that of them all.
-fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
-    Ok(tagged(parsed, response, &openapi::index_hash()))
-}
-
-/// Marks an answer with its hash, or leaves its body out when the client has that already.
-fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
-    let tag = format!("\"{hash}\"");
-    let known = parsed.header_values(header::IF_NONE_MATCH);
-    if known.iter().flat_map(|value| value.split(',')).any(|known| known.trim() == tag) {
-        response = respond::empty(StatusCode::NOT_MODIFIED);
-    }
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    response
-}
-
-/// One OpenAPI document. With the hash that the index names it never changes; with another, the
-/// client is sent to the right one.
-fn open_api(
-    server: &Server,
-    parsed: &Parsed,
-    version: &postern_meta::gvk::GroupVersion,
-) -> Result<Response<Body>, ApiError> {
-    let found = openapi::documents().iter().find(|document| document.version == *version);
-    let found = found.ok_or_else(ApiError::resource_not_served)?;
-    let sent = parsed.query().get("hash");
-    if sent.is_some_and(|hash| hash != found.hash) {
-        let path = openapi::path_of(version);
-        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash);
-        let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
-        if let Ok(location) = HeaderValue::from_str(&location) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        return Ok(response);
-    }
-    Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
-    let mut response = tagged(parsed, response, &found.hash);
-    if sent.is_some() {
-        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
-        response.headers_mut().insert(header::CACHE_CONTROL, caching);
-    }
-    Ok(response)
 }

@@ -44,6 +44,10 @@ pub(crate) enum Document {
     Group(&'static str),
     /// `/api/v1` and `/apis/<group>/<version>`
     Resources(GroupVersion),
+    /// `/metrics`
+    Metrics,
+    /// `/openapi/v2`
+    OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`
@@ -59,7 +63,9 @@ impl Document {
             | Self::Group(_)
             | Self::Resources(_)
             | Self::OpenApiIndex
-            | Self::OpenApi(_) => true,
+            | Self::OpenApi(_)
+            | Self::OpenApiV2 => true,
+            Self::Metrics => false,
         }
     }
 }
@@ -99,8 +105,8 @@ impl Parsed {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         // Split first, decode then: an encoded slash must not become a separator.
         let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-        // OpenAPI is served at the root, too (decision 8).
-        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/"));
+        // OpenAPI and metrics are served at the root, too (decision 8).
+        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
         let target = match under_base.or_else(at_root) {
             None | Some("/") => Target::Nothing,
             Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
@@ -160,6 +166,10 @@ fn check_host(parts: &Parts) -> Result<(), ApiError> {
     Ok(())
 }
 
+fn is_metrics(path: &str) -> bool {
+    path.strip_suffix('/').unwrap_or(path) == "/metrics"
+}
+
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     // A trailing slash is tolerated, as upstream does; an empty step inside is not.
     let path = path.trim_start_matches('/');
@@ -196,6 +206,8 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
             let group = known.filter(|known| !known.is_empty()).find(|known| known == group);
             group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
         }
+        ["metrics"] => document(Document::Metrics),
+        ["openapi", "v2"] => document(Document::OpenApiV2),
         ["openapi", "v3"] => document(Document::OpenApiIndex),
         ["openapi", "v3", rest @ ..] => match version_of(rest) {
             Some((version, [])) => document(Document::OpenApi(version)),

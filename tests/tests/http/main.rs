@@ -10,6 +10,7 @@ mod discovery;
 mod failures;
 mod finalizers;
 mod flow;
+mod garbage;
 mod health;
 mod limits;
 mod lists;

@@ -14,7 +14,8 @@ use crate::schema::Schema;
 mod meta;
 
 pub use meta::{
-    ListMeta, ManagedFieldsEntry, ObjectMeta, Operation, OwnerReference, null_as_default,
+    FOREGROUND_FINALIZER, ListMeta, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
+    OwnerReference, null_as_default,
 };
 
 /// One API object. `fields` holds all that is beside type and metadata: `spec`

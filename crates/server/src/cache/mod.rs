@@ -19,7 +19,7 @@ use postern_meta::status::ApiError;
 use postern_store::{Batch, Error, ListRequest, Position, Store, Watch};
 use tokio::sync::watch;
 
-pub(crate) use object::{CachedObject, event_line, to_stored, with_version};
+pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
 use crate::directory::{self, People};

@@ -159,6 +159,11 @@ impl CachedObject {
         memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
     }
 
+    /// May it have owners? As [`CachedObject::may_be_deleting`].
+    pub(crate) fn may_have_owners(&self) -> bool {
+        memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
+    }
+
     /// The labels, read on first use.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         self.labels.get_or_init(|| {

@@ -218,6 +218,17 @@ impl ResourceCache {
         Ok(ObjectList { objects, remaining, revision })
     }
 
+    /// Objects behind a key, at most so many; damaged ones are left out. For those who look at all
+    /// of them, a few at a time.
+    pub(crate) fn page(&self, after: Option<&str>, many: usize) -> Vec<Arc<CachedObject>> {
+        let state = self.state.read();
+        let sound = range(&state.objects, &self.prefix, after).filter_map(|(_, slot)| match slot {
+            Slot::Sound(object) => Some(object.clone()),
+            Slot::Damaged { .. } => None,
+        });
+        sound.take(many).collect()
+    }
+
     /// The next events behind a place.
     pub(crate) fn events_after(&self, after: Position) -> Next {
         let state = self.state.read();
@@ -245,6 +256,11 @@ impl ResourceCache {
     /// Takes in an object that is there when the cache is filled.
     pub(super) fn load(&self, key: Arc<str>, slot: Slot) {
         set(&mut self.state.write(), key, slot);
+    }
+
+    /// How many objects there are, damaged ones among them.
+    pub(crate) fn count(&self) -> usize {
+        self.state.read().objects.len()
     }
 
     /// Lays out a stored value.

@@ -3,5 +3,6 @@
 
 pub(crate) mod access_keys;
 pub(crate) mod compaction;
+pub(crate) mod garbage;
 pub(crate) mod namespaces;
 pub(crate) mod reaper;

@@ -2,12 +2,12 @@
 
 use postern_kinds::Verb;
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::{DeleteOptions, ListOptions};
+use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, key_of, keys};
+use super::{Answer, Registry, decoded, key_of, keys};
 use crate::admit;
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
@@ -45,10 +45,10 @@ impl Registry {
         let answer = self
             .rewrite(permit, options.dry_run, |previous, _| {
                 check_preconditions(permit, options, &previous)?;
-                admit::delete(permit, previous, grace, self.source())
+                admit::delete(permit, previous, grace, policy_of(options), self.source())
             })
             .await?;
-        let object = decode_answer(&answer)?;
+        let object = decoded(&answer)?;
         let lingers = self.lingers(permit, &object)?;
         Ok(Deleted { answer, object, lingers })
     }
@@ -122,11 +122,11 @@ impl Registry {
     }
 }
 
-fn decode_answer(answer: &Answer) -> Result<Object, ApiError> {
-    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
-    let value = postern_meta::decode::decode_typed(&answer.json)
-        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
-    Object::from_value(value).map_err(broken)
+/// What becomes of dependents, in the new words where the old ones were used.
+fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.or(options
+        .orphan_dependents
+        .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }))
 }
 
 fn check_preconditions(

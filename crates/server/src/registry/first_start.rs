@@ -26,7 +26,7 @@ use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
 
 /// The name of the first user, and of his key.
-const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 
 /// Prepares a store that has never been used; on any other, only reads the digest key.
 ///
@@ -106,12 +106,13 @@ impl Principals for FirstUser<'_> {
     }
 }
 
-fn spec(spec: Value) -> Map<String, Value> {
+/// The fields of an object that has only a spec.
+pub(crate) fn spec(spec: Value) -> Map<String, Value> {
     Map::from_iter([("spec".to_owned(), spec)])
 }
 
 /// An object of the server's own, prepared as a client's would be.
-fn put(
+pub(crate) fn put(
     kind: &'static dyn AnyKind,
     name: &str,
     fields: Map<String, Value>,

@@ -154,6 +154,17 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
     Ok(keys::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
+/// An answer, decoded.
+///
+/// # Errors
+/// 500 when that fails: a mistake of ours.
+pub(crate) fn decoded(answer: &Answer) -> Result<Object, ApiError> {
+    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
+    let value = postern_meta::decode::decode_typed(&answer.json)
+        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
+    Object::from_value(value).map_err(broken)
+}
+
 /// 404 for what a permit is for.
 pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
     ApiError::not_found(kind.info().group_resource(), name)

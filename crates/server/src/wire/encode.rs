@@ -79,7 +79,8 @@ fn is_for_people(agent: &str) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// Does the client take gzip?
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING);
     values.iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(',')).any(|clause| {
         let (coding, params) = clause.split_once(';').unwrap_or((clause, ""));
