@@ -28,6 +28,11 @@ pub(crate) struct Credential {
 }
 
 impl Authenticated {
+    /// The name of the access key that was shown.
+    pub(crate) fn access_key(&self) -> &str {
+        &self.credential.identity.access_key
+    }
+
     /// Both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)

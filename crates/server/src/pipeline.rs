@@ -25,6 +25,7 @@ use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
+use crate::flow::Line;
 use crate::metrics::Measured;
 use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
@@ -59,7 +60,11 @@ impl From<Response<Body>> for Outcome {
 }
 
 /// Answers a request. Never fails: what goes wrong is an answer too.
-pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn handle(
+    server: &Server,
+    line: &Line,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
     // The path holds names, never values; the query is left out, since tokens end up in queries.
@@ -68,7 +73,7 @@ pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Respo
     let mut measured = Measured::begin();
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, request, &mut measured).await,
+        None => protected(server, line, request, &mut measured).await,
     };
     server.metrics().count(&measured, outcome.response.status());
     if let Some(asked) = asked {
@@ -110,6 +115,7 @@ fn public(
 
 async fn protected(
     server: &Server,
+    line: &Line,
     request: Request<Incoming>,
     measured: &mut Measured,
 ) -> Outcome {
@@ -119,14 +125,19 @@ async fn protected(
         Ok(parsed) => {
             measured.note(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
-            within_time(server, parsed, body).await
+            within_time(server, line, parsed, body).await
         }
         Err(error) => Err(error),
     };
     answered.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
-async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<Outcome, ApiError> {
+async fn within_time(
+    server: &Server,
+    line: &Line,
+    parsed: Parsed,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
     if server.is_draining() {
         return Err(ApiError::unavailable(
             "the server is shutting down",
@@ -148,7 +159,7 @@ async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<
     let now = server.source().now();
     let authenticated =
         authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
-    let _place = server.flow().enter(verb)?;
+    let _place = server.flow().enter(verb, authenticated.access_key(), line).await?;
     let answer = tokio::time::timeout(limit, act(server, authenticated, body));
     answer.await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(

@@ -204,6 +204,7 @@ impl Running {
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
+        background.spawn(watch_lateness(server.clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::garbage::run(registry.clone()));
@@ -252,6 +253,10 @@ fn keep_certificate(
             tracing::error!("the kubeconfig does not know the new certificate: {error}");
         }
     })
+}
+
+async fn watch_lateness(server: Arc<Server>) {
+    server.flow().watch_lateness().await;
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.
