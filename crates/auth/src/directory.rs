@@ -114,10 +114,9 @@ impl Directory {
         self.records.contains_key(digest)
     }
 
-    /// The last use of a key, in seconds since 1970.
-    pub fn last_activity(&self, key: &str) -> Option<i64> {
-        let uid = &self.keys.get(key)?.uid;
-        self.uses.get(key).filter(|used| used.uid == *uid)?.activity.last()
+    /// The last use of the key of that name and uid, in seconds since 1970.
+    pub fn last_activity(&self, key: &str, uid: &str) -> Option<i64> {
+        self.uses.get(key).filter(|used| used.uid == uid)?.activity.last()
     }
 
     /// Is this still the key of that uid?

@@ -132,3 +132,24 @@ impl Info {
         self.verbs.contains(&verb)
     }
 }
+
+/// Bytes of the longest name of an identity: of a subject, or of a group.
+pub(crate) const MAX_IDENTITY_BYTES: usize = 512;
+
+/// Is this a name that an identity may have: a subject's, or a group's?
+///
+/// # Errors
+/// What is wrong with it, for a field error.
+pub(crate) fn identity_name(name: &str) -> Result<(), String> {
+    // Written so that nobody is shown one name and granted another.
+    let odd = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
+    };
+    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || name.chars().any(odd) {
+        return Err(format!(
+            "must be 1 to {MAX_IDENTITY_BYTES} bytes, without control and invisible characters"
+        ));
+    }
+    Ok(())
+}

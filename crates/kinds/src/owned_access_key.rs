@@ -335,8 +335,9 @@ impl Kind for OwnedAccessKey {
             spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
         }
         new.fields.status = Status::default();
-        if old.is_none() {
-            refer_to_owner(new, ctx);
+        match old {
+            None => refer_to_owner(new, ctx),
+            Some(old) => keep_reference_to_owner(new, old),
         }
     }
 
@@ -349,7 +350,9 @@ impl Kind for OwnedAccessKey {
         let spec = &new.fields.spec;
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
         for (place, group) in spec.groups.iter().enumerate() {
-            refuse_system(&format!("spec.groups[{place}]"), group, errors);
+            let path = format!("spec.groups[{place}]");
+            user::check_identity(&path, group, errors);
+            refuse_system(&path, group, errors);
         }
         if !TYPES.contains(&spec.r#type.as_str()) {
             errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
@@ -434,6 +437,20 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     });
 }
 
+/// The reference is the server's: whoever may change the key may not cut it loose from its owner.
+fn keep_reference_to_owner(new: &mut Draft<Fields>, old: &Draft<Fields>) {
+    let spec = &old.fields.spec;
+    let is_owner = |one: &&OwnerReference| {
+        (one.kind == "User" && one.name == spec.user)
+            || (one.kind == "Team" && one.name == spec.team)
+    };
+    for kept in old.metadata.owner_references.iter().filter(is_owner) {
+        if !new.metadata.owner_references.iter().any(|one| one.uid == kept.uid) {
+            new.metadata.owner_references.push(kept.clone());
+        }
+    }
+}
+
 fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &mut FieldErrors) {
     if let Some(old) = old {
         let fields = [
@@ -453,7 +470,10 @@ fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &m
         errors.push(FieldError::invalid("spec", BadValue::Omitted, detail));
         return;
     }
-    refuse_system("spec.subject", &spec.subject, errors);
+    if !spec.subject.is_empty() {
+        user::check_identity("spec.subject", &spec.subject, errors);
+        refuse_system("spec.subject", &spec.subject, errors);
+    }
     let owner = spec.owner();
     if let Some(principal) = owner.as_ref().and_then(Owner::principal)
         && ctx.principals.uid(principal).is_none()

@@ -1,12 +1,13 @@
 //! Team: users who hold rights together, and may hold access keys together (decision 1).
 
-use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::field::FieldErrors;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
 use crate::names::{ACCESS_KEYS_OF, Info, MANAGEMENT_V1, Scope, Verb};
+use crate::user::check_identity;
 
 /// The kind.
 pub struct Team;
@@ -92,10 +93,7 @@ impl Kind for Team {
         let spec = &new.fields.spec;
         for (field, names) in [("users", &spec.users), ("groups", &spec.groups)] {
             for (place, name) in names.iter().enumerate() {
-                if name.is_empty() {
-                    let path = format!("spec.{field}[{place}]");
-                    errors.push(FieldError::required(path, "a name is not empty"));
-                }
+                check_identity(&format!("spec.{field}[{place}]"), name, errors);
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! User: a person who may hold access keys (decision 1).
 
-use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
-use crate::names::{ACCESS_KEYS_OF, Info, MANAGEMENT_V1, Scope, Verb};
+use crate::names::{ACCESS_KEYS_OF, Info, MANAGEMENT_V1, Scope, Verb, identity_name};
 
 /// The kind.
 pub struct User;
@@ -53,6 +53,12 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "sh.platform.management.v1.UserStatus")]
 pub struct Status {}
+
+/// Checks the name of a subject or a group.
+pub(crate) fn check_identity(path: &str, name: &str, errors: &mut FieldErrors) {
+    errors
+        .check(identity_name(name), |detail| FieldError::invalid(path, BadValue::Omitted, detail));
+}
 
 impl Kind for User {
     type Fields = Fields;
@@ -103,11 +109,12 @@ impl Kind for User {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        for (place, group) in new.fields.spec.groups.iter().enumerate() {
-            if group.is_empty() {
-                let path = format!("spec.groups[{place}]");
-                errors.push(FieldError::required(path, "a group has a name"));
-            }
+        let spec = &new.fields.spec;
+        if !spec.subject.is_empty() {
+            check_identity("spec.subject", &spec.subject, errors);
+        }
+        for (place, group) in spec.groups.iter().enumerate() {
+            check_identity(&format!("spec.groups[{place}]"), group, errors);
         }
         Ok(())
     }

@@ -121,9 +121,8 @@ impl Permit {
         Ok(Self { target, credential: self.credential.clone(), reach })
     }
 
-    /// For a whole collection, in tests.
-    #[cfg(test)]
-    pub(crate) fn without_name(mut self) -> Self {
+    /// For a whole collection, where it was for one object.
+    pub(crate) fn of_all(mut self) -> Self {
         self.target.name = None;
         self
     }

@@ -129,11 +129,11 @@ fn note_slot(directory: &mut Directory, key: &str, slot: Option<&Slot>) {
         _ => None,
     };
     if let Some(name) = name_in(User.info(), key) {
-        directory.set_user(name, object.and_then(read).map(user_facts));
+        directory.set_user(name, object.and_then(living).map(user_facts));
     } else if let Some(name) = name_in(Team.info(), key) {
-        directory.set_team(name, object.and_then(read).map(team_facts));
+        directory.set_team(name, object.and_then(living).map(team_facts));
     } else if let Some(name) = name_in(OwnedAccessKey.info(), key) {
-        directory.set_key(name, object.and_then(read).map(key_facts));
+        directory.set_key(name, object.and_then(living).map(key_facts));
     }
 }
 
@@ -167,7 +167,8 @@ fn key_facts((metadata, fields): (ObjectMeta, owned_access_key::Fields)) -> KeyF
     }
 }
 
-fn read<F: DeserializeOwned>(object: &CachedObject) -> Option<(ObjectMeta, F)> {
+/// What has been deleted stops at once, also when a finalizer or its grace period holds the object.
+fn living<F: DeserializeOwned>(object: &CachedObject) -> Option<(ObjectMeta, F)> {
     let stored: Stored<F> = decode::decode_typed(&object.json()).ok()?;
-    Some((stored.metadata, stored.fields))
+    (!stored.metadata.is_terminating()).then_some((stored.metadata, stored.fields))
 }

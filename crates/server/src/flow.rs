@@ -1,4 +1,4 @@
-//! How much may go on at once: requests in flight, watches of one key, and how late the server is.
+//! How much may go on at once: requests in flight, watches of one key, connections at work.
 //!
 //! What is over a limit is refused with 429 and `Retry-After`, so that the work that was taken on
 //! is done in time. Health checks are not counted. Three things keep the surplus from hurting:
@@ -8,9 +8,10 @@
 //!   gets in while somebody else, even with the same key, sends ten times what can be carried.
 //! - **Holding.** A refused client that comes again at once would cost as much as one that is
 //!   served, so the answer to it waits a moment.
-//! - **Lateness.** Reads are answered out of memory and are hardly ever in flight for long; with
-//!   more connections than places, it is the time until the server gets around to a request that
-//!   grows. When that stays too long, a part of the requests is refused until it no longer is.
+//! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
+//!   more connections at work than there are places, they wait unseen until the server gets around
+//!   to them. When all its threads are busy besides, a part of the requests is refused, as large
+//!   as it takes for no more connections to be at work than there are places.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postern_kinds::Verb;
 use postern_meta::status::ApiError;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -37,22 +38,20 @@ const HOLD: Duration = Duration::from_millis(400);
 /// Refused requests that are held at once; more are answered at once.
 const MAX_HELD: usize = 20_000;
 
-/// How often lateness is measured.
-const LATENESS_INTERVAL: Duration = Duration::from_millis(5);
+/// How often it is looked how many connections are at work: longer than a request takes when
+/// there are as many as places, so that each shows.
+const CROWD_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Measurements that must all be late before anything is refused for it: one slow moment, such as
-/// a machine that is busy elsewhere, is no overload.
-const LATE_MEASUREMENTS: u32 = 10;
+/// Threads that work for more than so many hundredths of the time are busy.
+const BUSY_HUNDREDTHS: u32 = 90;
 
-/// Later than this is late.
-const LATE: Duration = Duration::from_millis(5);
-
-/// By how much the refused part grows and shrinks with each measurement, in thousandths.
-const SHED_UP: u32 = 50;
+/// By how many thousandths the refused part grows for each time over the limit, and shrinks when
+/// there is no crowd. A refused connection stays away for a while, so a small part does much.
+const SHED_UP: usize = 15;
 const SHED_DOWN: u32 = 5;
 
-/// The most that is refused for lateness, in thousandths.
-const SHED_MOST: u32 = 950;
+/// The most that is refused for crowding, in thousandths.
+const SHED_MOST: u32 = 900;
 
 /// The golden ratio's fraction of 2^64: its multiples are spread evenly, which is all the
 /// randomness that is needed here.
@@ -80,20 +79,24 @@ impl Default for Limits {
 pub(crate) struct Line {
     requests: AtomicU32,
     refused: AtomicBool,
-    open: Arc<AtomicUsize>,
+    /// The interval in which it was at work last.
+    interval: AtomicU32,
 }
 
 impl Line {
+    /// One that has just been opened.
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: AtomicU32::new(0),
+            refused: AtomicBool::new(false),
+            interval: AtomicU32::new(0),
+        }
+    }
+
     /// Notes a request. Answers whether the connection is new.
     fn is_new(&self) -> bool {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
         requests < NEW_FOR_REQUESTS && !self.refused.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -103,7 +106,8 @@ pub(crate) struct Flow {
     reading: Places,
     writing: Places,
     watches: Arc<Mutex<HashMap<String, usize>>>,
-    connections: Arc<AtomicUsize>,
+    interval: AtomicU32,
+    at_work: AtomicUsize,
     shed_thousandths: AtomicU32,
     held: AtomicUsize,
     spread: AtomicU64,
@@ -162,20 +166,11 @@ impl Flow {
             reading: Places::new(limits.reading),
             writing: Places::new(limits.writing),
             watches: Arc::default(),
-            connections: Arc::default(),
+            interval: AtomicU32::new(1),
+            at_work: AtomicUsize::new(0),
             shed_thousandths: AtomicU32::new(0),
             held: AtomicUsize::new(0),
             spread: AtomicU64::new(0),
-        }
-    }
-
-    /// A connection that has been opened.
-    pub(crate) fn line(&self) -> Line {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        Line {
-            requests: AtomicU32::new(0),
-            refused: AtomicBool::new(false),
-            open: self.connections.clone(),
         }
     }
 
@@ -191,6 +186,7 @@ impl Flow {
         line: &Line,
     ) -> Result<Place, ApiError> {
         let is_new = line.is_new();
+        self.note_at_work(line);
         let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
         let places = if writes { &self.writing } else { &self.reading };
         let sheds = !is_new && self.sheds();
@@ -205,7 +201,7 @@ impl Flow {
         ))
     }
 
-    /// Is this one of the requests that are refused because the server is late?
+    /// Is this one of the requests that are refused because of a crowd?
     fn sheds(&self) -> bool {
         let part = self.shed_thousandths.load(Ordering::Relaxed);
         part > 0 && self.spread_below(1000) < u64::from(part)
@@ -225,36 +221,42 @@ impl Flow {
         self.held.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Measures lateness for as long as it runs: the time that passes until a task which could go
-    /// on has its turn, which is what a request waits, too.
-    pub(crate) async fn watch_lateness(&self) {
-        let mut ticks = tokio::time::interval(LATENESS_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut late_in_a_row = 0;
-        loop {
-            ticks.tick().await;
-            // With no more connections than places for reads, nobody waits behind a crowd.
-            if self.connections.load(Ordering::Relaxed) <= self.limits.reading {
-                self.shed_thousandths.store(0, Ordering::Relaxed);
-                ticks.reset_after(LATENESS_INTERVAL * 20);
-                continue;
-            }
-            let begin = Instant::now();
-            tokio::task::yield_now().await;
-            let late = begin.elapsed() > LATE;
-            late_in_a_row = if late { late_in_a_row + 1 } else { 0 };
-            self.adjust(late_in_a_row);
+    fn note_at_work(&self, line: &Line) {
+        let now = self.interval.load(Ordering::Relaxed);
+        if line.interval.swap(now, Ordering::Relaxed) != now {
+            self.at_work.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn adjust(&self, late_in_a_row: u32) {
+    /// Looks for crowds for as long as it runs.
+    pub(crate) async fn watch_crowds(&self) {
+        let mut ticks = tokio::time::interval(CROWD_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let metrics = tokio::runtime::Handle::current().metrics();
+        let busy =
+            || (0..metrics.num_workers()).map(|n| metrics.worker_total_busy_duration(n)).sum();
+        let (mut last, mut busy_until_last): (_, Duration) = (ticks.tick().await, busy());
+        loop {
+            let now = ticks.tick().await;
+            let busy_until_now: Duration = busy();
+            let worked = busy_until_now.saturating_sub(busy_until_last);
+            let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
+            let could = (now - last) * workers;
+            self.interval.fetch_add(1, Ordering::Relaxed);
+            let at_work = self.at_work.swap(0, Ordering::Relaxed);
+            self.adjust(at_work, worked * 100 > could * BUSY_HUNDREDTHS);
+            (last, busy_until_last) = (now, busy_until_now);
+        }
+    }
+
+    fn adjust(&self, at_work: usize, busy: bool) {
         let part = self.shed_thousandths.load(Ordering::Relaxed);
-        let next = if late_in_a_row >= LATE_MEASUREMENTS {
-            (part + SHED_UP).min(SHED_MOST)
-        } else if late_in_a_row == 0 {
-            part.saturating_sub(SHED_DOWN)
+        let over = at_work.saturating_sub(self.limits.reading);
+        let next = if busy && over > 0 {
+            let up = over * SHED_UP / self.limits.reading.max(1) + 1;
+            part.saturating_add(u32::try_from(up).unwrap_or(u32::MAX)).min(SHED_MOST)
         } else {
-            part
+            part.saturating_sub(SHED_DOWN)
         };
         self.shed_thousandths.store(next, Ordering::Relaxed);
     }
@@ -311,6 +313,8 @@ impl Drop for WatchSlot {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     fn flow(places: usize) -> Flow {
@@ -318,8 +322,8 @@ mod tests {
     }
 
     /// A connection that is no longer new.
-    fn old_line(flow: &Flow) -> Line {
-        let line = flow.line();
+    fn old_line() -> Line {
+        let line = Line::new();
         line.requests.store(NEW_FOR_REQUESTS, Ordering::Relaxed);
         line
     }
@@ -327,7 +331,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn places_are_given_back() {
         let flow = flow(1);
-        let line = flow.line();
+        let line = Line::new();
         let place = flow.enter(Some(Verb::Get), "k", &line).await.unwrap();
         assert_eq!(flow.in_flight(), (1, 0));
         let refused = flow.enter(Some(Verb::List), "k", &line).await.err().unwrap();
@@ -348,13 +352,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_reserve_is_for_those_who_are_not_the_crowd() {
         let flow = flow(20);
-        let crowd = old_line(&flow);
+        let crowd = old_line();
         let mut places = Vec::new();
         while let Ok(place) = flow.enter(None, "crowd", &crowd).await {
             places.push(place);
         }
         assert_eq!(places.len(), 18);
-        let operator = flow.line();
+        let operator = Line::new();
         assert!(flow.enter(None, "crowd", &operator).await.is_ok(), "the same key, a new line");
         let place = flow.enter(None, "other", &crowd).await.unwrap();
         assert!(flow.enter(None, "other", &crowd).await.is_err(), "one that has a place already");
@@ -366,7 +370,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refused_request_is_held() {
         let flow = flow(1);
-        let line = old_line(&flow);
+        let line = old_line();
         let _place = flow.enter(None, "k", &line).await.unwrap();
         let begin = Instant::now();
         assert!(flow.enter(None, "k", &line).await.is_err());
@@ -375,12 +379,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lateness_refuses_a_part_and_then_less() {
+    async fn a_crowd_has_a_part_refused_and_then_less() {
         let flow = flow(1000);
-        for _ in 0..4 {
-            flow.adjust(LATE_MEASUREMENTS);
+        flow.adjust(2000, false);
+        assert!(!flow.sheds(), "many at work are no crowd while there is time for all");
+        flow.adjust(1000, true);
+        assert!(!flow.sheds(), "nor are as many as there are places");
+        for _ in 0..12 {
+            flow.adjust(2000, true);
         }
-        let (line, new) = (old_line(&flow), flow.line());
+        let (line, new) = (old_line(), Line::new());
         let mut refused = 0;
         for number in 0..200 {
             refused += usize::from(flow.enter(None, "k", &line).await.is_err());
@@ -390,7 +398,7 @@ mod tests {
         }
         assert!((30..=50).contains(&refused), "about a fifth: {refused}");
         for _ in 0..40 {
-            flow.adjust(0);
+            flow.adjust(2000, false);
         }
         assert!(flow.enter(None, "k", &line).await.is_ok());
         assert!(!flow.sheds());

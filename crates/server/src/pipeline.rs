@@ -240,7 +240,12 @@ async fn access_keys_of(
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
-    let answer = server.registry().access_keys_of(permit).await?;
+    if parsed.query().flag("watch")?.unwrap_or(false) {
+        let message = "the access keys of one owner cannot be watched: watch ownedaccesskeys";
+        return Err(ApiError::bad_request(message));
+    }
+    let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
+    let answer = server.registry().access_keys_of(permit, &options).await?;
     respond::list(&OwnedAccessKey, answer, wanted)
 }
 

@@ -204,7 +204,7 @@ impl Running {
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
-        background.spawn(watch_lateness(server.clone()));
+        background.spawn(watch_crowds(server.clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::garbage::run(registry.clone()));
@@ -255,8 +255,8 @@ fn keep_certificate(
     })
 }
 
-async fn watch_lateness(server: Arc<Server>) {
-    server.flow().watch_lateness().await;
+async fn watch_crowds(server: Arc<Server>) {
+    server.flow().watch_crowds().await;
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.

@@ -366,3 +366,71 @@ async fn the_last_use_is_shown_and_moves_no_version() {
     assert_eq!(again["status"], after["status"], "kept across a restart");
     assert_eq!(who(&admin.with_token(&value)).await["accessKey"], "ada-key");
 }
+
+#[tokio::test]
+async fn what_is_deleted_stops_though_something_holds_it() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let (ada, _) = user(&server, "ada").await;
+    let (bob, _) = user(&server, "bob").await;
+    let hold = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
+    for held in [path(KEYS, "ada-key"), path("users", "bob")] {
+        admin.patch(&held, "merge-patch", &hold).send().await.expect(200);
+        admin.delete(&held).send().await.expect(200);
+        admin.get(&held).send().await.expect(200);
+    }
+    for client in [ada, bob] {
+        let text = failure(&client.get(&collection(KEYS)).send().await);
+        assert!(text.contains("access key not found"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_goes_leaves_his_teams() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&server, "ada").await;
+    make(&admin, "teams", "red", json!({ "users": ["ada", "bob"], "groups": ["ops"] })).await;
+    admin.delete(&path("users", "ada")).send().await.expect(200);
+    let red = admin.get(&path("teams", "red")).send().await.expect(200);
+    assert_eq!(red["spec"]["users"], json!(["bob"]));
+    let look = async || {
+        let key = admin.get(&path(KEYS, "ada-key")).send().await;
+        (key.status == 404).then_some(())
+    };
+    postern_tests::wait::until("the key has gone with its owner", look).await;
+    let (ada, _) = user(&server, "ada").await;
+    let groups = who(&ada).await["groups"].clone();
+    assert!(!groups.as_array().unwrap().contains(&json!("ops")), "{groups}");
+}
+
+#[tokio::test]
+async fn a_key_stays_tied_to_its_owner() {
+    let server = Server::start().await;
+    let (ada, _) = user(&server, "ada").await;
+    let cut = json!({ "metadata": { "ownerReferences": null, "labels": { "a": "b" } } });
+    let after = ada.patch(&path(KEYS, "ada-key"), "merge-patch", &cut).send().await.expect(200);
+    assert_eq!(after["metadata"]["ownerReferences"][0]["name"], "ada");
+    assert_eq!(after["metadata"]["labels"]["a"], "b");
+}
+
+#[tokio::test]
+async fn odd_names_and_times_are_refused_by_their_field() {
+    let server = Server::start().await;
+    let admin = server.client();
+    for (resource, spec, wanted) in [
+        (KEYS, json!({ "groups": [""] }), "422 Invalid"),
+        (KEYS, json!({ "subject": "a\u{202e}b" }), "spec.subject: Invalid value"),
+        (KEYS, json!({ "identityRefresh": "soon" }), "spec.identityRefresh"),
+        (KEYS, json!({ "oidcLogin": { "lastRefresh": "soon" } }), "spec.oidcLogin.lastRefresh"),
+        ("users", json!({ "subject": "s".repeat(600) }), "spec.subject: Invalid value"),
+        ("users", json!({ "groups": ["a\nb"] }), "spec.groups[0]: Invalid value"),
+        ("teams", json!({ "users": [""] }), "spec.users[0]: Invalid value"),
+        ("selves", json!({ "accessKey": "pst_canary" }), "spec.accessKey: Invalid value"),
+    ] {
+        let object = json!({ "metadata": { "name": "x" }, "spec": spec });
+        let text = failure(&admin.post(&collection(resource)).json(&object).send().await);
+        assert!(text.contains(wanted), "{resource} {spec}: {text}");
+        assert!(!text.contains("canary"), "{text}");
+    }
+}

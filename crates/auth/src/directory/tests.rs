@@ -153,14 +153,15 @@ fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
     standing.activity.note(NOW);
     directory.set_key("k", Some(KeyFacts { life, ..key("k", ada()) }));
     assert_eq!(directory.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
-    assert_eq!(directory.last_activity("k"), Some(NOW));
+    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
     // A stored use that is older than what is known changes nothing.
     directory.set_last_activity("k", "uid-k", NOW - 50);
-    assert_eq!(directory.last_activity("k"), Some(NOW));
+    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
     assert_eq!(directory.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
     // The use of a namesake is not the use of this key.
     directory.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
-    assert_eq!(directory.last_activity("k"), None);
+    assert_eq!(directory.last_activity("k", "other"), None);
+    assert_eq!(directory.activities().count(), 0);
 }
 
 #[test]

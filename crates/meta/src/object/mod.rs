@@ -129,8 +129,8 @@ fn describe_bad_metadata(metadata: Value) -> String {
     wrapper.insert("metadata".to_owned(), metadata);
     match Schema::of_object::<NoFields>().check_types(&Value::Object(wrapper)) {
         Err(mismatch) => mismatch.to_string(),
-        // What fits the schema and still does not decode is a time.
-        Ok(()) => "metadata: expected times in RFC 3339 form".to_owned(),
+        // Whatever decoding refuses, the schema refuses too; this is for a mistake of ours.
+        Ok(()) => "metadata: it does not fit its schema".to_owned(),
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
             ),
             (
                 json!({"metadata": {"creationTimestamp": "s3cr3t"}}),
-                "metadata: expected times in RFC 3339 form",
+                "metadata.creationTimestamp: expected a time as in RFC 3339, got other text",
             ),
             (
                 json!({"metadata": {"finalizers": ["a", null]}}),

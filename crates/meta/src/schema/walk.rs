@@ -11,6 +11,7 @@ use serde_json::{Map, Number, Value};
 use super::Schema;
 use crate::decode::MAX_STRICT_ERRORS;
 use crate::path::Path;
+use crate::time::MicroTimestamp;
 
 /// A value of another JSON type than the schema wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,6 +181,12 @@ pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> 
     Checker { schema, path: Path::default() }.check(value, &schema.root)
 }
 
+/// Is this text where a time belongs, and none?
+fn is_no_time(text: &str, at: &Value) -> bool {
+    let timed = at.get("format").and_then(Value::as_str) == Some("date-time");
+    timed && text.parse::<MicroTimestamp>().is_err()
+}
+
 struct Checker<'a> {
     schema: &'a Schema,
     path: Path,
@@ -202,6 +209,10 @@ impl Checker<'_> {
     fn check_type(&self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
         let Some(expected) = type_of(at) else { return Ok(()) };
         let found = match (expected, value) {
+            ("string", Value::String(text)) if is_no_time(text, at) => {
+                let (path, expected) = (self.path.to_string(), "a time as in RFC 3339");
+                return Err(TypeMismatch { path, expected, found: "other text" });
+            }
             ("string", Value::String(_))
             | ("boolean", Value::Bool(_))
             | ("object", Value::Object(_))

@@ -8,6 +8,8 @@ use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::selves::{Fields, SelfKind, Status, TeamInfo, UserInfo};
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::names;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::GetOptions;
 use postern_meta::status::ApiError;
@@ -81,6 +83,13 @@ async fn status_of_other(
     permit: &Permit,
     key: &str,
 ) -> Result<Status, ApiError> {
+    if names::dns1123_subdomain(key).is_err() {
+        // Perhaps the key itself instead of its name: that is not repeated.
+        let mut errors = FieldErrors::new();
+        let detail = "must be the name of an access key";
+        errors.push(FieldError::invalid("spec.accessKey", BadValue::Omitted, detail));
+        return Err(ApiError::invalid(SelfKind.info().group_kind(), "", errors));
+    }
     let reading = permit.reading(&OwnedAccessKey, key)?;
     registry.get(&reading, &GetOptions::default()).await?;
     let identity = registry.cache().directory().identity_of_key(key);

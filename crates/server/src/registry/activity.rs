@@ -7,12 +7,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{AnyKind, Verb};
+use postern_meta::decode::decode_typed;
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Txn, limits};
 
 use super::{Registry, keys};
+use serde::Deserialize;
+
 use crate::authorize::Permit;
 use crate::cache::{Cache, CachedObject};
 use crate::directory::ActivityRecord;
@@ -49,12 +52,27 @@ pub(crate) fn shown(
     if !has_activity(kind) {
         return object;
     }
-    let name = object.key().rsplit('/').next().unwrap_or_default();
-    let last = cache.directory().last_activity(name);
-    match last {
+    match last_activity(cache, &object.json()) {
         Some(at) => Arc::new(object.with_json(&with_last_activity(&object.json(), at))),
         None => object,
     }
+}
+
+/// When the very key that this is was used last: one in the past may have had a namesake since.
+fn last_activity(cache: &Cache, json: &[u8]) -> Option<i64> {
+    let key: Identified = decode_typed(json).ok()?;
+    cache.directory().last_activity(&key.metadata.name, &key.metadata.uid)
+}
+
+#[derive(Deserialize)]
+struct Identified {
+    metadata: NameAndUid,
+}
+
+#[derive(Deserialize)]
+struct NameAndUid {
+    name: String,
+    uid: String,
 }
 
 /// What is stored already when the server starts.
@@ -66,11 +84,11 @@ pub(super) fn stored(cache: &Cache) -> Stored {
 
 impl Registry {
     /// The JSON of an object that answers a write, as it is shown.
-    pub(super) fn shown_json(&self, kind: &'static dyn AnyKind, name: &str, json: Bytes) -> Bytes {
+    pub(super) fn shown_json(&self, kind: &'static dyn AnyKind, json: Bytes) -> Bytes {
         if !has_activity(kind) {
             return json;
         }
-        match self.cache().directory().last_activity(name) {
+        match last_activity(self.cache(), &json) {
             Some(at) => with_last_activity(&json, at),
             None => json,
         }

@@ -14,6 +14,8 @@ use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::directory::DigestRecord;
 use postern_kinds::owned_access_key::{KEY_PATH, OwnedAccessKey, Owner};
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
 use postern_kinds::withheld::{Kept, Withheld};
 use postern_kinds::{AnyKind, Principal, Principals, SecretText, access_key, owned_access_key};
 use postern_meta::decode;
@@ -22,10 +24,15 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Entry};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Registry, keys};
+use crate::cache::to_stored;
 use crate::clock::Source;
 use crate::errors::from_store;
+
+/// Teams that a user can leave in the one transaction that removes him.
+const MAX_TEAMS_LEFT: usize = 100;
 
 /// What is kept of an object's fields that are never shown.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -222,6 +229,9 @@ impl Registry {
         if let Some(previous) = previous {
             beside.claims(kind, None, Some(previous))?;
         }
+        if kind.info().kind == User.info().kind {
+            self.leave_teams(name, &mut beside)?;
+        }
         if kind.withheld().is_empty() {
             return Ok(beside);
         }
@@ -236,6 +246,33 @@ impl Registry {
             }
         }
         Ok(beside)
+    }
+
+    /// A user who goes leaves his teams: whoever comes back under his name is somebody else.
+    fn leave_teams(&self, user: &str, beside: &mut Beside) -> Result<(), ApiError> {
+        let teams: Vec<String> =
+            self.cache().directory().teams_of(user).map(str::to_owned).collect();
+        if teams.len() > MAX_TEAMS_LEFT {
+            let text = format!(
+                "the user is in {} teams, and can leave {MAX_TEAMS_LEFT} at once: take him out of \
+                 some first",
+                teams.len()
+            );
+            return Err(ApiError::conflict(User.info().group_resource(), user, &text));
+        }
+        for name in teams {
+            let key = keys::object(Team.info(), None, &name);
+            let Some(found) = self.cache().of(Team.info()).get(&key)? else { continue };
+            let mut team = found.decode()?;
+            let users = team.fields.get_mut("spec").and_then(|spec| spec.get_mut("users"));
+            if let Some(Value::Array(users)) = users {
+                users.retain(|one| one != user);
+                team.metadata.generation += 1;
+                beside.conditions.push(Condition::At(key.clone(), found.position()));
+                beside.changes.push(Change::Put { key, value: to_stored(team) });
+            }
+        }
+        Ok(())
     }
 
     /// A new value for an access key: its digest, and the way back from it.

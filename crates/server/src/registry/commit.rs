@@ -87,14 +87,13 @@ impl Registry {
                 let old = previous.decode().map_err(Refused::Error)?;
                 let beside = self.beside_changed(kind, &object, &old, &kept, &withheld);
                 let beside = beside.map_err(Refused::Error)?;
-                let name = object.metadata.name.clone();
                 let stored = to_stored(object);
                 let key = previous.key().clone();
                 let change = Change::Put { key, value: stored.clone() };
                 let at = previous.position();
                 let position = self.change(permit, at, change, beside, dry_run).await?;
                 let json = self.versioned(kind, &stored, position);
-                Ok(answer(self.shown_json(kind, &name, json)))
+                Ok(answer(self.shown_json(kind, json)))
             }
             Write::Remove { object, previous } => {
                 let old = previous.decode().map_err(Refused::Error)?;

@@ -44,6 +44,10 @@ impl Registry {
         };
         let answer = self
             .rewrite(permit, options.dry_run, |previous, _| {
+                // Whoever may not delete it learns nothing of its uid or version.
+                if !permit.reaches_all() {
+                    permit.check(&previous.decode()?)?;
+                }
                 check_preconditions(permit, options, &previous)?;
                 admit::delete(permit, previous, grace, policy_of(options), self.source())
             })

@@ -189,11 +189,15 @@ impl Registry {
         Ok(page)
     }
 
-    /// The access keys of one user or team.
+    /// The access keys of one user or team; all of them, whatever the limit.
     ///
     /// # Errors
     /// 404 when there is no such user or team.
-    pub(crate) async fn access_keys_of(&self, permit: &Permit) -> Result<ListAnswer, ApiError> {
+    pub(crate) async fn access_keys_of(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+    ) -> Result<ListAnswer, ApiError> {
         self.cache().fresh().await?;
         let owners = self.cache().of(permit.kind().info());
         let name = permit.target().name.as_deref().unwrap_or_default();
@@ -207,8 +211,11 @@ impl Registry {
                 right.resource == permit.kind().info().plural && right.name == name
             })
         };
+        let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
+        let selection = Selection::new(&keys, options);
+        let wanted = |object: &CachedObject| selection.matches(object) && owned(object);
         let resource = self.cache().of(OwnedAccessKey.info());
-        let list = resource.list(resource.prefix(), None, 0, Some(&owned))?;
+        let list = resource.list(resource.prefix(), None, 0, Some(&wanted))?;
         let show = |object| shown(self.cache(), &OwnedAccessKey, object);
         Ok(ListAnswer {
             objects: list.objects.into_iter().map(show).collect(),

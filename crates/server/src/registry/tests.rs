@@ -110,7 +110,7 @@ impl Fixture {
 
     /// A watch on the whole collection: the permit's name is what one would be watched by.
     async fn watch(&self, query: &str) -> Watcher {
-        let whole = permit(Verb::Watch, "unused").without_name();
+        let whole = permit(Verb::Watch, "unused").of_all();
         let draining = self.draining.subscribe();
         self.registry.watch(&whole, &options(query), draining).await.unwrap()
     }

@@ -56,13 +56,13 @@ impl Fixture {
         let now = self.clock.now().unix_seconds();
         let standing = self.registry.cache().directory().identify(&digest, now).unwrap();
         let credential = Credential { identity: standing.identity.clone(), digest: Some(digest) };
-        let permit = permit(Verb::Watch, "unused").without_name().with_credential(credential);
+        let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
         let draining = self.draining.subscribe();
         self.registry.watch(&permit, &options("watch=true"), draining).await.unwrap()
     }
 
     async fn names_of_keys(&self) -> Vec<String> {
-        let permit = key_permit(Verb::List, "unused").without_name();
+        let permit = key_permit(Verb::List, "unused").of_all();
         let list = self.registry.list(&permit, &options("")).await.unwrap();
         list.objects.iter().map(|key| key.decode().unwrap().metadata.name).collect()
     }
