@@ -78,13 +78,17 @@ fn clean_last_applied(object: &mut Object, fields: &[WithheldField]) {
     let Some(text) = object.metadata.annotations.remove(LAST_APPLIED) else { return };
     let text = SecretText::from(text);
     let decoded = postern_meta::decode::decode_typed::<Value>(text.expose().as_bytes());
-    if let Ok(Value::Object(mut applied)) = decoded {
-        for field in fields {
-            remove(&mut applied, field.path);
+    let Ok(Value::Object(mut applied)) = decoded else { return };
+    let removed = fields.iter().filter(|field| remove(&mut applied, field.path).is_some()).count();
+    // Left as it was where there is nothing to cut: kubectl compares it letter by letter.
+    let mut cleaned = text.expose().to_owned();
+    if removed > 0 {
+        cleaned = Value::Object(applied).to_string();
+        if text.expose().ends_with('\n') {
+            cleaned.push('\n');
         }
-        let cleaned = Value::Object(applied).to_string();
-        object.metadata.annotations.insert(LAST_APPLIED.to_owned(), cleaned);
     }
+    object.metadata.annotations.insert(LAST_APPLIED.to_owned(), cleaned);
 }
 
 #[cfg(test)]
@@ -127,6 +131,17 @@ mod tests {
             assert!(Withheld::take(&mut sent, FIELDS).is_empty());
             assert_eq!(sent.into_value()["spec"], json!({}));
         }
+    }
+
+    #[test]
+    fn an_annotation_without_anything_to_hide_stays_to_the_letter() {
+        let text = "{\"spec\":{ \"user\":\"\\u003ca\"}}\n";
+        let mut sent = object(json!({
+            "apiVersion": "v1", "kind": "K",
+            "metadata": { "annotations": { LAST_APPLIED: text } },
+        }));
+        let _ = Withheld::take(&mut sent, FIELDS);
+        assert_eq!(sent.metadata.annotations[LAST_APPLIED], text);
     }
 
     #[test]

@@ -101,8 +101,12 @@ pub(crate) fn track(
     manager: &str,
     now: Timestamp,
 ) {
-    static IGNORED: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
-    let tracked = TrackedKind { schema: kind.schema(), ignored: &IGNORED };
+    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    // A client that writes managedFields itself could name what is never shown.
+    let withheld = kind.withheld().iter().map(|field| field.path);
+    let paths: Vec<&[&str]> = withheld.chain([&["status"][..]]).collect();
+    let ignored = if paths.len() > 1 { &FieldSet::of_fields(&paths) } else { &*STATUS };
+    let tracked = TrackedKind { schema: kind.schema(), ignored };
     let manager = Manager {
         name: manager.to_owned(),
         api_version: kind.info().version.to_string(),
