@@ -10,3 +10,4 @@ mod crashing;
 mod reach;
 mod reading;
 mod stage;
+mod wanted;

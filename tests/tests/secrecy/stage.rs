@@ -150,7 +150,9 @@ impl Stage {
     /// Looks at everything that is left: the metrics, then the files after a sudden death, what a
     /// new server on them answers, and its log.
     pub(crate) async fn end(self) {
-        let metrics = self.server.client().get(&based("/metrics")).send().await.expect_text(200);
+        // Over HTTP/2, whose library has the most to tell a log.
+        let [_, client] = self.clients();
+        let metrics = client.get(&based("/metrics")).send().await.expect_text(200);
         self.refuse("the metrics", metrics.as_bytes());
         let Self { home, server, search, .. } = self;
         let search = search.into_inner();
