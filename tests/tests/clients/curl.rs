@@ -134,7 +134,8 @@ async fn curl_switches_keys_off_and_on() {
     let server = Server::start().await;
     let curl = Curl::new(&server);
     let (all, one) = ("ownedaccesskeys", "ownedaccesskeys/k1");
-    let object = "metadata: {name: k1}\nspec: {user: admin, type: User, scope: {allowPlatformCli: true}}\n";
+    let object =
+        "metadata: {name: k1}\nspec: {user: admin, type: User, scope: {allowPlatformCli: true}}\n";
     let made = curl.expect(201, "POST", all, Some((YAML, object))).await;
     let as_key =
         Curl { token: made["spec"]["key"].as_str().unwrap().to_owned(), ..Curl::new(&server) };

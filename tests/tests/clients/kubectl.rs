@@ -119,9 +119,7 @@ async fn tell(program: &Program, story: &Story) {
     let file = program.kubectl.file("object.yaml", object);
     program.says(&format!("create -f {file}"), &["created"]).await;
     read(program, story).await;
-    program
-        .says(&format!("annotate {one} example.com/note=yes"), &["annotated"])
-        .await;
+    program.says(&format!("annotate {one} example.com/note=yes"), &["annotated"]).await;
     program.says(&format!("label {one} team=red"), &["labeled"]).await;
     let patch = "[{\"op\":\"add\",\"path\":\"/metadata/annotations/seen\",\"value\":\"yes\"}]";
     program.says(&format!("patch {one} --type json -p {patch}"), &["patched"]).await;

@@ -61,13 +61,15 @@ impl Search {
     }
 }
 
+fn hex(value: &str, upper: bool) -> String {
+    let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+    let digit = |digit: u8| char::from(digits[usize::from(digit)]);
+    value.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 fn forms(value: &str) -> Vec<Vec<u8>> {
-    let hex = |upper: bool| -> String {
-        let one = |byte: u8| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") };
-        value.bytes().map(one).collect()
-    };
     let mut forms = vec![value.as_bytes().to_vec(), value.bytes().rev().collect()];
-    forms.extend([hex(false).into_bytes(), hex(true).into_bytes()]);
+    forms.extend([hex(value, false).into_bytes(), hex(value, true).into_bytes()]);
     // Base64 looks different at each of the three places where the value can begin; the first and
     // last characters depend on the neighbours and are left out.
     for shift in 0..3 {
@@ -87,7 +89,7 @@ fn what_is_there_is_found() {
         format!("before {value} after"),
         format!("half of it: {}", &value[24..]),
         STANDARD.encode(format!("before {value}")),
-        value.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        hex(&value, false),
     ] {
         assert!(search.find(text.as_bytes()).is_some(), "{text}");
     }

@@ -51,9 +51,9 @@ async fn merge_patches(stage: &Stage, client: &Client, name: &str) {
         json!({ "identity": secrets.connector_data }),
         json!({ "oidcLogin": { "idToken": { "is": secrets.id_token } } }),
     ] {
-        let patch = json!({ "spec": spec });
-        let reply = stage.ask(client.patch(&key_path(name), "merge-patch", &patch)).await;
-        assert!([400, 422].contains(&reply.status), "{patch}: {}", reply.text());
+        let changes = json!({ "spec": spec });
+        let reply = stage.ask(client.patch(&key_path(name), "merge-patch", &changes)).await;
+        assert!([400, 422].contains(&reply.status), "{changes}: {}", reply.text());
     }
     let text = whole.to_string();
     for (kind, body) in [
@@ -84,8 +84,8 @@ async fn changes_repeat_neither_old_nor_new_values() {
         json_patches(&stage, client, name).await;
         merge_patches(&stage, client, name).await;
         object = stage.secrets().object(name);
-        let stale = made["metadata"]["resourceVersion"].clone();
-        object["metadata"]["resourceVersion"] = stale;
+        let outdated = made["metadata"]["resourceVersion"].clone();
+        object["metadata"]["resourceVersion"] = outdated;
         let reply = stage.ask(client.put(&key_path(name)).json(&object)).await;
         assert!(failure(&reply).starts_with("409 Conflict"));
         let read = stage.ask(client.get(&key_path(name))).await.expect(200);

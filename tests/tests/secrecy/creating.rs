@@ -58,8 +58,8 @@ async fn dry_runs_show_nothing_and_issue_nothing() {
     let put = format!("{}?dryRun=All", key_path("wet"));
     made["spec"]["key"] = stage.secret().into();
     stage.ask(client.put(&put).json(&made)).await.expect(200);
-    let patch = json!({ "spec": { "key": stage.secret() } });
-    stage.ask(client.patch(&put, "merge-patch", &patch)).await.expect(200);
+    let rotation = json!({ "spec": { "key": stage.secret() } });
+    stage.ask(client.patch(&put, "merge-patch", &rotation)).await.expect(200);
     stage.ask(client.with_token(&secrets.key).get(&key_path("wet"))).await.expect(200);
     stage.ask(client.delete(&put)).await.expect(200);
     stage.end().await;

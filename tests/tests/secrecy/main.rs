@@ -5,8 +5,8 @@
 mod bad_input;
 mod canary;
 mod changing;
-mod creating;
 mod crashing;
+mod creating;
 mod reach;
 mod reading;
 mod stage;

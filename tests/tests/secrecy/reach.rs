@@ -164,9 +164,9 @@ async fn a_value_and_a_name_are_given_once() {
         let mut tasks = JoinSet::new();
         for object in objects {
             let client = admin.clone();
-            tasks.spawn(async move {
-                client.post(&collection(KEYS)).json(&object).send().await.status
-            });
+            tasks.spawn(
+                async move { client.post(&collection(KEYS)).json(&object).send().await.status },
+            );
         }
         let mut codes = tasks.join_all().await;
         codes.sort_unstable();

@@ -38,10 +38,8 @@ async fn read_every_way(stage: &Stage, client: &Client, paths: &[String]) {
         for form in FORMS {
             let reply = stage.ask(client.get(path).accept(form)).await;
             assert!([200, 406].contains(&reply.status), "{path} {form}: {}", reply.text());
-            let with_objects = match path.contains('?') {
-                true => format!("{path}&includeObject=Object"),
-                false => format!("{path}?includeObject=Object"),
-            };
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let with_objects = format!("{path}{joint}includeObject=Object");
             stage.ask(client.get(&with_objects).accept(form)).await;
         }
     }
