@@ -230,8 +230,10 @@ async fn every_kubectl_watches_and_waits() {
         let waiting = program.run("wait --for=delete ownedaccesskey/k1 --timeout=50s");
         let deleting = program.says("delete ownedaccesskey k1 --wait=false", &["deleted"]);
         let (waited, _) = tokio::join!(waiting, deleting);
-        // Whoever begins to wait when it has gone already is told so.
-        let gone = waited.ok || waited.err.contains("NotFound");
+        // Whoever begins to wait when it has gone already is told so, in one way or the other.
+        let told =
+            ["NotFound", "no matching resources"].iter().any(|text| waited.err.contains(text));
+        let gone = waited.ok || told;
         assert!(gone, "{}{}", waited.out, waited.err);
         watching.kill().await.unwrap();
     }

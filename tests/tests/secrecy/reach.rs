@@ -211,21 +211,24 @@ async fn watches_end_with_the_keys_life() {
     let server = Server::start().await;
     let admin = server.client();
     make(&admin, "users", "ada", json!({})).await;
-    for (name, spec, text) in [
-        ("short", json!({ "user": "ada", "ttl": 2 }), "access key expired"),
-        ("rotated", json!({ "user": "ada" }), "access key not found"),
-        ("deleted", json!({ "user": "ada" }), "access key not found"),
+    for (name, text) in [
+        ("shortened", "access key expired"),
+        ("rotated", "access key not found"),
+        ("deleted", "access key not found"),
     ] {
-        let key = make(&admin, KEYS, name, spec).await;
+        let key = make(&admin, KEYS, name, json!({ "user": "ada", "ttl": 3600 })).await;
         let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
         let mut watch = client.watch(&collection(KEYS), "").await;
         assert_eq!(watch.next().await.unwrap().kind, "ADDED");
-        if name == "rotated" {
-            let patch = json!({ "spec": { "key": VALUE } });
-            admin.patch(&key_path(name), "merge-patch", &patch).send().await.expect(200);
-        } else if name == "deleted" {
-            admin.delete(&key_path(name)).send().await.expect(200);
-        }
+        let change = match name {
+            "shortened" => json!({ "spec": { "ttl": 1 } }),
+            _ => json!({ "spec": { "key": VALUE } }),
+        };
+        let request = match name {
+            "deleted" => admin.delete(&key_path(name)),
+            _ => admin.patch(&key_path(name), "merge-patch", &change),
+        };
+        request.send().await.expect(200);
         let last = watch.rest().await.pop().unwrap();
         assert_eq!((last.kind.as_str(), &last.object["code"]), ("ERROR", &json!(401)), "{name}");
         let reply = client.get(&collection("selves/me")).send().await;
