@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{BASE_PATH, Verb};
+use postern_kinds::{BASE_PATH, Verb, access_key};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::Object;
@@ -67,9 +67,12 @@ pub(crate) async fn handle(
 ) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
-    // The path holds names, never values; the query is left out, since tokens end up in queries.
-    let asked = tracing::enabled!(tracing::Level::DEBUG)
-        .then(|| format!("{} {}", request.method(), request.uri().path()));
+    // The query is left out, since tokens end up in queries; a path holds names, or by mistake a key.
+    let asked = tracing::enabled!(tracing::Level::DEBUG).then(|| {
+        let path = request.uri().path();
+        let shown = if path.contains(access_key::PREFIX) { "(an access key)" } else { path };
+        format!("{} {shown}", request.method())
+    });
     let mut measured = Measured::begin();
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),

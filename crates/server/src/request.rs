@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, find};
+use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, access_key, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::field::FieldSelector;
@@ -186,6 +186,13 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
         || text == ".."
         || text.contains(['/', '%', '\\'])
         || text.chars().any(char::is_control);
+    if access_key::is_well_formed(&text) {
+        // Repeated nowhere: not in an answer, and not in a log.
+        return Err(ApiError::bad_request(
+            "the path holds the value of an access key where its name belongs: that value may be \
+             in logs of whatever stands in between, so replace it",
+        ));
+    }
     if bad {
         return Err(ApiError::bad_request(
             "a step of the path is empty, '.', '..', or holds '/', '%', a backslash or a control \

@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod login;
+mod operator;
 mod secrets;
 mod tour;
 mod usage;

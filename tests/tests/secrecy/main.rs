@@ -10,4 +10,4 @@ mod creating;
 mod reach;
 mod reading;
 mod stage;
-mod wanted;
+mod regressions;

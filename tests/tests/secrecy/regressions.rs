@@ -1,4 +1,4 @@
-//! What the decisions ask for and is not so yet. Whoever mends one takes its `ignore` away.
+//! Mistakes that were made once: each is asked for by a decision, and was not so at first.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -13,7 +13,6 @@ async fn who(client: &Client) -> (u16, Value) {
 }
 
 #[tokio::test]
-#[ignore = "keys whose deletion waits still let in"]
 async fn a_deleted_key_stops_at_once_though_it_lingers() {
     let server = Server::start().await;
     let admin = server.client();
@@ -31,7 +30,6 @@ async fn a_deleted_key_stops_at_once_though_it_lingers() {
 }
 
 #[tokio::test]
-#[ignore = "keys of users whose deletion waits still let in"]
 async fn a_deleted_users_keys_stop_at_once_though_he_lingers() {
     let server = Server::start().await;
     let admin = server.client();
@@ -44,7 +42,6 @@ async fn a_deleted_users_keys_stop_at_once_though_he_lingers() {
 }
 
 #[tokio::test]
-#[ignore = "teams know their users by name alone"]
 async fn a_namesake_is_in_no_team_of_his_predecessor() {
     let server = Server::start().await;
     let admin = server.client();
@@ -59,7 +56,6 @@ async fn a_namesake_is_in_no_team_of_his_predecessor() {
 }
 
 #[tokio::test]
-#[ignore = "preconditions are looked at before the permission"]
 async fn preconditions_tell_nothing_of_the_keys_of_others() {
     let server = Server::start().await;
     let admin = server.client();
@@ -72,7 +68,6 @@ async fn preconditions_tell_nothing_of_the_keys_of_others() {
 }
 
 #[tokio::test]
-#[ignore = "the last use is found by the key's name, whoever's it was then"]
 async fn the_past_does_not_show_the_last_use_of_a_namesake() {
     let server = Server::start().await;
     let admin = server.client();
@@ -90,7 +85,6 @@ async fn the_past_does_not_show_the_last_use_of_a_namesake() {
 }
 
 #[tokio::test]
-#[ignore = "long subjects are refused by the store, as the server's own mistake"]
 async fn a_users_subject_that_is_too_long_is_his_mistake() {
     let server = Server::start().await;
     let object = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "x".repeat(5000) } });
@@ -100,7 +94,6 @@ async fn a_users_subject_that_is_too_long_is_his_mistake() {
 }
 
 #[tokio::test]
-#[ignore = "what a time should look like is not told"]
 async fn bad_times_are_named() {
     let server = Server::start().await;
     for (spec, field) in [
@@ -116,7 +109,6 @@ async fn bad_times_are_named() {
 }
 
 #[tokio::test]
-#[ignore = "the options of a list are not looked at behind a user or team"]
 async fn the_keys_of_an_owner_are_a_list_like_others() {
     let server = Server::start().await;
     let client = server.client();
@@ -129,7 +121,6 @@ async fn the_keys_of_an_owner_are_a_list_like_others() {
 }
 
 #[tokio::test]
-#[ignore = "managed fields that a client sends keep the names of what is never shown"]
 async fn managed_fields_that_are_sent_are_cleaned() {
     let server = Server::start().await;
     let fields = json!({ "f:spec": { "f:key": {}, "f:displayName": {} } });
@@ -145,7 +136,6 @@ async fn managed_fields_that_are_sent_are_cleaned() {
 }
 
 #[tokio::test]
-#[ignore = "the server writes the annotation of kubectl apply anew, even if nothing is cut from it"]
 async fn what_was_applied_already_is_unchanged() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
