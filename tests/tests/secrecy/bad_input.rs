@@ -110,7 +110,7 @@ async fn strange_lives_and_names_work_or_are_refused() {
         let reply = admin.post(&collection(KEYS)).json(&object).send().await;
         assert_eq!(reply.status, code, "{name}: {}", reply.text());
     }
-    for subject in ["ü|✓ <script>".to_owned(), "x".repeat(20_000)] {
+    for subject in ["ü|✓ <script>".to_owned(), "x".repeat(500)] {
         let key = make(&admin, KEYS, "", json!({ "subject": subject })).await;
         let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
         let who = client.get(&collection("selves/me")).send().await.expect(200);

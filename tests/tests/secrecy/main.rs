@@ -9,5 +9,5 @@ mod crashing;
 mod creating;
 mod reach;
 mod reading;
-mod stage;
 mod regressions;
+mod stage;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{AnyKind as _, Verb};
+use postern_kinds::{AnyKind as _, Info, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
@@ -50,6 +50,8 @@ pub(crate) struct Selection {
     everything: bool,
     /// The permit that each object is to be asked about, where it does not reach all.
     asks: Option<Permit>,
+    /// The user or team whose access keys are wanted, if only those are: the plural, the name.
+    owner: Option<(&'static str, String)>,
 }
 
 impl Selection {
@@ -71,7 +73,7 @@ impl Selection {
         let asks = Some(permit.clone()).filter(|permit| !permit.reaches_all());
         let everything =
             name.is_none() && labels.is_everything() && fields.is_everything() && asks.is_none();
-        Self { collection, prefix, name, labels, fields, everything, asks }
+        Self { collection, prefix, name, labels, fields, everything, asks, owner: None }
     }
 
     /// Is the object wanted?
@@ -93,11 +95,25 @@ impl Selection {
         });
         fields
             && (self.labels.is_everything() || self.labels.matches(object.labels()))
+            && self.is_owned(object)
             && self.is_reached(object)
     }
 }
 
 impl Selection {
+    /// Of these, only the access keys of one owner.
+    fn owned_by(mut self, kind: &'static Info, name: &str) -> Self {
+        self.owner = Some((kind.plural, name.to_owned()));
+        self.everything = false;
+        self
+    }
+
+    fn is_owned(&self, object: &CachedObject) -> bool {
+        let Some((plural, name)) = &self.owner else { return true };
+        let right = object.decode().ok().and_then(|key| OwnedAccessKey.instead(Verb::Get, &key));
+        right.is_some_and(|right| right.resource == *plural && right.name == *name)
+    }
+
     fn is_reached(&self, object: &CachedObject) -> bool {
         let Some(permit) = &self.asks else { return true };
         object.decode().is_ok_and(|object| permit.reaches(&object))
@@ -154,7 +170,15 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
     ) -> Result<ListAnswer, ApiError> {
-        let selection = Selection::new(permit, options);
+        self.list_selected(permit, options, Selection::new(permit, options)).await
+    }
+
+    async fn list_selected(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+        selection: Selection,
+    ) -> Result<ListAnswer, ApiError> {
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = at_of(options, token.as_ref());
@@ -189,10 +213,10 @@ impl Registry {
         Ok(page)
     }
 
-    /// The access keys of one user or team; all of them, whatever the limit.
+    /// The access keys of one user or team.
     ///
     /// # Errors
-    /// 404 when there is no such user or team.
+    /// 404 when there is no such user or team; else as [`Registry::list`].
     pub(crate) async fn access_keys_of(
         &self,
         permit: &Permit,
@@ -204,25 +228,9 @@ impl Registry {
         if owners.get(&key_of(permit, owners)?)?.is_none() {
             return Err(not_found(permit.kind(), name));
         }
-        let owned = |object: &CachedObject| {
-            let owner =
-                object.decode().ok().and_then(|key| OwnedAccessKey.instead(Verb::Get, &key));
-            owner.is_some_and(|right| {
-                right.resource == permit.kind().info().plural && right.name == name
-            })
-        };
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
-        let selection = Selection::new(&keys, options);
-        let wanted = |object: &CachedObject| selection.matches(object) && owned(object);
-        let resource = self.cache().of(OwnedAccessKey.info());
-        let list = resource.list(resource.prefix(), None, 0, Some(&wanted))?;
-        let show = |object| shown(self.cache(), &OwnedAccessKey, object);
-        Ok(ListAnswer {
-            objects: list.objects.into_iter().map(show).collect(),
-            version: Position::end_of(list.revision),
-            continue_token: None,
-            remaining: None,
-        })
+        let selection = Selection::new(&keys, options).owned_by(permit.kind().info(), name);
+        self.list_selected(&keys, options, selection).await
     }
 
     async fn wait_for(&self, at: At) -> Result<(), ApiError> {
