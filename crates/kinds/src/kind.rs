@@ -1,8 +1,8 @@
 //! What a kind has to say for itself ([`Kind`]), and its object-safe twin ([`AnyKind`]), which the
 //! server works with.
 //!
-//! A kind is written with typed fields; the twin decodes them once, lets the kind prepare and
-//! validate, and encodes them again. Nothing here reads a clock or knows who may do what.
+//! A kind is written with typed fields; the twin decodes them once for each write, lets the kind
+//! prepare and validate, and encodes them again. Nothing here reads a clock or knows who may do what.
 
 use std::sync::OnceLock;
 
@@ -136,7 +136,8 @@ pub trait Kind: Send + Sync + 'static {
     ) {
     }
 
-    /// Everything wrong with a prepared object, beyond its metadata.
+    /// Everything wrong with a prepared object, beyond its metadata, in which who set which field
+    /// is not noted yet.
     ///
     /// # Errors
     /// For input that cannot be *read* as this kind at all (400, not 422); what is merely invalid
@@ -173,13 +174,14 @@ pub trait Kind: Send + Sync + 'static {
     /// Is there such a right for objects of this kind?
     const HAS_INSTEAD: bool = false;
 
-    /// What of the object no other object of its kind may have, beyond its name.
+    /// What of the object no other object of its kind may have, beyond its name. Asked only where
+    /// there is a [`Self::CLAIMED_FIELD`].
     fn claims(_metadata: &ObjectMeta, _fields: &Self::Fields) -> Vec<String> {
         Vec::new()
     }
 
-    /// The field that claims come from, for errors.
-    const CLAIMED_FIELD: &'static str = "metadata.name";
+    /// The field that claims come from, for errors; `None` for a kind that claims nothing.
+    const CLAIMED_FIELD: Option<&'static str> = None;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
@@ -208,6 +210,17 @@ pub trait Kind: Send + Sync + 'static {
     }
 }
 
+/// What a kind says about an object that it has prepared: all of it at once, because its fields
+/// are decoded for that.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Rights that the write takes beyond its verb on the object.
+    pub needs: Vec<Right>,
+    /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
+    /// kind at all. Not to be told to somebody who lacks a right.
+    pub verdict: Result<FieldErrors, ApiError>,
+}
+
 /// The object-safe twin of [`Kind`].
 pub trait AnyKind: Send + Sync {
     /// Names, scope and verbs.
@@ -222,7 +235,7 @@ pub trait AnyKind: Send + Sync {
     /// What stands in them; empty text where an object cannot be read.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
-    /// Prepares an object that is to be written.
+    /// Prepares an object that is to be written, and says what there is to say about it.
     ///
     /// # Errors
     /// 400 when it cannot be read as this kind.
@@ -231,19 +244,7 @@ pub trait AnyKind: Send + Sync {
         new: &mut Object,
         old: Option<&Object>,
         ctx: &Context<'_>,
-    ) -> Result<(), ApiError>;
-
-    /// Adds to `errors` all that is invalid in a prepared object's own fields.
-    ///
-    /// # Errors
-    /// 400 when it cannot be read as this kind.
-    fn validate(
-        &self,
-        new: &Object,
-        old: Option<&Object>,
-        ctx: &Context<'_>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError>;
+    ) -> Result<Prepared, ApiError>;
 
     /// Fields that are written and never shown.
     fn withheld(&self) -> &'static [WithheldField];
@@ -253,12 +254,6 @@ pub trait AnyKind: Send + Sync {
 
     /// The start of a name for an object whose writer gave none.
     fn name_prefix(&self) -> Option<&'static str>;
-
-    /// Rights that a write takes beyond its verb on the object.
-    ///
-    /// # Errors
-    /// 400 or 500 when an object cannot be read as this kind.
-    fn needs(&self, new: &Object, old: Option<&Object>) -> Result<Vec<Right>, ApiError>;
 
     /// A right that will do where the verb on the object itself is lacking; `None` also for an
     /// object that cannot be read.
@@ -383,22 +378,16 @@ impl<K: Kind> AnyKind for K {
         new: &mut Object,
         old: Option<&Object>,
         ctx: &Context<'_>,
-    ) -> Result<(), ApiError> {
-        let mut prepared = draft::<K>(new)?;
+    ) -> Result<Prepared, ApiError> {
+        let fields = fields::<K>(new)?;
         let old = old.map(draft::<K>).transpose()?;
-        K::prepare(&mut prepared, old.as_ref(), ctx);
-        undraft::<K>(prepared, new)
-    }
-
-    fn validate(
-        &self,
-        new: &Object,
-        old: Option<&Object>,
-        ctx: &Context<'_>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError> {
-        let old = old.map(draft::<K>).transpose()?;
-        K::validate(&draft::<K>(new)?, old.as_ref(), ctx, errors)
+        let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
+        K::prepare(&mut draft, old.as_ref(), ctx);
+        let needs = K::needs(&draft.fields, old.as_ref().map(|old| &old.fields));
+        let mut errors = FieldErrors::new();
+        let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
+        undraft::<K>(draft, new)?;
+        Ok(Prepared { needs, verdict })
     }
 
     fn withheld(&self) -> &'static [WithheldField] {
@@ -413,11 +402,6 @@ impl<K: Kind> AnyKind for K {
         K::NAME_PREFIX
     }
 
-    fn needs(&self, new: &Object, old: Option<&Object>) -> Result<Vec<Right>, ApiError> {
-        let old = old.map(fields::<K>).transpose()?;
-        Ok(K::needs(&fields::<K>(new)?, old.as_ref()))
-    }
-
     fn instead(&self, verb: Verb, object: &Object) -> Option<Right> {
         if !K::HAS_INSTEAD {
             return None;
@@ -430,11 +414,14 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError> {
+        if K::CLAIMED_FIELD.is_none() {
+            return Ok(Vec::new());
+        }
         Ok(K::claims(&object.metadata, &fields::<K>(object)?))
     }
 
     fn claimed_field(&self) -> &'static str {
-        K::CLAIMED_FIELD
+        K::CLAIMED_FIELD.unwrap_or("metadata.name")
     }
 
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {

@@ -20,7 +20,8 @@ pub mod user;
 pub mod withheld;
 
 pub use kind::{
-    AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Principal, Principals,
+    AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Prepared, Principal,
+    Principals,
 };
 pub use names::{ACCESS_KEYS_OF, CORE_V1, Info, MANAGEMENT_V1, Scope, Subresource, Verb};
 pub use right::Right;

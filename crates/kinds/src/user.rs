@@ -134,5 +134,5 @@ impl Kind for User {
         vec![if subject.is_empty() { metadata.name.clone() } else { subject.clone() }]
     }
 
-    const CLAIMED_FIELD: &'static str = "spec.subject";
+    const CLAIMED_FIELD: Option<&'static str> = Some("spec.subject");
 }

@@ -19,12 +19,32 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_meta::validate;
 use postern_store::Position;
+use serde_json::Value;
 
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
 use crate::clock::{Source, new_uid};
 use crate::registry::Registry;
 use crate::registry::beside::KeptRecord;
+
+/// An object as it was read, to be changed. It is decoded once for all that look at it.
+pub(crate) struct Previous {
+    /// What was read.
+    pub(crate) cached: Arc<CachedObject>,
+    /// The same, decoded.
+    pub(crate) object: Object,
+}
+
+impl Previous {
+    /// Decodes what was read.
+    ///
+    /// # Errors
+    /// 500 when what is stored cannot be read.
+    pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
+        let object = cached.decode()?;
+        Ok(Self { cached, object })
+    }
+}
 
 /// What a write comes to.
 pub(crate) enum Write {
@@ -40,7 +60,7 @@ pub(crate) enum Write {
         /// What it will be.
         object: Object,
         /// What was read.
-        previous: Arc<CachedObject>,
+        previous: Previous,
         /// What was written into fields that are never shown.
         withheld: Withheld,
         /// What is kept of them.
@@ -51,7 +71,7 @@ pub(crate) enum Write {
         /// What the answer shows: its last state.
         object: Object,
         /// What was read.
-        previous: Arc<CachedObject>,
+        previous: Previous,
     },
     /// The end of an object that cannot be read.
     RemoveDamaged {
@@ -132,11 +152,11 @@ pub(crate) fn create(
     let caller = permit.caller();
     let directory = registry.cache().directory();
     let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
-    kind.prepare(&mut object, None, &ctx)?;
-    check_rights(permit, &object, None)?;
+    let prepared = kind.prepare(&mut object, None, &ctx)?;
+    check_rights(permit, &prepared.needs, &object, None)?;
     track(kind, &mut object, None, &writing.manager, now);
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
-    kind.validate(&object, None, &ctx, &mut errors)?;
+    errors.extend(prepared.verdict?);
     kind.validate_withheld(&withheld, &mut errors);
     finish(kind, &object.metadata, errors)?;
     Ok(Admitted { permit: permit.clone(), write: Write::Create { object, withheld } })
@@ -144,10 +164,15 @@ pub(crate) fn create(
 
 /// What is asked about the object itself, beyond the verb on its kind. Before validation: what
 /// somebody may not write, he need not be told about.
-fn check_rights(permit: &Permit, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
+fn check_rights(
+    permit: &Permit,
+    needs: &[Right],
+    new: &Object,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
     permit.check(new)?;
-    for right in permit.kind().needs(new, old)? {
-        permit.check_right(&right)?;
+    for right in needs {
+        permit.check_right(right)?;
     }
     check_blocked_owners(permit, &new.metadata, old.map(|old| &old.metadata))
 }
@@ -197,31 +222,31 @@ pub(crate) fn update(
     registry: &Registry,
     permit: &Permit,
     mut object: Object,
-    previous: Arc<CachedObject>,
+    previous: Previous,
     kept: KeptRecord,
     writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let now = registry.source().now();
-    let old = previous.decode()?;
+    let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
     let withheld = Withheld::take(&mut object, kind.withheld());
     own_metadata_of_changed(&mut object.metadata, &old.metadata);
     let caller = permit.caller();
     let directory = registry.cache().directory();
     let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
-    kind.prepare(&mut object, Some(&old), &ctx)?;
-    check_rights(permit, &object, Some(&old))?;
-    track(kind, &mut object, Some(&old), &writing.manager, now);
+    let prepared = kind.prepare(&mut object, Some(old), &ctx)?;
+    check_rights(permit, &prepared.needs, &object, Some(old))?;
+    track(kind, &mut object, Some(old), &writing.manager, now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
-    kind.validate(&object, Some(&old), &ctx, &mut errors)?;
+    errors.extend(prepared.verdict?);
     kind.validate_withheld(&withheld, &mut errors);
     finish(kind, &object.metadata, errors)?;
     // A new value that is never shown is a change of the desired state, too.
-    if kept.differs(kind, &withheld, registry.digester()) || desired_state_differs(&object, &old) {
+    if kept.differs(kind, &withheld, registry.digester()) || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
-    let write = match write_for(kind, object, &old, previous, now)? {
+    let write = match write_for(kind, object, previous, now)? {
         Write::Replace { object, previous, .. } => {
             Write::Replace { object, previous, withheld, kept }
         }
@@ -237,14 +262,14 @@ pub(crate) fn update(
 /// 403 when the kind forbids it.
 pub(crate) fn delete(
     permit: &Permit,
-    previous: Arc<CachedObject>,
+    previous: Previous,
     grace_seconds: i64,
     propagation: Option<Propagation>,
     source: &dyn Source,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
-    let old = previous.decode()?;
-    permit.check(&old)?;
+    let old = &previous.object;
+    permit.check(old)?;
     kind.check_delete(&old.metadata)?;
     let now = source.now();
     let mut object = old.clone();
@@ -252,7 +277,7 @@ pub(crate) fn delete(
         propagate(&mut object.metadata, propagation);
     }
     mark_deleted(kind, &mut object, grace_seconds, now)?;
-    let write = write_for(kind, object, &old, previous, now)?;
+    let write = write_for(kind, object, previous, now)?;
     Ok(Admitted { permit: permit.clone(), write })
 }
 
@@ -274,15 +299,14 @@ pub(crate) fn delete_damaged(
 /// Lets go of what the server itself held an object by; the last to let go removes it.
 ///
 /// # Errors
-/// 500 when what is stored cannot be read.
+/// 500 when what is stored cannot be read as its kind.
 pub(crate) fn release(
     permit: &Permit,
     object: Object,
-    previous: Arc<CachedObject>,
+    previous: Previous,
     source: &dyn Source,
 ) -> Result<Admitted, ApiError> {
-    let old = previous.decode()?;
-    let write = write_for(permit.kind(), object, &old, previous, source.now())?;
+    let write = write_for(permit.kind(), object, previous, source.now())?;
     Ok(Admitted { permit: permit.clone(), write })
 }
 
@@ -333,35 +357,30 @@ fn later(from: Timestamp, seconds: i64) -> Timestamp {
 fn write_for(
     kind: &'static dyn AnyKind,
     object: Object,
-    old: &Object,
-    previous: Arc<CachedObject>,
+    previous: Previous,
     now: Timestamp,
 ) -> Result<Write, ApiError> {
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= now);
     if due && object.metadata.finalizers.is_empty() && !kind.holds_on(&object)? {
         return Ok(Write::Remove { object, previous });
     }
-    if same(&object, old) {
-        return Ok(Write::Nothing(previous));
+    if same(&object, &previous.object) {
+        return Ok(Write::Nothing(previous.cached));
     }
     let (withheld, kept) = (Withheld::default(), KeptRecord::default());
     Ok(Write::Replace { object, previous, withheld, kept })
 }
 
 fn same(new: &Object, old: &Object) -> bool {
-    let mut metadata = new.metadata.clone();
-    metadata.resource_version.clone_from(&old.metadata.resource_version);
-    metadata == old.metadata && new.fields == old.fields
+    new.metadata == old.metadata && new.fields == old.fields
 }
 
 /// The desired state is everything but metadata and status.
 fn desired_state_differs(new: &Object, old: &Object) -> bool {
-    let desired = |object: &Object| {
-        let mut fields = object.fields.clone();
-        fields.remove("status");
-        fields
-    };
-    desired(new) != desired(old)
+    fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+        object.fields.iter().filter(|(name, _)| *name != "status")
+    }
+    !desired(new).eq(desired(old))
 }
 
 fn own_metadata_of_new(
@@ -426,6 +445,8 @@ fn check_uid(
 
 /// What belongs to the server stays as it was, whatever the client sent.
 fn own_metadata_of_changed(metadata: &mut ObjectMeta, old: &ObjectMeta) {
+    // The client's has been compared already; with the stored one, equal objects are equal.
+    metadata.resource_version.clone_from(&old.resource_version);
     metadata.uid.clone_from(&old.uid);
     metadata.generation = old.generation;
     metadata.creation_timestamp = old.creation_timestamp;

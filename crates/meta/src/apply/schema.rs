@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::path::{PathElement, Scalar};
 use super::set::FieldSet;
-use crate::schema::{Schema, branches};
+use crate::schema::{Branches, Schema, branches};
 
 /// How a value is owned.
 pub(super) enum Shape<'a> {
@@ -22,7 +22,7 @@ pub(super) enum Shape<'a> {
 
 /// What a struct or map says about its fields.
 pub(super) struct Fields<'a> {
-    branches: Vec<&'a Value>,
+    branches: Branches<'a>,
 }
 
 /// One field.

@@ -145,6 +145,10 @@ fn ownable_metadata(
         if this.finalizers != other.finalizers {
             part.finalizers.clone_from(&this.finalizers);
         }
+        // Mostly there is nothing, and nothing need not be encoded to know that.
+        if part == nothing {
+            return Map::new();
+        }
         match part.to_value() {
             Value::Object(fields) => fields,
             _ => Map::new(),

@@ -5,8 +5,9 @@
 
 use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::schema::Schema;
@@ -81,6 +82,39 @@ impl Serialize for Object {
             map.serialize_entry(name, value)?;
         }
         map.end()
+    }
+}
+
+/// Of text that we wrote ourselves: what clients send goes through
+/// [`Object::from_value`], which says what is wrong with it.
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Object;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+        let mut object = Object::default();
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "apiVersion" => object.api_version = map.next_value()?,
+                "kind" => object.kind = map.next_value()?,
+                "metadata" => object.metadata = map.next_value()?,
+                _ => {
+                    object.fields.insert(name, map.next_value()?);
+                }
+            }
+        }
+        Ok(object)
     }
 }
 
@@ -165,6 +199,20 @@ mod tests {
             String::from_utf8(object.to_json_bytes()).unwrap(),
             r#"{"apiVersion":"v1","kind":"K","metadata":{"resourceVersion":"5","name":"a"},"data":{},"spec":{}}"#
         );
+    }
+
+    #[test]
+    fn our_own_text_reads_back_as_it_was() {
+        let object = Object::from_value(json!({
+            "apiVersion": "g/v1", "kind": "K",
+            "metadata": {"name": "a", "labels": {"b": "c"}, "managedFields": [{
+                "manager": "m", "operation": "Update", "fieldsV1": {"f:spec": {}},
+            }]},
+            "spec": {"x": [1, null, 2.5, "y"]}, "status": {},
+        }))
+        .unwrap();
+        let read: Object = crate::decode::decode_typed(&object.to_json_bytes()).unwrap();
+        assert_eq!(read, object);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! it the recursion here.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde_json::{Map, Number, Value};
 
@@ -43,13 +44,31 @@ enum Fields<'a> {
     Known { properties: Option<&'a Map<String, Value>>, others: Option<&'a Value> },
 }
 
+/// The schemas that one value may fit. Nearly always it is one, which is not worth a list: this
+/// is made for every value of every object that is written.
+pub(crate) enum Branches<'a> {
+    One(&'a Value),
+    Union(Vec<&'a Value>),
+}
+
+impl<'a> Deref for Branches<'a> {
+    type Target = [&'a Value];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Union(all) => all,
+        }
+    }
+}
+
 /// The schemas that one value may fit: one, or the branches of a union.
-pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a Value> {
+pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Branches<'a> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
     match union {
-        Some(union) => union.iter().map(|branch| schema.resolve(branch)).collect(),
-        None => vec![at],
+        Some(union) => Branches::Union(union.iter().map(|branch| schema.resolve(branch)).collect()),
+        None => Branches::One(at),
     }
 }
 
@@ -197,7 +216,7 @@ impl Checker<'_> {
         let schema = self.schema;
         let branches = branches(schema, at);
         let mut first = None;
-        for branch in &branches {
+        for branch in branches.iter() {
             match self.check_type(value, branch) {
                 Ok(()) => return self.check_inside(value, &branches),
                 Err(mismatch) => first = first.or(Some(mismatch)),

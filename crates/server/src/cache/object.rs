@@ -16,7 +16,6 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
-use serde_json::Value;
 
 const FRAME_HEAD: &str = "{\"type\":\"";
 const FRAME_MIDDLE: &str = "\",\"object\":";
@@ -146,11 +145,9 @@ impl CachedObject {
     /// # Errors
     /// 500 when the stored bytes are no object: they were sealed, so this is a mistake of ours.
     pub(crate) fn decode(&self) -> Result<Object, ApiError> {
-        let broken = |reason: String| {
+        decode::decode_typed(&self.json()).map_err(|reason| {
             ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
-        };
-        let value: Value = decode::decode_typed(&self.json()).map_err(|e| broken(e.to_string()))?;
-        Object::from_value(value).map_err(broken)
+        })
     }
 
     /// May its deletion have begun? True for every object that is being deleted, and for few

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::activity::shown;
 use super::beside::{self, Beside};
 use super::{Answer, Registry, keys, not_found};
-use crate::admit::{Admitted, Write};
+use crate::admit::{Admitted, Previous, Write};
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
@@ -84,23 +84,22 @@ impl Registry {
                 self.insert(permit, object, &withheld, dry_run).await.map_err(Refused::Error)
             }
             Write::Replace { object, previous, withheld, kept } => {
-                let old = previous.decode().map_err(Refused::Error)?;
+                let Previous { cached, object: old } = previous;
                 let beside = self.beside_changed(kind, &object, &old, &kept, &withheld);
                 let beside = beside.map_err(Refused::Error)?;
                 let stored = to_stored(object);
-                let key = previous.key().clone();
-                let change = Change::Put { key, value: stored.clone() };
-                let at = previous.position();
+                let change = Change::Put { key: cached.key().clone(), value: stored.clone() };
+                let at = cached.position();
                 let position = self.change(permit, at, change, beside, dry_run).await?;
                 let json = self.versioned(kind, &stored, position);
                 Ok(answer(self.shown_json(kind, json)))
             }
             Write::Remove { object, previous } => {
-                let old = previous.decode().map_err(Refused::Error)?;
+                let Previous { cached, object: old } = previous;
                 let beside = self.beside_gone(kind, &old.metadata.name, Some(&old)).await;
                 let beside = beside.map_err(Refused::Error)?;
-                let change = Change::Delete { key: previous.key().clone() };
-                let at = previous.position();
+                let change = Change::Delete { key: cached.key().clone() };
+                let at = cached.position();
                 let position = self.change(permit, at, change, beside, dry_run).await?;
                 Ok(answer(self.versioned(kind, &to_stored(object), position)))
             }
@@ -217,7 +216,8 @@ impl Registry {
         let key = keys::object(Namespace.info(), None, namespace);
         let found = self.cache().of(Namespace.info()).get(&key)?;
         let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
-        if found.decode()?.metadata.deletion_timestamp.is_some() {
+        // The look at the bytes spares nearly every create the decoding.
+        if found.may_be_deleting() && found.decode()?.metadata.is_terminating() {
             let resource = kind.info().group_resource();
             return Err(ApiError::namespace_terminating(resource, name, namespace));
         }

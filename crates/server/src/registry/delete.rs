@@ -8,9 +8,8 @@ use postern_store::Position;
 
 use super::read::ListAnswer;
 use super::{Answer, Registry, decoded, key_of, keys};
-use crate::admit;
+use crate::admit::{self, Previous};
 use crate::authorize::Permit;
-use crate::cache::CachedObject;
 
 /// A negative grace period counts as this, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
@@ -46,7 +45,7 @@ impl Registry {
             .rewrite(permit, options.dry_run, |previous, _| {
                 // Whoever may not delete it learns nothing of its uid or version.
                 if !permit.reaches_all() {
-                    permit.check(&previous.decode()?)?;
+                    permit.check(&previous.object)?;
                 }
                 check_preconditions(permit, options, &previous)?;
                 admit::delete(permit, previous, grace, policy_of(options), self.source())
@@ -118,7 +117,7 @@ impl Registry {
         change: impl Fn(&mut Object),
     ) -> Result<Answer, ApiError> {
         self.rewrite(permit, false, |previous, _| {
-            let mut object = previous.decode()?;
+            let mut object = previous.object.clone();
             change(&mut object);
             admit::release(permit, object, previous, self.source())
         })
@@ -136,13 +135,13 @@ fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
 fn check_preconditions(
     permit: &Permit,
     options: &DeleteOptions,
-    previous: &CachedObject,
+    previous: &Previous,
 ) -> Result<(), ApiError> {
     let resource = permit.kind().info().group_resource();
     let name = permit.target().name.as_deref().unwrap_or_default();
     if let Some(wanted) = &options.precondition_uid {
-        let uid = previous.decode()?.metadata.uid;
-        if *wanted != uid {
+        let uid = &previous.object.metadata.uid;
+        if wanted != uid {
             let text = format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
                  The object might have been deleted and then recreated"
@@ -151,7 +150,7 @@ fn check_preconditions(
         }
     }
     if let Some(wanted) = &options.precondition_resource_version {
-        let found = previous.position();
+        let found = previous.cached.position();
         if wanted.parse().map(Position::from_packed) != Ok(found) {
             let text = format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the \

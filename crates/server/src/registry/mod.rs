@@ -122,18 +122,21 @@ impl Registry {
         let dry_run = writing.dry_run;
         // Whom the object names may have been made by the request before this one.
         self.cache().fresh().await?;
-        let generated = object.metadata.name.is_empty();
+        if !object.metadata.name.is_empty() {
+            let admitted = admit::create(self, permit, object, writing)?;
+            return self.commit(admitted, dry_run).await;
+        }
         for _ in 1..NAME_ATTEMPTS {
             let admitted = admit::create(self, permit, object.clone(), writing)?;
             match self.commit(admitted, dry_run).await {
-                Err(error) if generated && error.reason() == Reason::AlreadyExists => {}
+                Err(error) if error.reason() == Reason::AlreadyExists => {}
                 answer => return answer,
             }
         }
         let admitted = admit::create(self, permit, object, writing)?;
         let info = permit.kind().info();
         self.commit(admitted, dry_run).await.map_err(|error| {
-            if generated && error.reason() == Reason::AlreadyExists {
+            if error.reason() == Reason::AlreadyExists {
                 let name = error.status().details.as_ref().map_or("", |details| &details.name);
                 return ApiError::generate_name_conflict(info.group_resource(), name);
             }
@@ -159,10 +162,8 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
 /// # Errors
 /// 500 when that fails: a mistake of ours.
 pub(crate) fn decoded(answer: &Answer) -> Result<Object, ApiError> {
-    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
-    let value = postern_meta::decode::decode_typed(&answer.json)
-        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
-    Object::from_value(value).map_err(broken)
+    postern_meta::decode::decode_typed(&answer.json)
+        .map_err(|error| ApiError::internal("the answer could not be read back", error))
 }
 
 /// 404 for what a permit is for.

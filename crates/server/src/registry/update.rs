@@ -1,8 +1,6 @@
 //! Changing an object: read it, work out what it shall be, store that if it is still as it was
 //! read, and else start again.
 
-use std::sync::Arc;
-
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -10,7 +8,7 @@ use postern_meta::status::ApiError;
 use super::beside::KeptRecord;
 use super::commit::Refused;
 use super::{Answer, Registry, key_of, not_found};
-use crate::admit::{self, Admitted, Writing};
+use crate::admit::{self, Admitted, Previous, Writing};
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
 
@@ -32,11 +30,10 @@ impl Registry {
         change: impl Fn(&Object) -> Result<Object, ApiError>,
     ) -> Result<Answer, ApiError> {
         self.rewrite(permit, writing.dry_run, |previous, kept| {
-            let current = previous.decode()?;
-            permit.check(&current)?;
-            let wanted = change(&current)?;
+            permit.check(&previous.object)?;
+            let wanted = change(&previous.object)?;
             check_address(permit, &wanted)?;
-            check_version(permit, &wanted, &previous)?;
+            check_version(permit, &wanted, &previous.cached)?;
             admit::update(self, permit, wanted, previous, kept, writing)
         })
         .await
@@ -71,7 +68,7 @@ impl Registry {
         &self,
         permit: &Permit,
         dry_run: bool,
-        admit: impl Fn(Arc<CachedObject>, KeptRecord) -> Result<Admitted, ApiError>,
+        admit: impl Fn(Previous, KeptRecord) -> Result<Admitted, ApiError>,
     ) -> Result<Answer, ApiError> {
         let info = permit.kind().info();
         let resource = self.cache().of(info);
@@ -83,7 +80,7 @@ impl Registry {
             let previous = previous.ok_or_else(|| not_found(permit.kind(), name))?;
             // Read after the object: were it older, the object's own condition could not tell.
             let kept = self.kept(permit.kind(), name).await?;
-            match self.try_commit(admit(previous, kept)?, dry_run).await {
+            match self.try_commit(admit(Previous::of(previous)?, kept)?, dry_run).await {
                 Ok(answer) => return Ok(answer),
                 Err(Refused::Error(error)) => return Err(error),
                 Err(Refused::Changed(found)) => self.cache().reach(found).await?,

@@ -5,6 +5,7 @@
 //! skipped. What it has seen is one number.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use postern_meta::options::{ListOptions, RequestedVersion};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
 use super::activity::{has_activity, shown};
@@ -72,6 +73,9 @@ pub(crate) struct Watcher {
     bookmarks: bool,
     next_bookmark: Instant,
     ends: Instant,
+    /// Goes off when one of these times has come. One that is kept: to set a timer anew for every
+    /// event of every watcher takes the lock of all timers.
+    alarm: Pin<Box<Sleep>>,
     over: bool,
     news: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
@@ -85,13 +89,15 @@ struct Bearer {
     people: watch::Receiver<u64>,
     /// When the key ends, as far as is known, in seconds since 1970.
     ends_at: Option<i64>,
+    /// When to look again, if nothing happens before.
+    next_look: Option<Instant>,
 }
 
 impl Bearer {
     fn new(registry: &Registry, permit: &Permit) -> Self {
         let people = registry.cache().news_of_people();
         let (credential, source) = (permit.credential().clone(), registry.source.clone());
-        let mut bearer = Self { credential, source, people, ends_at: None };
+        let mut bearer = Self { credential, source, people, ends_at: None, next_look: None };
         if bearer.credential.digest.is_some() {
             // Looked at before the first event: the key may have ended since the request.
             bearer.people.mark_changed();
@@ -111,25 +117,23 @@ impl Bearer {
         };
         let now = self.source.now().unix_seconds();
         let changed = self.people.has_changed().unwrap_or(true);
-        if !changed && self.ends_at.is_none_or(|end| now < end) {
+        let ended = self.ends_at.is_some_and(|end| end <= now);
+        if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
             return Ok(());
         }
         self.people.mark_unchanged();
         let standing = cache.directory().identify(&digest, now).map_err(refused)?;
         self.ends_at = standing.ends_at();
+        self.next_look = self.ends_at.map(|end| {
+            let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
+            Instant::now() + wait.min(LONGEST_LOOK)
+        });
         if standing.identity != self.credential.identity {
             return Err(ApiError::expired(
                 "what the bearer of this access key may see has changed: list anew",
             ));
         }
         Ok(())
-    }
-
-    /// When to look again, if nothing happens before.
-    fn next_look(&self) -> Option<Instant> {
-        let seconds = self.ends_at?.saturating_sub(self.source.now().unix_seconds());
-        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        Some(Instant::now() + wait.min(LONGEST_LOOK))
     }
 }
 
@@ -161,6 +165,7 @@ impl Registry {
                 (Position::end_of(list.revision), objects)
             }
         };
+        let ends = Instant::now() + self.timeout_of(options);
         Ok(Watcher {
             cache: self.cache().clone(),
             kind,
@@ -170,7 +175,8 @@ impl Registry {
             initial_end_due: initial_wanted && options.allow_bookmarks,
             bookmarks: options.allow_bookmarks,
             next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
-            ends: Instant::now() + self.timeout_of(options),
+            ends,
+            alarm: Box::pin(sleep_until(ends)),
             over: false,
             news,
             draining,
@@ -324,13 +330,16 @@ impl Watcher {
 
     /// Waits until there may be something to say.
     async fn wait(&mut self) {
-        let next_look = self.bearer.next_look();
+        let bookmark = self.bookmarks.then_some(self.next_bookmark);
+        let times = [bookmark, self.bearer.next_look];
+        let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
+        if self.alarm.deadline() != wake_at {
+            self.alarm.as_mut().reset(wake_at);
+        }
         tokio::select! {
             _ = self.bearer.people.changed() => self.bearer.people.mark_changed(),
-            () = sleep_until(next_look.unwrap_or(self.ends)), if next_look.is_some() => {}
             _ = self.news.changed() => {}
-            () = sleep_until(self.next_bookmark), if self.bookmarks => {}
-            () = sleep_until(self.ends) => {}
+            () = self.alarm.as_mut() => {}
             _ = self.draining.wait_for(|draining| *draining) => {}
         }
     }

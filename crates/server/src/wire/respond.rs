@@ -120,17 +120,16 @@ pub(crate) fn watch(
     meter: WatchMeter,
     wanted: Wanted,
 ) -> Response<Body> {
-    let state = (watcher, (slot, meter), true);
-    let events = stream::unfold(state, move |(mut watcher, held, mut first)| async move {
+    // In a box, because each event hands it on by value.
+    let state = (Box::new(watcher), (slot, meter), true);
+    let events = stream::unfold(state, move |(mut watcher, held, first)| async move {
         let deliveries = watcher.next().await?;
+        held.1.sent(deliveries.len());
         let kind = watcher.kind();
-        let mut bytes = Vec::with_capacity(deliveries.len());
-        for delivery in &deliveries {
-            bytes.push(encode::delivery(kind, delivery, wanted, first));
-            first = false;
-        }
-        held.1.sent(bytes.len());
-        Some((stream::iter(bytes), (watcher, held, first)))
+        let lines = deliveries.into_iter().enumerate().map(move |(place, delivery)| {
+            encode::delivery(kind, &delivery, wanted, first && place == 0)
+        });
+        Some((stream::iter(lines), (watcher, held, false)))
     });
     let content_type = match wanted.representation.format {
         Format::Json => Format::Json.media_type(),
