@@ -11,15 +11,18 @@ mod resource;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use postern_auth::directory::Directory;
 use postern_kinds::{ALL, Info};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
-use postern_store::{Batch, Error, ListRequest, Position, Store, Watch};
+use postern_store::{Batch, Damaged, Entry, Error, Page, Position, Store, Watch};
 use tokio::sync::watch;
 
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
+use resource::Loaded;
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
 use crate::directory::{self, People};
@@ -28,9 +31,6 @@ use crate::errors::from_store;
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
 /// kube-apiserver waits 3 s.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Objects that the store is asked for at once while the cache is filled.
-const LOAD_PAGE: usize = 4096;
 
 /// How the bytes of an event differ between watchers, beyond plain JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +47,46 @@ pub(crate) struct Encoding {
 pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
+    /// Which of them say who may get in.
+    of_people: Vec<usize>,
     people: People,
     applied: watch::Sender<u64>,
+}
+
+/// What has been read while the cache is filled.
+#[derive(Default)]
+struct Found {
+    /// For each resource.
+    objects: Vec<Vec<Loaded>>,
+    people: Vec<Person>,
+    fatal: Option<Error>,
+}
+
+/// Something that may say who may get in.
+struct Person {
+    key: Arc<str>,
+    value: Bytes,
+    slot: Option<Slot>,
+}
+
+impl Found {
+    fn new(resources: usize) -> Self {
+        Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
+    }
+
+    fn object(&mut self, kind: usize, key: Arc<str>, slot: Slot) {
+        if let Some(objects) = self.objects.get_mut(kind) {
+            objects.push(Loaded::new(key, slot));
+        }
+    }
+
+    fn append(&mut self, mut other: Self) {
+        for (objects, more) in self.objects.iter_mut().zip(&mut other.objects) {
+            objects.append(more);
+        }
+        self.people.append(&mut other.people);
+        self.fatal = self.fatal.take().or(other.fatal);
+    }
 }
 
 impl Cache {
@@ -80,18 +118,25 @@ impl Cache {
         start: u64,
         newest: u64,
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let cache = Self {
-            resources: ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
+        let resources: Vec<_> = ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect();
+        let of_people = |resource: &ResourceCache| directory::concerns(resource.prefix());
+        let cache = Arc::new(Self {
+            of_people: (0..)
+                .zip(&resources)
+                .filter(|(_, r)| of_people(r))
+                .map(|(i, _)| i)
+                .collect(),
+            resources,
             people: People::new(),
             applied: watch::Sender::new(start),
             store,
-        };
+        });
         cache.load_state(start).await?;
         let mut watch = cache.watch().await?;
         while cache.applied() < newest {
             cache.apply(&watch.next().await?);
         }
-        Ok((Arc::new(cache), watch))
+        Ok((cache, watch))
     }
 
     /// A watch on everything, from where this cache is.
@@ -102,40 +147,56 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    async fn load_state(&self, at: u64) -> postern_store::Result<()> {
-        let mut after = None;
-        loop {
-            let request =
-                ListRequest { at: Some(at), after, limit: LOAD_PAGE, ..ListRequest::default() };
-            let page = self.store.list(request).await?;
-            after = page.last_key().cloned();
-            for damaged in page.damaged {
-                tracing::error!(key = %damaged.key, "a stored object is damaged: {}", damaged.reason);
-                if directory::concerns(&damaged.key) {
-                    // Who may get in cannot be told: better not to start than to guess.
-                    let (key, reason) = (Some(damaged.key), damaged.reason);
-                    return Err(Error::Corrupt { key, reason });
-                }
-                if let Some(resource) = self.by_key(&damaged.key) {
-                    let (position, reason) = (damaged.position, damaged.reason.into());
-                    resource.load(damaged.key, Slot::Damaged { position, reason });
-                }
-            }
-            for entry in page.entries {
-                let added = WatchEventType::Added;
-                if let Some(resource) = self.by_key(&entry.key) {
-                    let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                    self.people.load(&entry.key, &entry.value, Some(&slot));
-                    resource.load(entry.key, slot);
-                } else {
-                    self.people.load(&entry.key, &entry.value, None);
-                }
-            }
-            if page.remaining == 0 || after.is_none() {
-                break;
-            }
+    /// Everything as it was after a revision. The store reads with all processors, and what it
+    /// hands over is laid out where it is read.
+    async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
+        let found = Arc::new(Mutex::new(Found::new(self.resources.len())));
+        let (cache, into) = (self.clone(), found.clone());
+        let visit = move |page| {
+            let taken = cache.take_in(page);
+            into.lock().append(taken);
+        };
+        self.store.scan(at, Arc::new(visit)).await?;
+        let Found { objects, mut people, fatal } = std::mem::take(&mut *found.lock());
+        if let Some(error) = fatal {
+            return Err(error);
+        }
+        // In the order of keys, as they would come from a list.
+        people.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        for Person { key, value, slot } in people {
+            self.people.load(&key, &value, slot.as_ref());
+        }
+        for (resource, objects) in self.resources.iter().zip(objects) {
+            resource.load(objects);
         }
         Ok(())
+    }
+
+    /// Lays out a page of what is stored.
+    fn take_in(&self, page: Page) -> Found {
+        let mut found = Found::new(self.resources.len());
+        for Damaged { key, position, reason } in page.damaged {
+            tracing::error!(%key, "a stored object is damaged: {reason}");
+            if directory::concerns(&key) {
+                // Who may get in cannot be told: better not to start than to guess.
+                found.fatal = Some(Error::Corrupt { key: Some(key), reason });
+            } else if let Some(kind) = self.index_of(&key) {
+                found.object(kind, key, Slot::Damaged { position, reason: reason.into() });
+            }
+        }
+        for Entry { key, value, position } in page.entries {
+            let kind = self.index_of(&key);
+            let slot = kind
+                .and_then(|kind| self.resources.get(kind))
+                .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+            if kind.is_none_or(|kind| self.of_people.contains(&kind)) {
+                found.people.push(Person { key: key.clone(), value, slot: slot.clone() });
+            }
+            if let (Some(kind), Some(slot)) = (kind, slot) {
+                found.object(kind, key, slot);
+            }
+        }
+        found
     }
 
     /// Follows the store until it fails: then nothing that is read can be trusted to be fresh.
@@ -175,7 +236,11 @@ impl Cache {
     }
 
     fn by_key(&self, key: &str) -> Option<&ResourceCache> {
-        self.resources.iter().find(|resource| key.starts_with(resource.prefix()))
+        self.resources.get(self.index_of(key)?)
+    }
+
+    fn index_of(&self, key: &str) -> Option<usize> {
+        self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
     /// Keys, users and teams as they are now. Not to be held across a wait.
