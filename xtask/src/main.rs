@@ -1,5 +1,5 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
-//! the tests need, and the one command that passes them all.
+//! the tests need, the one command that passes them all, and the benchmarks.
 //!
 //! What does not live here: anything that the product needs at run time. Only the tests and
 //! whoever works on the project run this.
@@ -10,6 +10,7 @@
     reason = "a developer's command line: it reads source files and prints what it finds"
 )]
 
+mod bench;
 mod fetch;
 mod layout;
 mod shell;
@@ -42,6 +43,8 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Measures the server beside its peers and writes docs/benchmarks.md.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -56,9 +59,10 @@ fn main() -> ExitCode {
 
 fn run(task: &Task) -> Result<()> {
     let root = shell::workspace_root()?;
-    match *task {
+    match task {
         Task::CheckLayout => layout::check(&root),
         Task::Fetch => fetch::everything(&root).map(|tools| println!("{tools}")),
-        Task::Test { quick } => suite::run(&root, quick),
+        Task::Test { quick } => suite::run(&root, *quick),
+        Task::Bench(options) => bench::run(&root, options),
     }
 }

@@ -101,6 +101,9 @@ fn build_server(root: &Path) -> Result<PathBuf> {
 fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) -> Result<()> {
     let with_tools = |command: &mut Command| {
         command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
+        if let Some(old) = &tools.old_kubectl {
+            command.env("POSTERN_TEST_KUBECTL_OLD", old);
+        }
         // Snapshots are compared here, never written.
         command.env("INSTA_UPDATE", "no");
     };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
 /// Longest credential that is looked at; a signed token may grow to 8 KiB (decision 6).
@@ -11,8 +12,9 @@ pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 pub struct BearerToken(Zeroizing<String>);
 
 impl BearerToken {
-    pub(crate) fn from_generated(text: String) -> Self {
-        Self(Zeroizing::new(text))
+    /// A credential that was made or supplied as the value of a key.
+    pub fn of_key(key: &SecretText) -> Self {
+        Self(Zeroizing::new(key.expose().to_owned()))
     }
 
     /// The credential itself: for its digest, and for the one file that holds a new key.
@@ -40,6 +42,8 @@ pub enum Refusal {
     Unknown,
     /// The key is disabled, or its owner is.
     Disabled,
+    /// The key's time is over.
+    Expired,
 }
 
 impl Refusal {
@@ -49,6 +53,7 @@ impl Refusal {
             Self::Missing | Self::Doubled | Self::Malformed => "Unauthorized",
             Self::Unknown => "access key not found",
             Self::Disabled => "access key disabled",
+            Self::Expired => "access key expired",
         }
     }
 
@@ -61,7 +66,10 @@ impl Refusal {
                 "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
             Self::Unknown => "nobody has this access key: it may have been deleted or rotated",
-            Self::Disabled => "the access key or its owner is disabled: ask an administrator",
+            Self::Disabled => {
+                "the access key or its owner is disabled: enable it, or ask an administrator"
+            }
+            Self::Expired => "the access key's time to live is over: make a new one",
         }
     }
 }

@@ -1,8 +1,13 @@
-//! A snapshot of the keys and users that may get in.
+//! Who may get in: keys, users and teams as they are now, and what follows from them.
+//!
+//! Told of one change after the other, it works out anew only what the change concerns: a request
+//! costs one look, and a new key costs no more than it must, however many there are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use postern_kinds::owned_access_key::Owner;
+use postern_kinds::{Principal, Principals};
 use serde::{Deserialize, Serialize};
 
 use crate::bearer::Refusal;
@@ -10,6 +15,7 @@ use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
+use crate::standing::{Activity, Life, Standing};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
 /// in the same transaction.
@@ -20,6 +26,10 @@ pub struct DigestRecord {
     pub name: String,
     /// Its uid: a re-created namesake is another key.
     pub uid: String,
+    /// The uid of the user or team whose key it is: whoever comes back under his name is somebody
+    /// else. Empty for other subjects.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner_uid: String,
 }
 
 /// What of an OwnedAccessKey decides who gets in.
@@ -27,10 +37,16 @@ pub struct DigestRecord {
 pub struct KeyFacts {
     /// The object's uid.
     pub uid: String,
-    /// The User whose key it is.
-    pub user: String,
+    /// Whose key it is; `None` when it names nobody, which lets nobody in.
+    pub owner: Option<Owner>,
+    /// Groups beyond the owner's.
+    pub groups: Vec<String>,
     /// Switched off?
     pub disabled: bool,
+    /// How long it lives.
+    pub life: Life,
+    /// Has it a scope?
+    pub scoped: bool,
 }
 
 /// What of a User decides who gets in.
@@ -46,139 +62,285 @@ pub struct UserFacts {
     pub disabled: bool,
 }
 
-/// Keys and users as they are at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// Digest of a key's value → which key it is.
-    pub digests: HashMap<Digest, DigestRecord>,
-    /// `OwnedAccessKey`s by name.
-    pub keys: HashMap<String, KeyFacts>,
-    /// Users by name.
-    pub users: HashMap<String, UserFacts>,
+/// What of a Team decides who gets in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamFacts {
+    /// The object's uid.
+    pub uid: String,
+    /// The users who are in it.
+    pub users: Vec<String>,
+    /// Groups that whoever is in it is in.
+    pub groups: Vec<String>,
 }
 
-impl Facts {
-    fn identify(&self, record: &DigestRecord) -> Result<Arc<Identity>, Refusal> {
-        let key = self.keys.get(&record.name).filter(|key| key.uid == record.uid);
-        let key = key.ok_or(Refusal::Unknown)?;
-        let user = self.users.get(&key.user).ok_or(Refusal::Unknown)?;
-        if key.disabled || user.disabled {
-            return Err(Refusal::Disabled);
-        }
-        Ok(Arc::new(identity_of(&record.name, &key.user, user)))
-    }
+/// A key's last use, as it is kept apart from the key.
+#[derive(Debug)]
+struct Use {
+    uid: String,
+    activity: Arc<Activity>,
 }
 
-/// Who shows which key. Worked out once for each state of the facts, so that a request costs one
-/// look.
-#[derive(Clone, Debug, Default)]
+/// Keys, users and teams, and who shows which key.
+#[derive(Debug, Default)]
 pub struct Directory {
-    facts: Facts,
-    identities: HashMap<Digest, Result<Arc<Identity>, Refusal>>,
-}
-
-impl From<Facts> for Directory {
-    fn from(facts: Facts) -> Self {
-        let found = facts.digests.iter().map(|(digest, record)| (*digest, facts.identify(record)));
-        Self { identities: found.collect(), facts }
-    }
+    records: HashMap<Digest, DigestRecord>,
+    keys: HashMap<String, KeyFacts>,
+    users: HashMap<String, UserFacts>,
+    teams: HashMap<String, TeamFacts>,
+    uses: HashMap<String, Use>,
+    digests_of: HashMap<String, BTreeSet<Digest>>,
+    keys_of: HashMap<Owner, BTreeSet<String>>,
+    teams_of: HashMap<String, BTreeSet<String>>,
+    standings: HashMap<Digest, Result<Arc<Standing>, Refusal>>,
 }
 
 impl Directory {
-    /// What it was worked out from.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    /// Who shows this key?
+    /// Who shows this key, and does it live?
     ///
     /// # Errors
     /// Says why nobody does.
-    pub fn identify(&self, digest: &Digest) -> Result<Arc<Identity>, Refusal> {
-        self.identities.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))
+    pub fn identify(
+        &self,
+        digest: &Digest,
+        now_unix_seconds: i64,
+    ) -> Result<Arc<Standing>, Refusal> {
+        let standing = self.standings.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))?;
+        standing.check(now_unix_seconds)?;
+        Ok(standing)
+    }
+
+    /// Is there a key with this digest, whether it works or not?
+    pub fn knows(&self, digest: &Digest) -> bool {
+        self.records.contains_key(digest)
+    }
+
+    /// The last use of the key of that name and uid, in seconds since 1970.
+    pub fn last_activity(&self, key: &str, uid: &str) -> Option<i64> {
+        self.uses.get(key).filter(|used| used.uid == uid)?.activity.last()
+    }
+
+    /// Is this still the key of that uid?
+    pub fn is_key(&self, name: &str, uid: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| key.uid == uid)
+    }
+
+    /// Every key with its uid and its last use, in seconds since 1970.
+    pub fn activities(&self) -> impl Iterator<Item = (&str, &str, i64)> {
+        self.uses.iter().filter_map(|(name, used)| {
+            self.keys.get(name).filter(|key| key.uid == used.uid)?;
+            Some((name.as_str(), used.uid.as_str(), used.activity.last()?))
+        })
+    }
+
+    /// Keys that ended before a time, in seconds since 1970.
+    pub fn ended_before(&self, unix_seconds: i64) -> impl Iterator<Item = &str> {
+        let never = Activity::default();
+        self.keys.iter().filter_map(move |(name, key)| {
+            let activity = self.uses.get(name).filter(|used| used.uid == key.uid);
+            let end = key.life.ends_at(activity.map_or(&never, |used| &used.activity))?;
+            (end < unix_seconds).then_some(name.as_str())
+        })
+    }
+
+    /// The teams that a user is in, by name.
+    pub fn teams_of(&self, user: &str) -> impl Iterator<Item = &str> {
+        self.teams_of.get(user).into_iter().flatten().map(String::as_str)
+    }
+
+    /// The whole identity that the bearer of a key has, whether the key works or not.
+    pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
+        let key = self.keys.get(name)?;
+        self.identity(name, key).map(Arc::new)
+    }
+
+    /// Takes in a digest's record, or its end.
+    pub fn set_record(&mut self, digest: Digest, record: Option<DigestRecord>) {
+        if let Some(old) = self.records.remove(&digest) {
+            remove_from(&mut self.digests_of, &old.name, &digest);
+        }
+        if let Some(record) = record {
+            self.digests_of.entry(record.name.clone()).or_default().insert(digest);
+            self.records.insert(digest, record);
+        }
+        self.work_out(digest);
+    }
+
+    /// Takes in a key, or its end.
+    pub fn set_key(&mut self, name: &str, key: Option<KeyFacts>) {
+        if let Some(owner) = self.keys.remove(name).and_then(|old| old.owner) {
+            remove_from(&mut self.keys_of, &owner, name);
+        }
+        match key {
+            Some(key) => {
+                if let Some(owner) = key.owner.clone() {
+                    self.keys_of.entry(owner).or_default().insert(name.to_owned());
+                }
+                self.keys.insert(name.to_owned(), key);
+            }
+            None => {
+                self.uses.remove(name);
+            }
+        }
+        self.work_out_key(name);
+    }
+
+    /// Takes in a user, or his end.
+    pub fn set_user(&mut self, name: &str, user: Option<UserFacts>) {
+        match user {
+            Some(user) => self.users.insert(name.to_owned(), user),
+            None => self.users.remove(name),
+        };
+        self.work_out_owner(&Owner::User(name.to_owned()));
+    }
+
+    /// Takes in a team, or its end.
+    pub fn set_team(&mut self, name: &str, team: Option<TeamFacts>) {
+        let before = self.teams.remove(name).map(|old| old.users).unwrap_or_default();
+        for user in &before {
+            remove_from(&mut self.teams_of, user, name);
+        }
+        let after = team.as_ref().map(|team| team.users.clone()).unwrap_or_default();
+        for user in &after {
+            self.teams_of.entry(user.clone()).or_default().insert(name.to_owned());
+        }
+        if let Some(team) = team {
+            self.teams.insert(name.to_owned(), team);
+        }
+        for user in before.into_iter().chain(after) {
+            self.work_out_owner(&Owner::User(user));
+        }
+        self.work_out_owner(&Owner::Team(name.to_owned()));
+    }
+
+    /// Takes in a last use that was stored. One that is known already and later stays.
+    pub fn set_last_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
+        if let Some(used) = self.uses.get(key).filter(|used| used.uid == uid) {
+            used.activity.note(unix_seconds);
+            return;
+        }
+        let activity = Arc::new(Activity::at(unix_seconds));
+        self.uses.insert(key.to_owned(), Use { uid: uid.to_owned(), activity });
+        self.work_out_key(key);
+    }
+
+    fn work_out_owner(&mut self, owner: &Owner) {
+        for name in self.keys_of.get(owner).cloned().unwrap_or_default() {
+            self.work_out_key(&name);
+        }
+    }
+
+    fn work_out_key(&mut self, name: &str) {
+        for digest in self.digests_of.get(name).cloned().unwrap_or_default() {
+            self.work_out(digest);
+        }
+    }
+
+    fn work_out(&mut self, digest: Digest) {
+        let Some(record) = self.records.get(&digest).cloned() else {
+            self.standings.remove(&digest);
+            return;
+        };
+        let standing = self.standing(&record);
+        self.standings.insert(digest, standing);
+    }
+
+    fn standing(&mut self, record: &DigestRecord) -> Result<Arc<Standing>, Refusal> {
+        let key = self.keys.get(&record.name).filter(|key| key.uid == record.uid);
+        let key = key.ok_or(Refusal::Unknown)?;
+        let identity = self.identity(&record.name, key).ok_or(Refusal::Unknown)?;
+        if identity.uid != record.owner_uid {
+            return Err(Refusal::Unknown);
+        }
+        let owner = identity.user.as_ref().and_then(|user| self.users.get(user));
+        if key.disabled || owner.is_some_and(|user| user.disabled) {
+            return Err(Refusal::Disabled);
+        }
+        let life = key.life;
+        let used = self
+            .uses
+            .entry(record.name.clone())
+            .or_insert_with(|| Use { uid: record.uid.clone(), activity: Arc::default() });
+        if used.uid != record.uid {
+            *used = Use { uid: record.uid.clone(), activity: Arc::default() };
+        }
+        let activity = used.activity.clone();
+        Ok(Arc::new(Standing { identity: Arc::new(identity), life, activity }))
+    }
+
+    /// Whom a key shows; `None` when its owner is gone.
+    fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
+        let mut identity = Identity {
+            access_key: name.to_owned(),
+            scoped: key.scoped,
+            groups: key.groups.clone(),
+            ..Identity::default()
+        };
+        match key.owner.as_ref()? {
+            Owner::User(user_name) => {
+                let user = self.users.get(user_name)?;
+                let shown = if user.subject.is_empty() { user_name } else { &user.subject };
+                identity.name.clone_from(shown);
+                identity.uid.clone_from(&user.uid);
+                identity.user = Some(user_name.clone());
+                identity.groups.extend(user.groups.iter().cloned());
+                identity.groups.extend(self.groups_of_teams(user_name));
+                identity.groups.push(format!("platform:user:{user_name}"));
+                identity.groups.push(ALL_USERS_GROUP.to_owned());
+            }
+            Owner::Team(team_name) => {
+                let team = self.teams.get(team_name)?;
+                identity.name = team_group(team_name);
+                identity.uid.clone_from(&team.uid);
+                identity.team = Some(team_name.clone());
+                identity.groups.extend(team.groups.iter().cloned());
+                identity.groups.push(team_group(team_name));
+            }
+            Owner::Subject(subject) => identity.name.clone_from(subject),
+        }
+        identity.groups.push(PLATFORM_AUTHENTICATED_GROUP.to_owned());
+        identity.groups.push(AUTHENTICATED_GROUP.to_owned());
+        let mut seen = BTreeSet::new();
+        identity.groups.retain(|group| seen.insert(group.clone()));
+        Some(identity)
+    }
+
+    fn groups_of_teams(&self, user: &str) -> Vec<String> {
+        let mut groups = Vec::new();
+        for name in self.teams_of(user) {
+            groups.push(team_group(name));
+            groups.extend(self.teams.get(name).into_iter().flat_map(|team| team.groups.clone()));
+        }
+        groups
     }
 }
 
-fn identity_of(key_name: &str, user_name: &str, user: &UserFacts) -> Identity {
-    let mut groups = user.groups.clone();
-    groups.extend([
-        format!("platform:user:{user_name}"),
-        ALL_USERS_GROUP.to_owned(),
-        PLATFORM_AUTHENTICATED_GROUP.to_owned(),
-        AUTHENTICATED_GROUP.to_owned(),
-    ]);
-    let name = if user.subject.is_empty() { user_name } else { user.subject.as_str() };
-    Identity {
-        name: name.to_owned(),
-        uid: user.uid.clone(),
-        groups,
-        user: Some(user_name.to_owned()),
-        access_key: key_name.to_owned(),
+impl Principals for Directory {
+    fn uid(&self, principal: Principal<'_>) -> Option<String> {
+        match principal {
+            Principal::User(name) => self.users.get(name).map(|user| user.uid.clone()),
+            Principal::Team(name) => self.teams.get(name).map(|team| team.uid.clone()),
+        }
+    }
+}
+
+/// The group of everyone who is in a team.
+pub fn team_group(name: &str) -> String {
+    format!("platform:team:{name}")
+}
+
+fn remove_from<K, V, Q>(map: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &Q)
+where
+    K: std::hash::Hash + Eq,
+    V: Ord + std::borrow::Borrow<Q>,
+    Q: Ord + ?Sized,
+{
+    if let Some(values) = map.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            map.remove(key);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts() -> (Facts, Digest) {
-        let digest = Digest::from_hex(&"ab".repeat(32)).unwrap();
-        let mut facts = Facts::default();
-        facts.digests.insert(digest, DigestRecord { name: "k".to_owned(), uid: "1".to_owned() });
-        facts.keys.insert(
-            "k".to_owned(),
-            KeyFacts { uid: "1".to_owned(), user: "ada".to_owned(), disabled: false },
-        );
-        facts.users.insert(
-            "ada".to_owned(),
-            UserFacts {
-                uid: "2".to_owned(),
-                subject: String::new(),
-                groups: vec!["ops".to_owned()],
-                disabled: false,
-            },
-        );
-        (facts, digest)
-    }
-
-    #[test]
-    fn a_known_key_has_its_users_groups() {
-        let (facts, digest) = facts();
-        let identity = Directory::from(facts).identify(&digest).unwrap();
-        assert_eq!(identity.name, "ada");
-        for group in ["ops", "platform:user:ada", "platform:user:*", "system:authenticated"] {
-            assert!(identity.is_in(group), "{group}");
-        }
-        assert!(!identity.is_in("system:masters"));
-    }
-
-    #[test]
-    fn a_subject_takes_the_names_place() {
-        let (mut facts, digest) = facts();
-        facts.users.get_mut("ada").unwrap().subject = "oidc|7".to_owned();
-        assert_eq!(Directory::from(facts).identify(&digest).unwrap().name, "oidc|7");
-    }
-
-    #[test]
-    fn refusals() {
-        let (facts, digest) = facts();
-        let refused = |change: &dyn Fn(&mut Facts)| {
-            let mut changed = facts.clone();
-            change(&mut changed);
-            Directory::from(changed).identify(&digest).unwrap_err()
-        };
-        assert_eq!(refused(&|d| d.digests.clear()), Refusal::Unknown);
-        assert_eq!(refused(&|d| d.keys.clear()), Refusal::Unknown);
-        assert_eq!(refused(&|d| d.users.clear()), Refusal::Unknown);
-        // A namesake made after the key was deleted has another uid.
-        assert_eq!(
-            refused(&|d| d.keys.get_mut("k").unwrap().uid = "9".to_owned()),
-            Refusal::Unknown
-        );
-        assert_eq!(refused(&|d| d.keys.get_mut("k").unwrap().disabled = true), Refusal::Disabled);
-        assert_eq!(
-            refused(&|d| d.users.get_mut("ada").unwrap().disabled = true),
-            Refusal::Disabled
-        );
-    }
-}
+mod tests;

@@ -13,18 +13,23 @@ pub const PLATFORM_AUTHENTICATED_GROUP: &str = "platform:authenticated";
 pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
 /// Who a request was authenticated as.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The name that access decisions see: the User's subject if set, else its name.
+    /// The name that access decisions see: the User's subject if set, else its name; for a team
+    /// `platform:team:<name>`; for any other subject the subject itself.
     pub name: String,
-    /// The User object's uid.
+    /// The uid of the User or Team object.
     pub uid: String,
     /// All groups, those that follow from being authenticated included.
     pub groups: Vec<String>,
-    /// The User object's name.
+    /// The User object's name, if the key is a user's.
     pub user: Option<String>,
+    /// The Team object's name, if the key is a team's.
+    pub team: Option<String>,
     /// The access key that was shown.
     pub access_key: String,
+    /// Has the key a scope? Then it may do nothing but what the scope names.
+    pub scoped: bool,
 }
 
 impl Identity {

@@ -1,8 +1,8 @@
 //! What a kind has to say for itself ([`Kind`]), and its object-safe twin ([`AnyKind`]), which the
 //! server works with.
 //!
-//! A kind is written with typed fields; the twin decodes them once, lets the kind prepare and
-//! validate, and encodes them again. Nothing here reads a clock or knows who may do what.
+//! A kind is written with typed fields; the twin decodes them once for each write, lets the kind
+//! prepare and validate, and encodes them again. Nothing here reads a clock or knows who may do what.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::names::Info;
+use crate::names::{Info, Verb};
+use crate::right::Right;
+use crate::withheld::{Withheld, WithheldField};
 
 /// Who is writing, as far as a kind may care: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +30,55 @@ pub struct Caller {
     pub team: Option<String>,
 }
 
-/// What a kind may look at while it prepares an object.
-#[derive(Clone, Copy, Debug)]
+/// Somebody who can own something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Principal<'a> {
+    /// A User, by name.
+    User(&'a str),
+    /// A Team, by name.
+    Team(&'a str),
+}
+
+/// Who there is.
+pub trait Principals {
+    /// The uid of a user or team; `None` when there is none of that name.
+    fn uid(&self, principal: Principal<'_>) -> Option<String>;
+}
+
+/// Where there is nobody yet.
+#[derive(Debug)]
+pub struct NoPrincipals;
+
+impl Principals for NoPrincipals {
+    fn uid(&self, _: Principal<'_>) -> Option<String> {
+        None
+    }
+}
+
+/// What a kind may look at while it prepares and validates an object.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Who is writing.
     pub caller: &'a Caller,
     /// The time of the write.
     pub now: Timestamp,
+    /// Who there is.
+    pub principals: &'a dyn Principals,
+    /// The longest life of an access key, which then also is the default; `None` for no limit.
+    pub access_key_max_ttl_seconds: Option<i64>,
+}
+
+impl<'a> Context<'a> {
+    /// Without a limit to the life of access keys.
+    pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
+        Self { caller, now, principals, access_key_max_ttl_seconds: None }
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("caller", self.caller).field("now", &self.now).finish()
+    }
 }
 
 /// An object on its way to be written, with typed fields.
@@ -92,7 +136,8 @@ pub trait Kind: Send + Sync + 'static {
     ) {
     }
 
-    /// Everything wrong with a prepared object, beyond its metadata.
+    /// Everything wrong with a prepared object, beyond its metadata, in which who set which field
+    /// is not noted yet.
     ///
     /// # Errors
     /// For input that cannot be *read* as this kind at all (400, not 422); what is merely invalid
@@ -100,10 +145,43 @@ pub trait Kind: Send + Sync + 'static {
     fn validate(
         _new: &Draft<Self::Fields>,
         _old: Option<&Draft<Self::Fields>>,
+        _ctx: &Context<'_>,
         _errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         Ok(())
     }
+
+    /// Fields that are written and never shown.
+    const WITHHELD: &'static [WithheldField] = &[];
+
+    /// Everything wrong with what was written there. Errors never carry the value.
+    fn validate_withheld(_withheld: &Withheld, _errors: &mut FieldErrors) {}
+
+    /// The start of the name that an object gets whose writer gave neither name nor prefix;
+    /// `None` where that is an error.
+    const NAME_PREFIX: Option<&'static str> = None;
+
+    /// Rights that a write takes beyond its verb on the object.
+    fn needs(_new: &Self::Fields, _old: Option<&Self::Fields>) -> Vec<Right> {
+        Vec::new()
+    }
+
+    /// A right that will do where the verb on the object itself is lacking.
+    fn instead(_verb: Verb, _fields: &Self::Fields) -> Option<Right> {
+        None
+    }
+
+    /// Is there such a right for objects of this kind?
+    const HAS_INSTEAD: bool = false;
+
+    /// What of the object no other object of its kind may have, beyond its name. Asked only where
+    /// there is a [`Self::CLAIMED_FIELD`].
+    fn claims(_metadata: &ObjectMeta, _fields: &Self::Fields) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The field that claims come from, for errors; `None` for a kind that claims nothing.
+    const CLAIMED_FIELD: Option<&'static str> = None;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
@@ -132,6 +210,17 @@ pub trait Kind: Send + Sync + 'static {
     }
 }
 
+/// What a kind says about an object that it has prepared: all of it at once, because its fields
+/// are decoded for that.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Rights that the write takes beyond its verb on the object.
+    pub needs: Vec<Right>,
+    /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
+    /// kind at all. Not to be told to somebody who lacks a right.
+    pub verdict: Result<FieldErrors, ApiError>,
+}
+
 /// The object-safe twin of [`Kind`].
 pub trait AnyKind: Send + Sync {
     /// Names, scope and verbs.
@@ -146,7 +235,7 @@ pub trait AnyKind: Send + Sync {
     /// What stands in them; empty text where an object cannot be read.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
-    /// Prepares an object that is to be written.
+    /// Prepares an object that is to be written, and says what there is to say about it.
     ///
     /// # Errors
     /// 400 when it cannot be read as this kind.
@@ -155,18 +244,32 @@ pub trait AnyKind: Send + Sync {
         new: &mut Object,
         old: Option<&Object>,
         ctx: &Context<'_>,
-    ) -> Result<(), ApiError>;
+    ) -> Result<Prepared, ApiError>;
 
-    /// Adds to `errors` all that is invalid in a prepared object's own fields.
+    /// Fields that are written and never shown.
+    fn withheld(&self) -> &'static [WithheldField];
+
+    /// Adds to `errors` all that is wrong with what was written there.
+    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors);
+
+    /// The start of a name for an object whose writer gave none.
+    fn name_prefix(&self) -> Option<&'static str>;
+
+    /// A right that will do where the verb on the object itself is lacking; `None` also for an
+    /// object that cannot be read.
+    fn instead(&self, verb: Verb, object: &Object) -> Option<Right>;
+
+    /// Is there such a right for objects of this kind?
+    fn has_instead(&self) -> bool;
+
+    /// What of the object no other object of its kind may have, beyond its name.
     ///
     /// # Errors
-    /// 400 when it cannot be read as this kind.
-    fn validate(
-        &self,
-        new: &Object,
-        old: Option<&Object>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError>;
+    /// 400 or 500 when the object cannot be read as this kind.
+    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError>;
+
+    /// The field that claims come from, for errors.
+    fn claimed_field(&self) -> &'static str;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
@@ -224,16 +327,19 @@ fn schema_of<K: Kind>() -> &'static Schema {
 }
 
 fn draft<K: Kind>(object: &Object) -> Result<Draft<K::Fields>, ApiError> {
+    Ok(Draft { metadata: object.metadata.clone(), fields: fields::<K>(object)? })
+}
+
+fn fields<K: Kind>(object: &Object) -> Result<K::Fields, ApiError> {
     // Deserialising from the borrowed map copies each string once and nothing else.
-    let fields = K::Fields::deserialize(&object.fields).map_err(|_| {
+    K::Fields::deserialize(&object.fields).map_err(|_| {
         // The schema has checked the types already; serde's own text could quote a value.
         ApiError::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {kind}",
             kind = K::INFO.kind,
             version = K::INFO.version.version,
         ))
-    })?;
-    Ok(Draft { metadata: object.metadata.clone(), fields })
+    })
 }
 
 fn undraft<K: Kind>(draft: Draft<K::Fields>, object: &mut Object) -> Result<(), ApiError> {
@@ -272,21 +378,50 @@ impl<K: Kind> AnyKind for K {
         new: &mut Object,
         old: Option<&Object>,
         ctx: &Context<'_>,
-    ) -> Result<(), ApiError> {
-        let mut prepared = draft::<K>(new)?;
+    ) -> Result<Prepared, ApiError> {
+        let fields = fields::<K>(new)?;
         let old = old.map(draft::<K>).transpose()?;
-        K::prepare(&mut prepared, old.as_ref(), ctx);
-        undraft::<K>(prepared, new)
+        let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
+        K::prepare(&mut draft, old.as_ref(), ctx);
+        let needs = K::needs(&draft.fields, old.as_ref().map(|old| &old.fields));
+        let mut errors = FieldErrors::new();
+        let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
+        undraft::<K>(draft, new)?;
+        Ok(Prepared { needs, verdict })
     }
 
-    fn validate(
-        &self,
-        new: &Object,
-        old: Option<&Object>,
-        errors: &mut FieldErrors,
-    ) -> Result<(), ApiError> {
-        let old = old.map(draft::<K>).transpose()?;
-        K::validate(&draft::<K>(new)?, old.as_ref(), errors)
+    fn withheld(&self) -> &'static [WithheldField] {
+        K::WITHHELD
+    }
+
+    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors) {
+        K::validate_withheld(withheld, errors);
+    }
+
+    fn name_prefix(&self) -> Option<&'static str> {
+        K::NAME_PREFIX
+    }
+
+    fn instead(&self, verb: Verb, object: &Object) -> Option<Right> {
+        if !K::HAS_INSTEAD {
+            return None;
+        }
+        K::instead(verb, &fields::<K>(object).ok()?)
+    }
+
+    fn has_instead(&self) -> bool {
+        K::HAS_INSTEAD
+    }
+
+    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError> {
+        if K::CLAIMED_FIELD.is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(K::claims(&object.metadata, &fields::<K>(object)?))
+    }
+
+    fn claimed_field(&self) -> &'static str {
+        K::CLAIMED_FIELD.unwrap_or("metadata.name")
     }
 
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {

@@ -6,15 +6,25 @@
 
 mod kind;
 mod names;
+mod right;
 mod secret_text;
 
+pub mod access_key;
 pub mod namespace;
 pub mod owned_access_key;
+pub mod scope;
+pub mod selves;
 pub mod shared_secret;
+pub mod team;
 pub mod user;
+pub mod withheld;
 
-pub use kind::{AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind};
-pub use names::{CORE_V1, Info, MANAGEMENT_V1, Scope, Verb};
+pub use kind::{
+    AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Prepared, Principal,
+    Principals,
+};
+pub use names::{ACCESS_KEYS_OF, CORE_V1, Info, MANAGEMENT_V1, Scope, Subresource, Verb};
+pub use right::Right;
 pub use secret_text::SecretText;
 
 /// Base path of the management API; the server in every kubeconfig ends in it.
@@ -32,7 +42,17 @@ pub static ALL: &[&dyn AnyKind] = &[
     &shared_secret::SharedSecret,
     &owned_access_key::OwnedAccessKey,
     &user::User,
+    &team::Team,
+    &selves::SelfKind,
 ];
+
+/// The kind that an owner reference names by its `apiVersion` and kind.
+pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
+    ALL.iter().copied().find(|known| {
+        let info = known.info();
+        info.kind == kind && info.version.to_string() == api_version
+    })
+}
 
 /// The kind that answers to a group, version and plural name.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static dyn AnyKind> {

@@ -67,6 +67,27 @@ impl Verb {
     }
 }
 
+/// Something that is reached behind an object's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Subresource {
+    /// The step behind the object's name.
+    pub name: &'static str,
+    /// The kind that is answered.
+    pub kind: &'static str,
+    /// What is served.
+    pub verbs: &'static [Verb],
+    /// One sentence about it.
+    pub description: &'static str,
+}
+
+/// The access keys of a user or a team.
+pub const ACCESS_KEYS_OF: Subresource = Subresource {
+    name: "accesskeys",
+    kind: "OwnedAccessKey",
+    verbs: &[Verb::Get],
+    description: "The access keys of one owner, as a list.",
+};
+
 /// Everything about a kind that is known without an object.
 #[derive(Debug)]
 pub struct Info {
@@ -84,6 +105,8 @@ pub struct Info {
     pub scope: Scope,
     /// What is served.
     pub verbs: &'static [Verb],
+    /// What is reached behind an object's name.
+    pub subresources: &'static [Subresource],
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }
@@ -108,4 +131,25 @@ impl Info {
     pub fn serves(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
+}
+
+/// Bytes of the longest name of an identity: of a subject, or of a group.
+pub(crate) const MAX_IDENTITY_BYTES: usize = 512;
+
+/// Is this a name that an identity may have: a subject's, or a group's?
+///
+/// # Errors
+/// What is wrong with it, for a field error.
+pub(crate) fn identity_name(name: &str) -> Result<(), String> {
+    // Written so that nobody is shown one name and granted another.
+    let odd = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
+    };
+    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || name.chars().any(odd) {
+        return Err(format!(
+            "must be 1 to {MAX_IDENTITY_BYTES} bytes, without control and invisible characters"
+        ));
+    }
+    Ok(())
 }

@@ -76,6 +76,7 @@ impl Kind for Namespace {
             Verb::Update,
             Verb::Watch,
         ],
+        subresources: &[],
         description: "Namespace is where namespaced objects live and their names are unique.",
     };
 
@@ -102,6 +103,7 @@ impl Kind for Namespace {
     fn validate(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let name = new.metadata.name.as_str();

@@ -1,14 +1,39 @@
-//! OwnedAccessKey: a bearer credential (specification 2.3, decision 3).
+//! OwnedAccessKey: a bearer credential for people and pipelines (specification 2.3, decision 3).
 //!
-//! So far only what the first start needs: the server makes the administrator's key, everyone
-//! reads. The value of a key is never in the object: at rest there is only its digest, in a
-//! record of its own.
+//! The value of a key is never in the object: at rest there is only its digest, in a record of
+//! its own that the server writes beside it. When the key was last used stands in another record,
+//! and is put into `status` when the object is shown.
 
+use postern_meta::Timestamp;
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::object::OwnerReference;
+use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Draft, Kind};
-use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
+use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind, Principal};
+use crate::names::{Info, MANAGEMENT_V1, Scope as NameScope, Verb};
+use crate::right::Right;
+use crate::scope::Scope;
+use crate::secret_text::SecretText;
+use crate::withheld::{Kept, Withheld, WithheldField};
+use crate::{AnyKind as _, team, user};
+
+/// The way to the key's value.
+pub const KEY_PATH: &[&str] = &["spec", "key"];
+
+/// The shortest key that a client may supply.
+pub const MIN_KEY_CHARS: usize = 32;
+
+/// The longest: what a bearer credential may be long.
+pub const MAX_KEY_CHARS: usize = 8 * 1024;
+
+/// The shortest life of a key that counts it from its last use: what was used within the last
+/// minute may not have been noted yet, so a shorter life would end keys that are in use.
+pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
+
+/// Who or what manages a key.
+const TYPES: &[&str] = &["User", "Login", "Other", "Reset", "OIDCRefreshToken"];
 
 /// The kind.
 pub struct OwnedAccessKey;
@@ -17,13 +42,13 @@ pub struct OwnedAccessKey;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Fields {
-    /// Whose key it is.
+    /// Whose key it is, how long it lives and what it may reach.
     pub spec: Spec,
-    /// Always empty so far.
+    /// What the server knows about the key's use.
     pub status: Status,
 }
 
-/// Whose key it is.
+/// Whose key it is, how long it lives and what it may reach.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.OwnedAccessKeySpec")]
@@ -34,21 +59,203 @@ pub struct Spec {
     /// What the key is for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The User whose key it is.
+    /// The User whose key it is. One of user, team and subject; by default the caller's own.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
+    /// The Team whose key it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub team: String,
+    /// Any other identity that the key stands for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// Groups that the key's bearer is in, beyond its owner's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// The bearer token. Answered once, by the request that creates the key, and never again;
+    /// made by the server when it is absent. A new value replaces the old one.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub key: SecretText,
     /// A disabled key exists, but gives no access.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
-    /// Who manages the key: `User` for people.
+    /// Seconds that the key lives; absent or 0 for ever, where the server sets no maximum.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ttl: i64,
+    /// Count `ttl` from the key's last use instead of its creation.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ttl_after_last_activity: bool,
+    /// What the key may reach at most. A scope without content reaches nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// Who manages the key: User, Login, Other, Reset or `OIDCRefreshToken`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub r#type: String,
+    /// Data of a single sign-on that the key came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// When the identity was refreshed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity_refresh: Option<Timestamp>,
+    /// Set when the key is a refresh token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc_provider: Option<OidcProvider>,
+    /// Deprecated: the key whose single sign-on data this one shares.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parent: String,
+    /// Deprecated: use identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc_login: Option<OidcLogin>,
 }
 
-/// Always empty so far.
+/// Data of a single sign-on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyIdentity")]
+pub struct Identity {
+    /// The user's subject at the identity provider.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user_id: String,
+    /// The user's name there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    /// The name that he prefers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preferred_username: String,
+    /// His e-mail address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub email: String,
+    /// Whether the address was verified.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub email_verified: bool,
+    /// His groups there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// The connector through which he came.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connector: String,
+    /// What the connector needs later on. Written, and never shown.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub connector_data: SecretText,
+    /// When the identity was refreshed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity_refresh: Option<Timestamp>,
+}
+
+/// What a refresh token was made for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCProvider")]
+pub struct OidcProvider {
+    /// The client that the token was made for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_id: String,
+    /// The nonce of the request.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub nonce: String,
+    /// Where the client was sent back to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub redirect_uri: String,
+    /// The scopes that were asked for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub scopes: String,
+}
+
+/// Deprecated: the tokens of a login.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCLogin")]
+pub struct OidcLogin {
+    /// The ID token. Written, and never shown.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub id_token: SecretText,
+    /// The access token. Written, and never shown.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub access_token: SecretText,
+    /// The refresh token. Written, and never shown.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub refresh_token: SecretText,
+    /// When the ID token was refreshed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_refresh: Option<Timestamp>,
+}
+
+/// What the server knows about the key's use.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.OwnedAccessKeyStatus")]
-pub struct Status {}
+pub struct Status {
+    /// When the key was used last. Set by the server, to about a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_activity: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Whose key one is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// A User, by name.
+    User(String),
+    /// A Team, by name.
+    Team(String),
+    /// Some other identity.
+    Subject(String),
+}
+
+impl Spec {
+    /// Whose key it is; `None` when it names nobody.
+    pub fn owner(&self) -> Option<Owner> {
+        if !self.user.is_empty() {
+            Some(Owner::User(self.user.clone()))
+        } else if !self.team.is_empty() {
+            Some(Owner::Team(self.team.clone()))
+        } else if !self.subject.is_empty() {
+            Some(Owner::Subject(self.subject.clone()))
+        } else {
+            None
+        }
+    }
+
+    fn owners_given(&self) -> usize {
+        [&self.user, &self.team, &self.subject].iter().filter(|name| !name.is_empty()).count()
+    }
+}
+
+impl Owner {
+    fn principal(&self) -> Option<Principal<'_>> {
+        match self {
+            Self::User(name) => Some(Principal::User(name)),
+            Self::Team(name) => Some(Principal::Team(name)),
+            Self::Subject(_) => None,
+        }
+    }
+
+    /// The right on the owner that stands in for the verb on one of his keys.
+    fn right(&self, verb: Verb) -> Option<Right> {
+        let verb = match verb {
+            Verb::Create => "createkey",
+            Verb::Get | Verb::List | Verb::Watch => "getkey",
+            Verb::Update | Verb::Patch => "updatekey",
+            Verb::Delete | Verb::DeleteCollection => "deletekey",
+        };
+        let group = MANAGEMENT_V1.group;
+        match self {
+            Self::User(name) => Some(Right::cluster(verb, group, "users", name)),
+            Self::Team(name) => Some(Right::cluster(verb, group, "teams", name)),
+            Self::Subject(_) => None,
+        }
+    }
+}
 
 impl Kind for OwnedAccessKey {
     type Fields = Fields;
@@ -59,20 +266,245 @@ impl Kind for OwnedAccessKey {
         plural: "ownedaccesskeys",
         singular: "ownedaccesskey",
         short: &[],
-        scope: Scope::Cluster,
-        verbs: &[Verb::Get, Verb::List, Verb::Watch],
-        description: "OwnedAccessKey is a bearer credential of a user.",
+        scope: NameScope::Cluster,
+        verbs: Verb::ALL,
+        subresources: &[],
+        description: "OwnedAccessKey is a bearer credential of a user, a team or another subject.",
     };
 
-    const COLUMNS: &'static [ColumnInfo] = &[ColumnInfo {
-        name: "User",
-        r#type: "string",
-        format: "",
-        description: "The user whose key it is.",
-        priority: 0,
-    }];
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo {
+            name: "Owner",
+            r#type: "string",
+            format: "",
+            description: "The user, team or subject whose key it is.",
+            priority: 0,
+        },
+        ColumnInfo {
+            name: "Enabled",
+            r#type: "boolean",
+            format: "",
+            description: "Whether the key is switched on.",
+            priority: 0,
+        },
+        ColumnInfo {
+            name: "Last Activity",
+            r#type: "string",
+            format: "",
+            description: "How long ago the key was used.",
+            priority: 0,
+        },
+        ColumnInfo {
+            name: "TTL Seconds",
+            r#type: "integer",
+            format: "",
+            description: "Seconds that the key lives; 0 is for ever.",
+            priority: 1,
+        },
+        ColumnInfo {
+            name: "Display Name",
+            r#type: "string",
+            format: "",
+            description: "Name shown to people.",
+            priority: 1,
+        },
+    ];
+
+    const WITHHELD: &'static [WithheldField] = &[
+        WithheldField { path: KEY_PATH, kept: Kept::Digest },
+        WithheldField { path: &["spec", "identity", "connectorData"], kept: Kept::Value },
+        WithheldField { path: &["spec", "oidcLogin", "idToken"], kept: Kept::Value },
+        WithheldField { path: &["spec", "oidcLogin", "accessToken"], kept: Kept::Value },
+        WithheldField { path: &["spec", "oidcLogin", "refreshToken"], kept: Kept::Value },
+    ];
+
+    const NAME_PREFIX: Option<&'static str> = Some("key-");
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let spec = &mut new.fields.spec;
+        if old.is_none() && spec.owners_given() == 0 {
+            spec.user = ctx.caller.user.clone().unwrap_or_default();
+            if spec.user.is_empty() {
+                spec.team = ctx.caller.team.clone().unwrap_or_default();
+            }
+        }
+        if spec.r#type.is_empty() {
+            "User".clone_into(&mut spec.r#type);
+        }
+        if spec.ttl == 0 {
+            spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
+        }
+        new.fields.status = Status::default();
+        match old {
+            None => refer_to_owner(new, ctx),
+            Some(old) => keep_reference_to_owner(new, old),
+        }
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
+        for (place, group) in spec.groups.iter().enumerate() {
+            let path = format!("spec.groups[{place}]");
+            user::check_identity(&path, group, errors);
+            refuse_system(&path, group, errors);
+        }
+        if !TYPES.contains(&spec.r#type.as_str()) {
+            errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
+        }
+        let unchanged = old.is_some_and(|old| {
+            let old = &old.fields.spec;
+            (old.ttl, old.ttl_after_last_activity) == (spec.ttl, spec.ttl_after_last_activity)
+        });
+        if !unchanged {
+            validate_ttl(spec, ctx.access_key_max_ttl_seconds, errors);
+        }
+        Ok(())
+    }
+
+    fn validate_withheld(withheld: &Withheld, errors: &mut FieldErrors) {
+        let Some(key) = withheld.get(KEY_PATH) else { return };
+        let key = key.expose();
+        let printable = key.bytes().all(|byte| byte.is_ascii_graphic());
+        if key.len() < MIN_KEY_CHARS || key.len() > MAX_KEY_CHARS || !printable {
+            let detail = format!(
+                "must be {MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable ASCII characters without \
+                 spaces; leave it out, and the server makes one"
+            );
+            errors.push(FieldError::invalid("spec.key", BadValue::Omitted, detail));
+        }
+    }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
-        vec![Cell::Text(object.fields.spec.user.clone())]
+        let spec = &object.fields.spec;
+        let owner = match spec.owner() {
+            Some(Owner::User(name)) => format!("user/{name}"),
+            Some(Owner::Team(name)) => format!("team/{name}"),
+            Some(Owner::Subject(name)) => name,
+            None => String::new(),
+        };
+        let activity = object.fields.status.last_activity;
+        vec![
+            Cell::Text(owner),
+            Cell::Text((!spec.disabled).to_string()),
+            activity.map_or(Cell::Text("<never>".to_owned()), |at| Cell::Age(Some(at))),
+            Cell::Number(spec.ttl),
+            Cell::Text(spec.display_name.clone()),
+        ]
+    }
+
+    fn needs(new: &Fields, old: Option<&Fields>) -> Vec<Right> {
+        let had = old.map(|old| old.spec.groups.as_slice()).unwrap_or_default();
+        let added = new.spec.groups.iter().filter(|group| !had.contains(group));
+        let mut needs: Vec<_> =
+            added.map(|group| Right::cluster("impersonate", "", "groups", group)).collect();
+        if old.is_none() && !new.spec.subject.is_empty() {
+            needs.push(Right::cluster("impersonate", "", "users", &new.spec.subject));
+        }
+        needs
+    }
+
+    fn instead(verb: Verb, fields: &Fields) -> Option<Right> {
+        fields.spec.owner()?.right(verb)
+    }
+
+    const HAS_INSTEAD: bool = true;
+}
+
+/// A key goes with its owner: whoever comes back under his name is somebody else.
+fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
+    let Some(owner) = new.fields.spec.owner() else { return };
+    let Some(principal) = owner.principal() else { return };
+    let Some(uid) = ctx.principals.uid(principal) else { return };
+    let (info, name) = match principal {
+        Principal::User(name) => (user::User.info(), name),
+        Principal::Team(name) => (team::Team.info(), name),
+    };
+    if new.metadata.owner_references.iter().any(|reference| reference.uid == uid) {
+        return;
+    }
+    new.metadata.owner_references.push(OwnerReference {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        name: name.to_owned(),
+        uid,
+        ..OwnerReference::default()
+    });
+}
+
+/// The reference is the server's: whoever may change the key may not cut it loose from its owner.
+fn keep_reference_to_owner(new: &mut Draft<Fields>, old: &Draft<Fields>) {
+    let spec = &old.fields.spec;
+    let is_owner = |one: &&OwnerReference| {
+        (one.kind == "User" && one.name == spec.user)
+            || (one.kind == "Team" && one.name == spec.team)
+    };
+    for kept in old.metadata.owner_references.iter().filter(is_owner) {
+        if !new.metadata.owner_references.iter().any(|one| one.uid == kept.uid) {
+            new.metadata.owner_references.push(kept.clone());
+        }
+    }
+}
+
+fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+    if let Some(old) = old {
+        let fields = [
+            ("spec.user", &spec.user, &old.user),
+            ("spec.team", &spec.team, &old.team),
+            ("spec.subject", &spec.subject, &old.subject),
+        ];
+        for (path, new, old) in fields {
+            if new != old {
+                errors.push(FieldError::immutable(path));
+            }
+        }
+        return;
+    }
+    if spec.owners_given() != 1 {
+        let detail = "exactly one of user, team and subject must be given";
+        errors.push(FieldError::invalid("spec", BadValue::Omitted, detail));
+        return;
+    }
+    if !spec.subject.is_empty() {
+        user::check_identity("spec.subject", &spec.subject, errors);
+        refuse_system("spec.subject", &spec.subject, errors);
+    }
+    let owner = spec.owner();
+    if let Some(principal) = owner.as_ref().and_then(Owner::principal)
+        && ctx.principals.uid(principal).is_none()
+    {
+        let (path, name) = match principal {
+            Principal::User(name) => ("spec.user", name),
+            Principal::Team(name) => ("spec.team", name),
+        };
+        errors.push(FieldError::not_found(path, name));
+    }
+}
+
+fn refuse_system(path: &str, name: &str, errors: &mut FieldErrors) {
+    if name.starts_with("system:") {
+        errors.push(FieldError::invalid(path, name, "may not begin with system:"));
+    }
+}
+
+fn validate_ttl(spec: &Spec, max_seconds: Option<i64>, errors: &mut FieldErrors) {
+    let ttl = spec.ttl;
+    if ttl < 0 {
+        let detail = "must be a number of seconds, or 0 for ever";
+        errors.push(FieldError::invalid("spec.ttl", ttl, detail));
+    } else if spec.ttl_after_last_activity && ttl < MIN_TTL_AFTER_ACTIVITY_SECONDS {
+        let detail = format!(
+            "must be at least {MIN_TTL_AFTER_ACTIVITY_SECONDS} seconds with ttlAfterLastActivity"
+        );
+        errors.push(FieldError::invalid("spec.ttl", ttl, detail));
+    }
+    if let Some(max) = max_seconds.filter(|max| ttl > *max) {
+        let detail = format!("must be at most {max} seconds, the server's maximum");
+        errors.push(FieldError::invalid("spec.ttl", ttl, detail));
     }
 }

@@ -17,15 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
 use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
 use crate::secret_text::SecretText;
+use crate::withheld::LAST_APPLIED;
 
 /// Bytes of all decoded values of one secret.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
 /// Entries in `spec.access`: each becomes a Role and a binding, written in one transaction.
 pub const MAX_ACCESS_ENTRIES: usize = 30;
-
-/// Where client-side apply keeps a copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The kind.
 pub struct SharedSecret;
@@ -129,6 +127,7 @@ impl Kind for SharedSecret {
             Verb::Update,
             Verb::Watch,
         ],
+        subresources: &[],
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
     };
@@ -167,6 +166,7 @@ impl Kind for SharedSecret {
     fn validate(
         new: &Draft<Fields>,
         _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
@@ -254,16 +254,20 @@ mod tests {
     use postern_meta::Timestamp;
 
     use super::*;
-    use crate::Caller;
+    use crate::{Caller, NoPrincipals};
 
     fn draft(spec: &serde_json::Value) -> Draft<Fields> {
         let fields = serde_json::from_value(serde_json::json!({ "spec": spec })).unwrap();
         Draft { metadata: ObjectMeta::default(), fields }
     }
 
+    fn context(caller: &Caller) -> Context<'_> {
+        Context::of(caller, Timestamp::from_unix_seconds(0), &NoPrincipals)
+    }
+
     fn errors_of(spec: &serde_json::Value) -> Result<Vec<String>, ApiError> {
         let mut errors = FieldErrors::new();
-        SharedSecret::validate(&draft(spec), None, &mut errors)?;
+        SharedSecret::validate(&draft(spec), None, &context(&Caller::default()), &mut errors)?;
         Ok(errors.iter().map(ToString::to_string).collect())
     }
 
@@ -304,7 +308,7 @@ mod tests {
     #[test]
     fn the_caller_owns_what_he_makes_and_an_update_changes_no_owner() {
         let caller = Caller { user: Some("ada".to_owned()), team: None };
-        let ctx = Context { caller: &caller, now: Timestamp::from_unix_seconds(0) };
+        let ctx = context(&caller);
         let mut new = draft(&serde_json::json!({}));
         SharedSecret::prepare(&mut new, None, &ctx);
         assert_eq!(new.fields.spec.owner.as_ref().unwrap().user, "ada");

@@ -1,11 +1,12 @@
 //! What every API object is made of: names, times, metadata, errors, the
 //! decoding of bodies and queries, schemas, selectors, patches, and the shapes
-//! of lists, tables, events and discovery documents.
+//! of lists, tables, events and discovery documents; and who set which field.
 //!
 //! Pure functions and data. This crate does no I/O and reads no clock; time and
 //! randomness are passed in. It knows none of the product's kinds.
 
 pub mod accept;
+pub mod apply;
 pub mod continue_token;
 pub mod decode;
 pub mod event;

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::names;
-use crate::object::ObjectMeta;
+use crate::object::{
+    FOREGROUND_FINALIZER, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
+};
+use crate::options::check_manager;
 
 /// Bytes of all annotations of one object, keys and values together, as upstream.
 pub const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
@@ -17,6 +20,8 @@ pub const MAX_LABELS: usize = 1024;
 pub const MAX_FINALIZERS: usize = 128;
 /// See [`MAX_LABELS`].
 pub const MAX_OWNERS: usize = 128;
+/// Bytes of the name of a subresource in `managedFields`.
+pub const MAX_SUBRESOURCE_BYTES: usize = 256;
 
 /// Everything wrong with the metadata of a new object.
 pub fn validate_create(metadata: &ObjectMeta, namespaced: bool) -> FieldErrors {
@@ -92,6 +97,7 @@ fn validate_common(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     validate_annotations(&metadata.annotations, errors);
     validate_finalizers(metadata, errors);
     validate_owners(metadata, errors);
+    validate_managed_fields(&metadata.managed_fields, errors);
 }
 
 fn validate_labels(labels: &BTreeMap<String, String>, errors: &mut FieldErrors) {
@@ -128,7 +134,7 @@ fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
         let path = format!("{PATH}[{index}]");
         invalid_if(errors, &path, finalizer, names::qualified_name(finalizer));
     }
-    let both = ["foregroundDeletion", "orphan"];
+    let both = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
     if both.iter().all(|one| finalizers.iter().any(|finalizer| finalizer == one)) {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(PATH, BadValue::Omitted, why));
@@ -183,6 +189,24 @@ fn validate_owners(metadata: &ObjectMeta, errors: &mut FieldErrors) {
             first.name, second.name
         );
         errors.push(FieldError::invalid(PATH, BadValue::Omitted, why));
+    }
+}
+
+fn validate_managed_fields(entries: &[ManagedFieldsEntry], errors: &mut FieldErrors) {
+    for (index, entry) in entries.iter().enumerate() {
+        let path = |field| format!("metadata.managedFields[{index}].{field}");
+        if entry.operation == Operation::Unknown {
+            let why = "must be `Apply` or `Update`";
+            errors.push(FieldError::invalid(path("operation"), BadValue::Omitted, why));
+        }
+        if !matches!(entry.fields_type.as_str(), "" | "FieldsV1") {
+            let why = "must be `FieldsV1`";
+            errors.push(FieldError::invalid(path("fieldsType"), BadValue::Omitted, why));
+        }
+        check_manager(&path("manager"), &entry.manager, errors);
+        if entry.subresource.len() > MAX_SUBRESOURCE_BYTES {
+            errors.push(FieldError::too_long(path("subresource"), MAX_SUBRESOURCE_BYTES));
+        }
     }
 }
 
@@ -266,6 +290,41 @@ mod tests {
         twice.owner_references = vec![owner("x"), owner("x"), owner("y")];
         assert_eq!(dedup_owner_references(&mut twice).len(), 1);
         assert_eq!(twice.owner_references.len(), 2);
+    }
+
+    #[test]
+    fn managed_fields() {
+        let good = ManagedFieldsEntry {
+            manager: "m".to_owned(),
+            operation: Operation::Update,
+            ..ManagedFieldsEntry::default()
+        };
+        let text = |entry| wrong(|m| m.managed_fields = vec![good.clone(), entry]);
+        assert_eq!(text(good.clone()), "[]");
+        for (bad, want) in [
+            (
+                ManagedFieldsEntry { operation: Operation::Unknown, ..good.clone() },
+                "operation: Invalid value: must be `Apply` or `Update`",
+            ),
+            (
+                ManagedFieldsEntry { fields_type: "FieldsV2".to_owned(), ..good.clone() },
+                "fieldsType: Invalid value: must be `FieldsV1`",
+            ),
+            (
+                ManagedFieldsEntry { manager: "m".repeat(129), ..good.clone() },
+                "manager: Too long: may not be more than 128 bytes",
+            ),
+            (
+                ManagedFieldsEntry { manager: "m\n".to_owned(), ..good.clone() },
+                "manager: Invalid value: should only contain printable characters",
+            ),
+            (
+                ManagedFieldsEntry { subresource: "s".repeat(257), ..good.clone() },
+                "subresource: Too long: may not be more than 256 bytes",
+            ),
+        ] {
+            assert_eq!(text(bad), format!("metadata.managedFields[1].{want}"));
+        }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The one binary: it reads settings, wires the parts together, and says what people need to
 //! hear. What the parts do is in their own crates.
 
+mod operator;
 mod settings;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -35,12 +36,28 @@ enum Command {
     /// of the YAML file that --config names; a flag wins over the environment, and that over the
     /// file.
     Serve(Box<Serve>),
+
+    /// What only the machine's own administrator may do.
+    #[command(subcommand)]
+    Admin(operator::Admin),
+
+    /// Look after the database: its seal keys, its health.
+    #[command(subcommand)]
+    Storage(operator::Storage),
+
+    #[command(flatten)]
+    Client(Box<postern_cli::Command>),
 }
 
 fn main() -> ExitCode {
-    let Command::Serve(flags) = Cli::parse().command;
-    match run(*flags) {
-        Ok(()) => ExitCode::SUCCESS,
+    let done = match postern_cli::parse_or_exit::<Cli>().command {
+        Command::Serve(flags) => run(*flags).map(|()| ExitCode::SUCCESS),
+        Command::Admin(command) => command.run(),
+        Command::Storage(command) => command.run(),
+        Command::Client(command) => return postern_cli::run(*command, Cli::command()),
+    };
+    match done {
+        Ok(code) => code,
         Err(error) => {
             let _ = writeln!(io::stderr(), "postern: {error:#}");
             ExitCode::FAILURE
@@ -58,6 +75,7 @@ fn run(flags: Serve) -> anyhow::Result<()> {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .init();
+    log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Handlers first: a signal during start must end it in order, too.
@@ -80,6 +98,15 @@ fn run(flags: Serve) -> anyhow::Result<()> {
             .await;
         Ok(())
     })
+}
+
+/// A panic is a line of the log like any other, with its place and never with a value: what is
+/// caught (a damaged page in the database's engine, say) is told by whoever catches it.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "an internal check has failed: this is a mistake or damage");
+    }));
 }
 
 /// Sent when a file grows beyond the process' limit; the same number on Linux and macOS.

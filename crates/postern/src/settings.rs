@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use postern_server::{GivenCertificate, Limits, Settings};
+use postern_server::{GivenCertificate, KeyPolicy, Limits, Settings};
 use serde::Deserialize;
 
 /// Settings as they were given. All optional, so that what is not given can come from
@@ -73,6 +73,15 @@ pub(crate) struct Serve {
     /// Open watches of one access key [default: 1000]
     #[arg(long, env = "POSTERN_MAX_WATCHES_PER_KEY", value_name = "COUNT")]
     max_watches_per_key: Option<usize>,
+
+    /// The longest life of an access key, which then also is the default, as in 720h
+    /// [default: no limit]
+    #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
+    access_key_max_ttl: Option<String>,
+
+    /// How long an access key is kept after it has expired, before it is removed [default: 720h]
+    #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
+    expired_key_retention: Option<String>,
 
     /// Memory for the database's pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
@@ -143,6 +152,10 @@ impl Serve {
                     defaults.watches_per_key,
                 )?,
             },
+            keys: key_policy(
+                given.access_key_max_ttl.as_deref(),
+                given.expired_key_retention.as_deref(),
+            )?,
             cache_bytes: positive("db-cache-mib", given.db_cache_mib, 32)? * 1024 * 1024,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
@@ -163,6 +176,8 @@ impl Serve {
             max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
             max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),
             max_watches_per_key: self.max_watches_per_key.or(other.max_watches_per_key),
+            access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
+            expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
         }
@@ -175,6 +190,19 @@ fn read_file(path: &Path) -> anyhow::Result<Serve> {
         .with_context(|| format!("cannot read the settings in {}", path.display()))?;
     serde_saphyr::from_str(&text)
         .with_context(|| format!("cannot understand the settings in {}", path.display()))
+}
+
+fn key_policy(max_ttl: Option<&str>, retention: Option<&str>) -> anyhow::Result<KeyPolicy> {
+    let defaults = KeyPolicy::default();
+    let seconds = |name, text: Option<&str>| {
+        let span = text.map(|text| duration(name, Some(text), Duration::ZERO)).transpose()?;
+        anyhow::Ok(span.map(|span| i64::try_from(span.as_secs()).unwrap_or(i64::MAX)))
+    };
+    let retention = seconds("expired-key-retention", retention)?;
+    Ok(KeyPolicy {
+        max_ttl_seconds: seconds("access-key-max-ttl", max_ttl)?,
+        expired_retention_seconds: retention.unwrap_or(defaults.expired_retention_seconds),
+    })
 }
 
 /// The longest duration that makes sense anywhere here.

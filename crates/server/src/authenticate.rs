@@ -4,27 +4,42 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use postern_auth::bearer::{self, Refusal};
-use postern_auth::digest::Digester;
+use postern_auth::digest::{Digest, Digester};
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
 use postern_meta::status::{ApiError, Reason, StatusCause};
+use postern_meta::time::Timestamp;
 
 use crate::request::Parsed;
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
     parsed: Parsed,
-    identity: Arc<Identity>,
+    credential: Credential,
+}
+
+/// Who somebody is, and what he showed to prove it.
+#[derive(Clone, Debug)]
+pub(crate) struct Credential {
+    /// Who he is.
+    pub(crate) identity: Arc<Identity>,
+    /// The digest of the key that he showed; `None` for the server itself.
+    pub(crate) digest: Option<Digest>,
 }
 
 impl Authenticated {
+    /// The name of the access key that was shown.
+    pub(crate) fn access_key(&self) -> &str {
+        &self.credential.identity.access_key
+    }
+
     /// Both, for the next stage.
-    pub(crate) fn into_parts(self) -> (Parsed, Arc<Identity>) {
-        (self.parsed, self.identity)
+    pub(crate) fn into_parts(self) -> (Parsed, Credential) {
+        (self.parsed, self.credential)
     }
 }
 
-/// Looks up the credential by its digest.
+/// Looks up the credential by its digest, and notes that it was used.
 ///
 /// # Errors
 /// 401 which says why. The credential is in no message. 403 for impersonation.
@@ -32,12 +47,16 @@ pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
     directory: &Directory,
+    now: Timestamp,
 ) -> Result<Authenticated, ApiError> {
     let headers = parsed.headers().get_all(AUTHORIZATION);
     let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes)).map_err(refused)?;
-    let identity = directory.identify(&digester.digest(&token)).map_err(refused)?;
+    let digest = digester.digest(&token);
+    let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
+    standing.activity.note(now.unix_seconds());
     refuse_impersonation(&parsed)?;
-    Ok(Authenticated { parsed, identity })
+    let identity = standing.identity.clone();
+    Ok(Authenticated { parsed, credential: Credential { identity, digest: Some(digest) } })
 }
 
 /// Impersonation is not served yet. Ignoring its headers would carry a request out with more
@@ -51,7 +70,8 @@ fn refuse_impersonation(parsed: &Parsed) -> Result<(), ApiError> {
     Err(ApiError::new(403, Reason::Forbidden, message))
 }
 
-fn refused(refusal: Refusal) -> ApiError {
+/// 401 that says why.
+pub(crate) fn refused(refusal: Refusal) -> ApiError {
     let advice = StatusCause { message: refusal.advice().to_owned(), ..StatusCause::default() };
     ApiError::unauthorized(refusal.message()).with_cause(advice)
 }

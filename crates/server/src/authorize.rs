@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use postern_auth::decide::{Attributes, Decision, decide, refusal_text};
+use postern_auth::decide::{Attributes, Decision, decide, may_reach_single_objects, refusal_text};
 use postern_auth::identity::{Identity, MASTERS_GROUP};
-use postern_kinds::{AnyKind, Verb};
+use postern_kinds::{AnyKind, Caller, Right, Verb};
+use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
-use crate::authenticate::Authenticated;
-use crate::request::{Parsed, ResourceTarget, Target};
+use crate::authenticate::{Authenticated, Credential};
+use crate::request::{Document, Parsed, ResourceTarget, Target};
 
 /// The proof that somebody may do one thing. It carries what that thing is, and the registry
 /// acts on nothing else: a permit for one object cannot be used on another. Only [`authorize`]
@@ -16,7 +17,17 @@ use crate::request::{Parsed, ResourceTarget, Target};
 #[derive(Clone)]
 pub(crate) struct Permit {
     target: ResourceTarget,
-    identity: Arc<Identity>,
+    credential: Credential,
+    reach: Reach,
+}
+
+/// Which of the objects that a permit is for it reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// All of them.
+    All,
+    /// Those on which the bearer holds the right that stands in for the verb; each is asked about.
+    Each,
 }
 
 impl Permit {
@@ -32,24 +43,94 @@ impl Permit {
 
     /// Who may.
     pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
+        &self.credential.identity
     }
 
-    /// For one object out of those that this permit is for, all of which it covers.
+    /// Who may, and what he showed to prove who he is.
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Who may, as kinds see him.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { user: self.identity().user.clone(), team: self.identity().team.clone() }
+    }
+
+    /// Does it reach every object that it is for? Then none need be asked about.
+    pub(crate) fn reaches_all(&self) -> bool {
+        self.reach == Reach::All
+    }
+
+    /// Does it reach this object?
+    pub(crate) fn reaches(&self, object: &Object) -> bool {
+        self.reaches_all()
+            || self.kind().instead(self.target.verb, object).is_some_and(|right| self.holds(&right))
+    }
+
+    /// As [`Permit::reaches`], for where it is refused.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words.
+    pub(crate) fn check(&self, object: &Object) -> Result<(), ApiError> {
+        if self.reaches(object) {
+            return Ok(());
+        }
+        Err(refused(self.identity(), &self.target, &attributes_of(&self.target)))
+    }
+
+    /// Does its bearer hold a right that a write takes besides?
+    ///
+    /// # Errors
+    /// 403 which names the right that is lacking.
+    pub(crate) fn check_right(&self, right: &Right) -> Result<(), ApiError> {
+        if self.holds(right) {
+            return Ok(());
+        }
+        Err(refused(self.identity(), &self.target, &Attributes::from(right)))
+    }
+
+    fn holds(&self, right: &Right) -> bool {
+        decide(self.identity(), &Attributes::from(right)) == Decision::Allow
+    }
+
+    /// For one object out of those that this permit is for.
     pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
         let target = ResourceTarget {
             kind: self.target.kind,
             verb,
             namespace: namespace.map(str::to_owned),
             name: Some(name.to_owned()),
+            subresource: None,
         };
-        Self { target, identity: self.identity.clone() }
+        Self { target, ..self.clone() }
     }
 
-    /// For a whole collection, in tests.
-    #[cfg(test)]
-    pub(crate) fn without_name(mut self) -> Self {
+    /// For reading an object of another kind, that has no namespace, as its bearer may.
+    ///
+    /// # Errors
+    /// 403, when he may read none.
+    pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
+        let target = ResourceTarget {
+            kind,
+            verb: Verb::Get,
+            namespace: None,
+            name: Some(name.to_owned()),
+            subresource: None,
+        };
+        let reach = reach_of(self.identity(), &target)?;
+        Ok(Self { target, credential: self.credential.clone(), reach })
+    }
+
+    /// For a whole collection, where it was for one object.
+    pub(crate) fn of_all(mut self) -> Self {
         self.target.name = None;
+        self
+    }
+
+    /// For somebody with a key, in tests.
+    #[cfg(test)]
+    pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
+        self.credential = credential;
         self
     }
 
@@ -62,18 +143,18 @@ impl Permit {
     ) -> Self {
         let identity = Identity {
             name: "system:postern".to_owned(),
-            uid: String::new(),
             groups: vec![MASTERS_GROUP.to_owned()],
-            user: None,
-            access_key: String::new(),
+            ..Identity::default()
         };
         let target = ResourceTarget {
             kind,
             verb,
             namespace: namespace.map(str::to_owned),
             name: Some(name.to_owned()),
+            subresource: None,
         };
-        Self { target, identity: Arc::new(identity) }
+        let credential = Credential { identity: Arc::new(identity), digest: None };
+        Self { target, credential, reach: Reach::All }
     }
 }
 
@@ -91,27 +172,77 @@ pub(crate) enum Authorized {
 /// 403 in kube-apiserver's words; for a path that nothing is served at, 404, but only to those
 /// who may know.
 pub(crate) fn authorize(authenticated: Authenticated) -> Result<Authorized, ApiError> {
-    let (parsed, identity) = authenticated.into_parts();
+    let (parsed, credential) = authenticated.into_parts();
+    let identity = &credential.identity;
     match parsed.target() {
         Target::Resource(target) => {
-            let attributes = attributes_of(target);
-            if decide(&identity, &attributes) == Decision::Deny {
-                let name = target.name.as_deref().unwrap_or_default();
-                let text = refusal_text(&identity, &attributes);
-                return Err(ApiError::forbidden(target.kind.info().group_resource(), name, &text));
-            }
-            let permit = Permit { target: target.clone(), identity };
+            let reach = reach_of(identity, target)?;
+            let permit = Permit { target: target.clone(), credential, reach };
             Ok(Authorized::Resource(parsed, permit))
         }
-        Target::Document(_) | Target::Nothing => {
+        Target::Document(document) => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
-            let attributes = Attributes::Path { verb: &verb, path: parsed.path() };
-            if decide(&identity, &attributes) == Decision::Deny {
-                return Err(ApiError::forbidden_path(&identity.name, &verb, parsed.path()));
-            }
+            check_path(identity, &path_attributes(*document, &verb, parsed.path()))?;
+            Ok(Authorized::Document(parsed))
+        }
+        Target::Nothing => {
+            let verb = parsed.method().as_str().to_ascii_lowercase();
+            check_path(identity, &Attributes::Path { verb: &verb, path: parsed.path() })?;
             Ok(Authorized::Document(parsed))
         }
     }
+}
+
+fn reach_of(identity: &Identity, target: &ResourceTarget) -> Result<Reach, ApiError> {
+    if let Some(right) = target.subresource.and_then(|_| right_behind(target)) {
+        let attributes = Attributes::from(&right);
+        if decide(identity, &attributes) == Decision::Allow {
+            return Ok(Reach::All);
+        }
+        return Err(refused(identity, target, &attributes));
+    }
+    let attributes = attributes_of(target);
+    if decide(identity, &attributes) == Decision::Allow {
+        return Ok(Reach::All);
+    }
+    if target.kind.has_instead() && may_reach_single_objects(identity) {
+        return Ok(Reach::Each);
+    }
+    Err(refused(identity, target, &attributes))
+}
+
+/// The right that a subresource takes: the keys of an owner take `getkey` on him (decision 3).
+fn right_behind(target: &ResourceTarget) -> Option<Right> {
+    let info = target.kind.info();
+    let name = target.name.clone()?;
+    Some(Right::cluster("getkey", info.version.group, info.plural, name))
+}
+
+/// What describes the API is open to everyone who has a key.
+fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attributes<'a> {
+    if document.describes_the_api() {
+        Attributes::Description { verb, path }
+    } else {
+        Attributes::Path { verb, path }
+    }
+}
+
+fn check_path(identity: &Identity, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+    if decide(identity, attributes) == Decision::Allow {
+        return Ok(());
+    }
+    match attributes {
+        Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
+            Err(ApiError::forbidden_path(&identity.name, verb, path))
+        }
+        Attributes::Resource { .. } => unreachable!("a path is no resource"),
+    }
+}
+
+fn refused(identity: &Identity, target: &ResourceTarget, attributes: &Attributes<'_>) -> ApiError {
+    let name = target.name.as_deref().unwrap_or_default();
+    let text = refusal_text(identity, attributes);
+    ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
 fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
@@ -120,6 +251,7 @@ fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
         verb: target.verb.as_str(),
         group: info.version.group,
         resource: info.plural,
+        subresource: target.subresource.unwrap_or_default(),
         namespace: target.namespace.as_deref().unwrap_or_default(),
         name: target.name.as_deref().unwrap_or_default(),
     }

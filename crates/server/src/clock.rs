@@ -2,6 +2,8 @@
 //!
 //! Everything else gets them passed in, so that tests decide what time it is.
 
+use std::cell::RefCell;
+
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use postern_meta::time::Timestamp;
 
@@ -28,9 +30,40 @@ impl Source for System {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        // aws-lc aborts by itself when the kernel gives no randomness; an error here would mean
-        // keys that can be guessed, so there is nothing to go on with.
-        assert!(self.random.fill(bytes).is_ok(), "the system's random generator failed");
+        POOL.with_borrow_mut(|pool| {
+            for byte in bytes {
+                *byte = pool.next(&self.random);
+            }
+        });
+    }
+}
+
+thread_local! {
+    /// Each question to the generator costs as much as a whole page from it, and every request
+    /// takes an id.
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
+}
+
+/// Random bytes that are asked for at once.
+const POOL_BYTES: usize = 256;
+
+/// Random bytes that nobody has taken yet.
+struct Pool {
+    bytes: [u8; POOL_BYTES],
+    used: usize,
+}
+
+impl Pool {
+    fn next(&mut self, random: &SystemRandom) -> u8 {
+        if self.used == POOL_BYTES {
+            // aws-lc aborts by itself when the kernel gives no randomness; an error here would
+            // mean keys that can be guessed, so there is nothing to go on with.
+            assert!(random.fill(&mut self.bytes).is_ok(), "the system's random generator failed");
+            self.used = 0;
+        }
+        let byte = std::mem::take(&mut self.bytes[self.used]);
+        self.used += 1;
+        byte
     }
 }
 

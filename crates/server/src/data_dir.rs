@@ -5,6 +5,7 @@
 //! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
 //! DIR/keys/tls-*.pem        the self-made certificate authority and its key
 //! DIR/admin.kubeconfig      the first way in
+//! DIR/admin.sock            commands of the machine's administrator, while the server runs
 //! ```
 //!
 //! Everything is readable by its owner alone.
@@ -26,6 +27,9 @@ pub struct DataDir {
 }
 
 impl DataDir {
+    /// The name of the administrator's socket.
+    pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
+
     /// Makes the directories that are missing.
     ///
     /// # Errors
@@ -44,7 +48,17 @@ impl DataDir {
 
     /// The database's file.
     pub fn database(&self) -> PathBuf {
-        self.root.join("db/postern.redb")
+        Self::database_in(&self.root)
+    }
+
+    /// The database's file in a directory that need not be there.
+    pub(crate) fn database_in(root: &Path) -> PathBuf {
+        root.join("db/postern.redb")
+    }
+
+    /// The administrator's socket.
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        self.root.join(Self::ADMIN_SOCKET)
     }
 
     /// The seal keys' file.

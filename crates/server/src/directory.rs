@@ -1,23 +1,44 @@
-//! Keeps the directory of keys and users in step with the cache, for authentication.
+//! Keeps the directory of keys, users and teams in step with the cache, for authentication.
 //!
-//! What a directory *decides* is in `auth`; here is only how it is filled from what is stored.
+//! What a directory *decides* is in `auth`; here is only how it is filled from what is stored, and
+//! how those who wait for a change of it are told.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
-use postern_auth::directory::{DigestRecord, Directory, Facts, KeyFacts, UserFacts};
+use postern_auth::directory::{DigestRecord, Directory, KeyFacts, TeamFacts, UserFacts};
+use postern_auth::standing::Life;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
 use postern_kinds::{AnyKind as _, Info};
 use postern_meta::decode;
 use postern_meta::object::ObjectMeta;
+use postern_meta::time::Timestamp;
 use postern_store::Event;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::cache::{CachedObject, Slot};
 use crate::registry::keys;
+
+/// The directory, and the news of it.
+pub(crate) struct People {
+    directory: RwLock<Directory>,
+    changes: watch::Sender<u64>,
+}
+
+/// When an access key was used last, as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ActivityRecord {
+    /// The uid of the key: a re-created namesake is another one.
+    pub(crate) uid: String,
+    /// When.
+    pub(crate) last_activity: Timestamp,
+}
 
 #[derive(Deserialize)]
 struct Stored<F> {
@@ -26,79 +47,128 @@ struct Stored<F> {
     fields: F,
 }
 
-/// Takes in a batch of changes, if any of them concerns who may get in.
-pub(crate) fn apply(
-    current: &ArcSwap<Directory>,
-    events: &[Event],
-    object: impl Fn(&str) -> Option<Arc<CachedObject>>,
-) {
-    if !events.iter().any(|event| concerns(&event.key)) {
-        return;
+impl People {
+    /// Nobody.
+    pub(crate) fn new() -> Self {
+        Self { directory: RwLock::default(), changes: watch::Sender::new(0) }
     }
-    let mut next = current.load().facts().clone();
-    for event in events.iter().filter(|event| concerns(&event.key)) {
-        if event.key.starts_with(keys::DIGESTS) {
-            note_record(&mut next, &event.key, event.value.as_deref());
-        } else {
-            let slot = object(&event.key).map(Slot::Sound);
-            note_slot(&mut next, &event.key, slot.as_ref());
+
+    /// Keys, users and teams as they are now. Not to be held across a wait.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Directory> {
+        self.directory.read()
+    }
+
+    /// Told whenever somebody's standing may have changed.
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Takes in a batch of changes, if any of them concerns who may get in.
+    pub(crate) fn apply(
+        &self,
+        events: &[Event],
+        object: impl Fn(&str) -> Option<Arc<CachedObject>>,
+    ) {
+        let mine = |key: &str| concerns(key) || key.starts_with(keys::ACTIVITY);
+        if !events.iter().any(|event| mine(&event.key)) {
+            return;
+        }
+        let mut directory = self.directory.write();
+        for event in events {
+            if !note_record(&mut directory, &event.key, event.value.as_deref()) {
+                let slot = object(&event.key).map(Slot::Sound);
+                note_slot(&mut directory, &event.key, slot.as_ref());
+            }
+        }
+        drop(directory);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Takes in one stored value, while the cache is filled.
+    pub(crate) fn load(&self, key: &str, value: &[u8], slot: Option<&Slot>) {
+        let mut directory = self.directory.write();
+        if !note_record(&mut directory, key, Some(value)) {
+            note_slot(&mut directory, key, slot);
         }
     }
-    current.store(Arc::new(Directory::from(next)));
 }
 
 /// Is this one of the records that say who may get in?
 pub(crate) fn concerns(key: &str) -> bool {
     key.starts_with(keys::DIGESTS)
-        || [User.info(), OwnedAccessKey.info()].iter().any(|info| name_in(info, key).is_some())
+        || [User.info(), Team.info(), OwnedAccessKey.info()]
+            .iter()
+            .any(|info| name_in(info, key).is_some())
 }
 
 fn name_in<'a>(info: &Info, key: &'a str) -> Option<&'a str> {
     key.strip_prefix(keys::collection(info).as_str())
 }
 
-/// Takes in a digest's record, or its end.
-pub(crate) fn note_record(facts: &mut Facts, key: &str, value: Option<&[u8]>) {
-    let Some(digest) = key.strip_prefix(keys::DIGESTS).and_then(Digest::from_hex) else { return };
-    match value.and_then(|value| decode::decode_typed::<DigestRecord>(value).ok()) {
-        Some(record) => facts.digests.insert(digest, record),
-        None => facts.digests.remove(&digest),
-    };
+/// Takes in a record that stands beside the objects, or its end. Answers whether it was one.
+fn note_record(directory: &mut Directory, key: &str, value: Option<&[u8]>) -> bool {
+    if let Some(digest) = key.strip_prefix(keys::DIGESTS) {
+        if let Some(digest) = Digest::from_hex(digest) {
+            let record = value.and_then(|value| decode::decode_typed::<DigestRecord>(value).ok());
+            directory.set_record(digest, record);
+        }
+        return true;
+    }
+    let Some(name) = key.strip_prefix(keys::ACTIVITY) else { return false };
+    let record = value.and_then(|value| decode::decode_typed::<ActivityRecord>(value).ok());
+    if let Some(record) = record {
+        directory.set_last_activity(name, &record.uid, record.last_activity.unix_seconds());
+    }
+    true
 }
 
-/// Takes in a user or a key, or its end. What is damaged lets nobody in.
-pub(crate) fn note_slot(facts: &mut Facts, key: &str, slot: Option<&Slot>) {
+/// Takes in a user, team or key, or its end. What is damaged lets nobody in.
+fn note_slot(directory: &mut Directory, key: &str, slot: Option<&Slot>) {
     let object = match slot {
         Some(Slot::Sound(object)) => Some(&**object),
         _ => None,
     };
     if let Some(name) = name_in(User.info(), key) {
-        let user = object.and_then(read::<user::Fields>).map(|(metadata, fields)| UserFacts {
-            uid: metadata.uid,
-            subject: fields.spec.subject,
-            groups: fields.spec.groups,
-            disabled: fields.spec.disabled,
-        });
-        set(&mut facts.users, name, user);
+        directory.set_user(name, object.and_then(living).map(user_facts));
+    } else if let Some(name) = name_in(Team.info(), key) {
+        directory.set_team(name, object.and_then(living).map(team_facts));
     } else if let Some(name) = name_in(OwnedAccessKey.info(), key) {
-        let read = object.and_then(read::<owned_access_key::Fields>);
-        let key = read.map(|(metadata, fields)| KeyFacts {
-            uid: metadata.uid,
-            user: fields.spec.user,
-            disabled: fields.spec.disabled,
-        });
-        set(&mut facts.keys, name, key);
+        directory.set_key(name, object.and_then(living).map(key_facts));
     }
 }
 
-fn set<T>(map: &mut std::collections::HashMap<String, T>, name: &str, facts: Option<T>) {
-    match facts {
-        Some(facts) => map.insert(name.to_owned(), facts),
-        None => map.remove(name),
-    };
+fn user_facts((metadata, fields): (ObjectMeta, user::Fields)) -> UserFacts {
+    UserFacts {
+        uid: metadata.uid,
+        subject: fields.spec.subject,
+        groups: fields.spec.groups,
+        disabled: fields.spec.disabled,
+    }
 }
 
-fn read<F: DeserializeOwned>(object: &CachedObject) -> Option<(ObjectMeta, F)> {
+fn team_facts((metadata, fields): (ObjectMeta, team::Fields)) -> TeamFacts {
+    TeamFacts { uid: metadata.uid, users: fields.spec.users, groups: fields.spec.groups }
+}
+
+fn key_facts((metadata, fields): (ObjectMeta, owned_access_key::Fields)) -> KeyFacts {
+    let spec = fields.spec;
+    let created = metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds);
+    KeyFacts {
+        uid: metadata.uid,
+        owner: spec.owner(),
+        disabled: spec.disabled,
+        life: Life {
+            created_unix_seconds: created,
+            ttl_seconds: spec.ttl,
+            after_last_activity: spec.ttl_after_last_activity,
+        },
+        scoped: spec.scope.is_some(),
+        groups: spec.groups,
+    }
+}
+
+/// What has been deleted stops at once, also when a finalizer or its grace period holds the object.
+fn living<F: DeserializeOwned>(object: &CachedObject) -> Option<(ObjectMeta, F)> {
     let stored: Stored<F> = decode::decode_typed(&object.json()).ok()?;
-    Some((stored.metadata, stored.fields))
+    (!stored.metadata.is_terminating()).then_some((stored.metadata, stored.fields))
 }

@@ -1,17 +1,61 @@
-//! How much may go on at once: requests in flight, and watches of one key.
+//! How much may go on at once: requests in flight, watches of one key, connections at work.
 //!
-//! What is over the limit is refused at once with 429 and `Retry-After`, so that the work that
-//! was taken on is done in time. Health checks are not counted.
+//! What is over a limit is refused with 429 and `Retry-After`, so that the work that was taken on
+//! is done in time. Health checks are not counted. Three things keep the surplus from hurting:
+//!
+//! - **A reserve.** The last tenth of the places goes only to whoever is not part of the crowd: a
+//!   key that has nothing in flight, or a connection with its first few requests. So an operator
+//!   gets in while somebody else, even with the same key, sends ten times what can be carried.
+//! - **Holding.** A refused client that comes again at once would cost as much as one that is
+//!   served, so the answer to it waits a moment.
+//! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
+//!   more connections at work than there are places, they wait unseen until the server gets around
+//!   to them. When all its threads are busy besides, a part of the requests is refused, as large
+//!   as it takes for no more connections to be at work than there are places.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use postern_kinds::Verb;
 use postern_meta::status::ApiError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::MissedTickBehavior;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// One place in so many is reserved for those who are not part of the crowd.
+const RESERVE_PART: usize = 10;
+
+/// A connection is new for so many requests, if none was refused.
+const NEW_FOR_REQUESTS: u32 = 20;
+
+/// A refused request is held for this long, and up to twice as long, so that those which were
+/// refused together do not come again together.
+const HOLD: Duration = Duration::from_millis(400);
+
+/// Refused requests that are held at once; more are answered at once.
+const MAX_HELD: usize = 20_000;
+
+/// How often it is looked how many connections are at work: longer than a request takes when
+/// there are as many as places, so that each shows.
+const CROWD_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Threads that work for more than so many hundredths of the time are busy.
+const BUSY_HUNDREDTHS: u32 = 90;
+
+/// By how many thousandths the refused part grows for each time over the limit, and shrinks when
+/// there is no crowd. A refused connection stays away for a while, so a small part does much.
+const SHED_UP: usize = 15;
+const SHED_DOWN: u32 = 5;
+
+/// The most that is refused for crowding, in thousandths.
+const SHED_MOST: u32 = 900;
+
+/// The golden ratio's fraction of 2^64: its multiples are spread evenly, which is all the
+/// randomness that is needed here.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The limits.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +74,62 @@ impl Default for Limits {
     }
 }
 
+/// A connection, as far as flow control cares.
+#[derive(Debug)]
+pub(crate) struct Line {
+    requests: AtomicU32,
+    refused: AtomicBool,
+    /// The interval in which it was at work last.
+    interval: AtomicU32,
+}
+
+impl Line {
+    /// One that has just been opened.
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: AtomicU32::new(0),
+            refused: AtomicBool::new(false),
+            interval: AtomicU32::new(0),
+        }
+    }
+
+    /// Notes a request. Answers whether the connection is new.
+    fn is_new(&self) -> bool {
+        let requests = self.requests.fetch_add(1, Ordering::Relaxed);
+        requests < NEW_FOR_REQUESTS && !self.refused.load(Ordering::Relaxed)
+    }
+}
+
 /// What is going on.
 pub(crate) struct Flow {
     limits: Limits,
-    reading: Arc<Semaphore>,
-    writing: Arc<Semaphore>,
+    reading: Places,
+    writing: Places,
     watches: Arc<Mutex<HashMap<String, usize>>>,
+    interval: AtomicU32,
+    at_work: AtomicUsize,
+    shed_thousandths: AtomicU32,
+    held: AtomicUsize,
+    spread: AtomicU64,
+}
+
+/// Places for requests in flight, and who has them.
+#[derive(Clone)]
+struct Places {
+    limit: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    of_key: HashMap<String, usize>,
+}
+
+/// A place among the requests in flight; given back when dropped.
+pub(crate) struct Place {
+    taken: Arc<Mutex<Taken>>,
+    key: String,
 }
 
 /// A place among the open watches of a key; given back when dropped.
@@ -44,30 +138,132 @@ pub(crate) struct WatchSlot {
     key: String,
 }
 
+impl Places {
+    fn new(limit: usize) -> Self {
+        Self { limit, taken: Arc::default() }
+    }
+
+    fn enter(&self, key: &str, is_new: bool) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        let of_key = taken.of_key.get(key).copied().unwrap_or_default();
+        let reserve = self.limit / RESERVE_PART;
+        let limit = if is_new || of_key == 0 { self.limit } else { self.limit - reserve };
+        if taken.all >= limit {
+            return None;
+        }
+        taken.all += 1;
+        taken.of_key.insert(key.to_owned(), of_key + 1);
+        drop(taken);
+        Some(Place { taken: self.taken.clone(), key: key.to_owned() })
+    }
+}
+
 impl Flow {
     /// With nothing going on.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            reading: Arc::new(Semaphore::new(limits.reading)),
-            writing: Arc::new(Semaphore::new(limits.writing)),
+            reading: Places::new(limits.reading),
+            writing: Places::new(limits.writing),
             watches: Arc::default(),
+            interval: AtomicU32::new(1),
+            at_work: AtomicUsize::new(0),
+            shed_thousandths: AtomicU32::new(0),
+            held: AtomicUsize::new(0),
+            spread: AtomicU64::new(0),
         }
     }
 
-    /// A place among the requests in flight.
+    /// A place among the requests in flight, for a request with this key over this connection.
+    /// What is refused is held for a moment, which is why this takes its time.
     ///
     /// # Errors
     /// 429 when there is none.
-    pub(crate) fn enter(&self, verb: Option<Verb>) -> Result<OwnedSemaphorePermit, ApiError> {
+    pub(crate) async fn enter(
+        &self,
+        verb: Option<Verb>,
+        key: &str,
+        line: &Line,
+    ) -> Result<Place, ApiError> {
+        let is_new = line.is_new();
+        self.note_at_work(line);
         let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
         let places = if writes { &self.writing } else { &self.reading };
-        places.clone().try_acquire_owned().map_err(|_| {
-            ApiError::too_many_requests(
-                "Too many requests, please try again later.",
-                RETRY_AFTER_SECONDS,
-            )
-        })
+        let sheds = !is_new && self.sheds();
+        if let Some(place) = places.enter(key, is_new).filter(|_| !sheds) {
+            return Ok(place);
+        }
+        line.refused.store(true, Ordering::Relaxed);
+        self.hold().await;
+        Err(ApiError::too_many_requests(
+            "Too many requests, please try again later.",
+            RETRY_AFTER_SECONDS,
+        ))
+    }
+
+    /// Is this one of the requests that are refused because of a crowd?
+    fn sheds(&self) -> bool {
+        let part = self.shed_thousandths.load(Ordering::Relaxed);
+        part > 0 && self.spread_below(1000) < u64::from(part)
+    }
+
+    /// The next of numbers that are spread evenly.
+    fn spread_below(&self, end: u64) -> u64 {
+        let next = self.spread.fetch_add(SPREAD, Ordering::Relaxed).wrapping_add(SPREAD);
+        ((next >> 32) * end) >> 32
+    }
+
+    async fn hold(&self) {
+        if self.held.fetch_add(1, Ordering::Relaxed) < MAX_HELD {
+            let most = u64::try_from(HOLD.as_micros()).unwrap_or(u64::MAX);
+            tokio::time::sleep(HOLD + Duration::from_micros(self.spread_below(most))).await;
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn note_at_work(&self, line: &Line) {
+        let now = self.interval.load(Ordering::Relaxed);
+        if line.interval.swap(now, Ordering::Relaxed) != now {
+            self.at_work.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks for crowds for as long as it runs.
+    pub(crate) async fn watch_crowds(&self) {
+        let mut ticks = tokio::time::interval(CROWD_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let metrics = tokio::runtime::Handle::current().metrics();
+        let busy =
+            || (0..metrics.num_workers()).map(|n| metrics.worker_total_busy_duration(n)).sum();
+        let (mut last, mut busy_until_last): (_, Duration) = (ticks.tick().await, busy());
+        loop {
+            let now = ticks.tick().await;
+            let busy_until_now: Duration = busy();
+            let worked = busy_until_now.saturating_sub(busy_until_last);
+            let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
+            let could = (now - last) * workers;
+            self.interval.fetch_add(1, Ordering::Relaxed);
+            let at_work = self.at_work.swap(0, Ordering::Relaxed);
+            self.adjust(at_work, worked * 100 > could * BUSY_HUNDREDTHS);
+            (last, busy_until_last) = (now, busy_until_now);
+        }
+    }
+
+    fn adjust(&self, at_work: usize, busy: bool) {
+        let part = self.shed_thousandths.load(Ordering::Relaxed);
+        let over = at_work.saturating_sub(self.limits.reading);
+        let next = if busy && over > 0 {
+            let up = over * SHED_UP / self.limits.reading.max(1) + 1;
+            part.saturating_add(u32::try_from(up).unwrap_or(u32::MAX)).min(SHED_MOST)
+        } else {
+            part.saturating_sub(SHED_DOWN)
+        };
+        self.shed_thousandths.store(next, Ordering::Relaxed);
+    }
+
+    /// Requests in flight: those that read, those that write.
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
+        (self.reading.taken.lock().all, self.writing.taken.lock().all)
     }
 
     /// A place among the open watches of a key.
@@ -91,30 +287,59 @@ impl Flow {
     }
 }
 
+/// One less for a key; keys with none are forgotten.
+fn count_down(counts: &mut HashMap<String, usize>, key: &str) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock();
+        taken.all -= 1;
+        count_down(&mut taken.of_key, &self.key);
+    }
+}
+
 impl Drop for WatchSlot {
     fn drop(&mut self) {
-        let mut watches = self.watches.lock();
-        if let Some(open) = watches.get_mut(&self.key) {
-            *open -= 1;
-            if *open == 0 {
-                watches.remove(&self.key);
-            }
-        }
+        count_down(&mut self.watches.lock(), &self.key);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
-    #[test]
-    fn places_are_given_back() {
-        let flow = Flow::new(Limits { reading: 1, writing: 1, watches_per_key: 1 });
-        let place = flow.enter(Some(Verb::Get)).unwrap();
-        assert_eq!(flow.enter(Some(Verb::List)).unwrap_err().code(), 429);
-        assert!(flow.enter(Some(Verb::Create)).is_ok(), "writes have places of their own");
+    fn flow(places: usize) -> Flow {
+        Flow::new(Limits { reading: places, writing: places, watches_per_key: 1 })
+    }
+
+    /// A connection that is no longer new.
+    fn old_line() -> Line {
+        let line = Line::new();
+        line.requests.store(NEW_FOR_REQUESTS, Ordering::Relaxed);
+        line
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_are_given_back() {
+        let flow = flow(1);
+        let line = Line::new();
+        let place = flow.enter(Some(Verb::Get), "k", &line).await.unwrap();
+        assert_eq!(flow.in_flight(), (1, 0));
+        let refused = flow.enter(Some(Verb::List), "k", &line).await.err().unwrap();
+        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
+        let other = flow.enter(Some(Verb::Create), "k", &line).await;
+        assert!(other.is_ok(), "writes have places of their own");
         drop(place);
-        assert!(flow.enter(None).is_ok());
+        assert!(flow.enter(None, "k", &line).await.is_ok());
 
         let slot = flow.enter_watch("k").unwrap();
         let refused = flow.enter_watch("k").err().unwrap();
@@ -122,5 +347,60 @@ mod tests {
         assert!(flow.enter_watch("other").is_ok());
         drop(slot);
         assert!(flow.enter_watch("k").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_reserve_is_for_those_who_are_not_the_crowd() {
+        let flow = flow(20);
+        let crowd = old_line();
+        let mut places = Vec::new();
+        while let Ok(place) = flow.enter(None, "crowd", &crowd).await {
+            places.push(place);
+        }
+        assert_eq!(places.len(), 18);
+        let operator = Line::new();
+        assert!(flow.enter(None, "crowd", &operator).await.is_ok(), "the same key, a new line");
+        let place = flow.enter(None, "other", &crowd).await.unwrap();
+        assert!(flow.enter(None, "other", &crowd).await.is_err(), "one that has a place already");
+        drop((places, place));
+        assert_eq!(flow.in_flight(), (0, 0));
+        assert!(flow.reading.taken.lock().of_key.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_request_is_held() {
+        let flow = flow(1);
+        let line = old_line();
+        let _place = flow.enter(None, "k", &line).await.unwrap();
+        let begin = Instant::now();
+        assert!(flow.enter(None, "k", &line).await.is_err());
+        let held = begin.elapsed();
+        assert!(held >= HOLD && held <= HOLD * 2 + Duration::from_millis(1), "{held:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_has_a_part_refused_and_then_less() {
+        let flow = flow(1000);
+        flow.adjust(2000, false);
+        assert!(!flow.sheds(), "many at work are no crowd while there is time for all");
+        flow.adjust(1000, true);
+        assert!(!flow.sheds(), "nor are as many as there are places");
+        for _ in 0..12 {
+            flow.adjust(2000, true);
+        }
+        let (line, new) = (old_line(), Line::new());
+        let mut refused = 0;
+        for number in 0..200 {
+            refused += usize::from(flow.enter(None, "k", &line).await.is_err());
+            if number < 10 {
+                assert!(flow.enter(None, "k", &new).await.is_ok(), "what is new is let in");
+            }
+        }
+        assert!((30..=50).contains(&refused), "about a fifth: {refused}");
+        for _ in 0..40 {
+            flow.adjust(2000, false);
+        }
+        assert!(flow.enter(None, "k", &line).await.is_ok());
+        assert!(!flow.sheds());
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn key() -> BearerToken {
-        postern_auth::access_key::generate(&mut || 0)
+        BearerToken::of_key(&postern_kinds::access_key::generate(&mut || 0))
     }
 
     #[test]

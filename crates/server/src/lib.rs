@@ -6,6 +6,8 @@
 //! ARCHITECTURE.md for the picture. What is *not* here: the rules of access (`auth`), what kinds
 //! are (`kinds`), how bytes are kept (`store`).
 
+mod actions;
+pub mod admin;
 mod admit;
 mod authenticate;
 mod authorize;
@@ -19,7 +21,9 @@ mod errors;
 mod flow;
 mod kubeconfig;
 mod listen;
+mod metrics;
 mod pipeline;
+mod protobuf;
 mod registry;
 mod request;
 mod start;
@@ -29,25 +33,26 @@ mod wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use postern_auth::digest::Digester;
 use tokio::sync::watch;
 
 pub use clock::{Source, System};
 pub use data_dir::DataDir;
 pub use flow::Limits;
+pub use registry::KeyPolicy;
 pub use start::{Running, Settings, Welcome, open};
 pub use tls::GivenCertificate;
 
 use crate::endpoints::health::Condition;
 use crate::flow::Flow;
+use crate::metrics::Metrics;
 use crate::registry::Registry;
 
 /// What every request works with.
 pub(crate) struct Server {
     registry: Arc<Registry>,
     source: Arc<dyn Source>,
-    digester: Digester,
     flow: Flow,
+    metrics: Arc<Metrics>,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
@@ -57,15 +62,15 @@ impl Server {
     fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
-        digester: Digester,
         limits: Limits,
         storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
+        let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
             source,
-            digester,
             flow: Flow::new(limits),
+            metrics,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             storage_answers,
@@ -80,12 +85,12 @@ impl Server {
         &*self.source
     }
 
-    fn digester(&self) -> &Digester {
-        &self.digester
-    }
-
     fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     fn draining(&self) -> watch::Receiver<bool> {

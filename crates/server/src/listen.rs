@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::Server;
+use crate::flow::Line;
 use crate::pipeline;
 
 /// Connections open at once; more wait in the kernel's queue.
@@ -129,9 +130,10 @@ async fn connection(
 
 async fn http1_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
     let mut draining = server.draining();
+    let line = Arc::new(Line::new());
     let service = service_fn(|request| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(pipeline::handle(&server, request).await) }
+        let (server, line) = (server.clone(), line.clone());
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, &line, request).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -149,9 +151,10 @@ async fn http1_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failur
 
 async fn http2_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
     let mut draining = server.draining();
+    let line = Arc::new(Line::new());
     let service = service_fn(|request| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(pipeline::handle(&server, request).await) }
+        let (server, line) = (server.clone(), line.clone());
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, &line, request).await) }
     });
     let mut connection = pin!(
         http2::Builder::new(TokioExecutor::new())

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use postern_kinds::{BASE_PATH, Verb};
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::{BASE_PATH, Verb, access_key};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::Object;
@@ -18,11 +19,15 @@ use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Reason, Status};
 
 use crate::Server;
+use crate::actions::selves;
+use crate::admit::Writing;
 use crate::authenticate::authenticate;
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
-use crate::endpoints::{discovery, health, openapi, version};
-use crate::request::{Document, Parsed, Target};
+use crate::endpoints::{documents, health, version};
+use crate::flow::Line;
+use crate::metrics::Measured;
+use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
 use crate::wire::{input, respond};
@@ -39,6 +44,9 @@ const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
 /// The patch types that are served.
 const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
 
+/// Longest name of a field manager, as upstream.
+const MAX_MANAGER_BYTES: usize = 128;
+
 /// What a request came to, before it is finished.
 struct Outcome {
     response: Response<Body>,
@@ -52,16 +60,25 @@ impl From<Response<Body>> for Outcome {
 }
 
 /// Answers a request. Never fails: what goes wrong is an answer too.
-pub(crate) async fn handle(server: &Server, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn handle(
+    server: &Server,
+    line: &Line,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
-    // The path holds names, never values; the query is left out, since tokens end up in queries.
-    let asked = tracing::enabled!(tracing::Level::DEBUG)
-        .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let outcome = match public(server, &request) {
+    // The query is left out, since tokens end up in queries; a path holds names, or by mistake a key.
+    let asked = tracing::enabled!(tracing::Level::DEBUG).then(|| {
+        let path = request.uri().path();
+        let shown = if path.contains(access_key::PREFIX) { "(an access key)" } else { path };
+        format!("{} {shown}", request.method())
+    });
+    let mut measured = Measured::begin();
+    let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, request).await,
+        None => protected(server, line, request, &mut measured).await,
     };
+    server.metrics().count(&measured, outcome.response.status());
     if let Some(asked) = asked {
         let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
         tracing::debug!(code, audit_id = id.unwrap_or_default(), "{asked}");
@@ -79,7 +96,11 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
 }
 
 /// What needs no credential, at the root and under the base path.
-fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>> {
+fn public(
+    server: &Server,
+    request: &Request<Incoming>,
+    measured: &mut Measured,
+) -> Option<Response<Body>> {
     let path = request.uri().path();
     let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
@@ -89,25 +110,37 @@ fn public(server: &Server, request: &Request<Incoming>) -> Option<Response<Body>
         health::answer(path, query, || server.condition())?
     };
     if matches!(*request.method(), Method::GET | Method::HEAD) {
+        measured.note_public(path);
         return Some(answer);
     }
     Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
 }
 
-async fn protected(server: &Server, request: Request<Incoming>) -> Outcome {
+async fn protected(
+    server: &Server,
+    line: &Line,
+    request: Request<Incoming>,
+    measured: &mut Measured,
+) -> Outcome {
     let (parts, body) = request.into_parts();
     let mut form = encode::failure_form(&parts.headers);
     let answered = match Parsed::new(parts) {
         Ok(parsed) => {
+            measured.note(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
-            within_time(server, parsed, body).await
+            within_time(server, line, parsed, body).await
         }
         Err(error) => Err(error),
     };
     answered.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
-async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<Outcome, ApiError> {
+async fn within_time(
+    server: &Server,
+    line: &Line,
+    parsed: Parsed,
+    body: Incoming,
+) -> Result<Outcome, ApiError> {
     if server.is_draining() {
         return Err(ApiError::unavailable(
             "the server is shutting down",
@@ -122,9 +155,14 @@ async fn within_time(server: &Server, parsed: Parsed, body: Incoming) -> Result<
         None | Some(Verb::Get | Verb::List | Verb::Watch) => READ_TIMEOUT,
         Some(_) => WRITE_TIMEOUT,
     };
+    let registry = server.registry();
+    // A key that was made, enabled or disabled by an answered request is so for the next one.
+    // When the store does not answer, what is known decides: that is no reason to let nobody in.
+    let _ = registry.cache().fresh().await;
+    let now = server.source().now();
     let authenticated =
-        authenticate(parsed, server.digester(), &server.registry().cache().directory())?;
-    let _place = server.flow().enter(verb)?;
+        authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
+    let _place = server.flow().enter(verb, authenticated.access_key(), line).await?;
     let answer = tokio::time::timeout(limit, act(server, authenticated, body));
     answer.await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
@@ -151,6 +189,9 @@ async fn resource(
     permit: &Permit,
     body: Incoming,
 ) -> Result<Outcome, ApiError> {
+    if permit.target().subresource.is_some() {
+        return access_keys_of(server, parsed, permit).await.map(Outcome::from);
+    }
     match permit.target().verb {
         Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
         Verb::List => list(server, parsed, permit).await.map(Outcome::from),
@@ -176,7 +217,11 @@ async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
-    let answer = server.registry().get(permit, &options).await?;
+    let answer = if selves::is_asked(permit) {
+        selves::get(server.registry(), permit).await?
+    } else {
+        server.registry().get(permit, &options).await?
+    };
     respond::object(permit.kind(), StatusCode::OK, answer, wanted)
 }
 
@@ -191,6 +236,22 @@ async fn list(
     respond::list(permit.kind(), answer, wanted)
 }
 
+/// The access keys of one owner.
+async fn access_keys_of(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
+    if parsed.query().flag("watch")?.unwrap_or(false) {
+        let message = "the access keys of one owner cannot be watched: watch ownedaccesskeys";
+        return Err(ApiError::bad_request(message));
+    }
+    let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
+    let answer = server.registry().access_keys_of(permit, &options).await?;
+    respond::list(&OwnedAccessKey, answer, wanted)
+}
+
 async fn watch(
     server: &Server,
     parsed: &Parsed,
@@ -200,7 +261,8 @@ async fn watch(
     let options = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
     let slot = server.flow().enter_watch(&permit.identity().access_key)?;
     let watcher = server.registry().watch(permit, &options, server.draining()).await?;
-    Ok(respond::watch(watcher, slot, wanted))
+    let meter = server.metrics().watch(permit.target());
+    Ok(respond::watch(watcher, slot, meter, wanted))
 }
 
 /// The object in a body, and what there is to warn about in it.
@@ -215,6 +277,22 @@ async fn sent_object(
     input::object_of(permit.kind(), decoded, validation)
 }
 
+/// How a write is to be done. Who names no field manager goes by what his client calls itself.
+fn writing(parsed: &Parsed, options: &WriteOptions) -> Writing {
+    let agent = || {
+        let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
+        let name = agent.split('/').next().unwrap_or_default().trim();
+        let name: String = name
+            .chars()
+            .take(MAX_MANAGER_BYTES)
+            .filter(|c| c.is_ascii_graphic() || *c == ' ')
+            .collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    };
+    let manager = options.field_manager.clone().unwrap_or_else(agent);
+    Writing { manager, dry_run: options.dry_run }
+}
+
 async fn create(
     server: &Server,
     parsed: &Parsed,
@@ -224,7 +302,11 @@ async fn create(
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
     let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
-    let answer = server.registry().create(permit, object, options.dry_run).await?;
+    let answer = if selves::is_asked(permit) {
+        selves::create(server.registry(), permit, object).await?
+    } else {
+        server.registry().create(permit, object, &writing(parsed, &options)).await?
+    };
     let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
     Ok(Outcome { response, warnings })
 }
@@ -238,8 +320,8 @@ async fn replace(
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
     let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
-    let update = server.registry().replace(permit, options.dry_run, object);
-    let response = respond::object(permit.kind(), StatusCode::OK, update.await?, wanted)?;
+    let answer = server.registry().replace(permit, &writing(parsed, &options), object).await?;
+    let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
     Ok(Outcome { response, warnings })
 }
 
@@ -271,7 +353,7 @@ async fn patch(
         *warnings.lock() = found;
         Ok(object)
     };
-    let answer = server.registry().update(permit, options.dry_run, change).await?;
+    let answer = server.registry().update(permit, &writing(parsed, &options), change).await?;
     let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
     Ok(Outcome { response, warnings: warnings.into_inner() })
 }
@@ -323,73 +405,10 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
     if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
         return Err(method_not_allowed(parsed.method()));
     }
-    let value = match document {
-        Document::CoreVersions => discovery::core_versions(),
-        Document::Groups => discovery::groups(),
-        Document::Group(name) => {
-            discovery::group(name).ok_or_else(ApiError::resource_not_served)?
-        }
-        Document::Resources(version) => discovery::resources(version),
-        Document::OpenApiIndex => return open_api_index(server, parsed),
-        Document::OpenApi(version) => return open_api(server, parsed, version),
-    };
-    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
-    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    Ok(respond::whole(StatusCode::OK, wanted.representation.content_type(), bytes))
+    documents::answer(server, parsed, *document)
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
     let message = format!("{method} is not supported on this path: it is read with GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
-}
-
-/// The index names the hash of each document, so the hash of the index is that of them all.
-fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::value(StatusCode::OK, &openapi::index(), wanted.pretty);
-    Ok(tagged(parsed, response, &openapi::index_hash()))
-}
-
-/// Marks an answer with its hash, or leaves its body out when the client has that already.
-fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
-    let tag = format!("\"{hash}\"");
-    let known = parsed.header_values(header::IF_NONE_MATCH);
-    if known.iter().flat_map(|value| value.split(',')).any(|known| known.trim() == tag) {
-        response = respond::empty(StatusCode::NOT_MODIFIED);
-    }
-    let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    response
-}
-
-/// One OpenAPI document. With the hash that the index names it never changes; with another, the
-/// client is sent to the right one.
-fn open_api(
-    server: &Server,
-    parsed: &Parsed,
-    version: &postern_meta::gvk::GroupVersion,
-) -> Result<Response<Body>, ApiError> {
-    let found = openapi::documents().iter().find(|document| document.version == *version);
-    let found = found.ok_or_else(ApiError::resource_not_served)?;
-    let sent = parsed.query().get("hash");
-    if sent.is_some_and(|hash| hash != found.hash) {
-        let path = openapi::path_of(version);
-        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash);
-        let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
-        if let Ok(location) = HeaderValue::from_str(&location) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        return Ok(response);
-    }
-    Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
-    let response = respond::whole(StatusCode::OK, "application/json", found.json.clone());
-    let mut response = tagged(parsed, response, &found.hash);
-    if sent.is_some() {
-        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
-        response.headers_mut().insert(header::CACHE_CONTROL, caching);
-    }
-    Ok(response)
 }

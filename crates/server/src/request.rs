@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use postern_kinds::{ALL, AnyKind, BASE_PATH, Verb, find};
+use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, access_key, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::field::FieldSelector;
@@ -29,6 +29,8 @@ pub(crate) struct ResourceTarget {
     pub(crate) namespace: Option<String>,
     /// Which object, if one is named: in the path, or by a field selector on its name.
     pub(crate) name: Option<String>,
+    /// What is reached behind the object, if not the object itself.
+    pub(crate) subresource: Option<&'static str>,
 }
 
 /// The documents that describe the API.
@@ -42,10 +44,30 @@ pub(crate) enum Document {
     Group(&'static str),
     /// `/api/v1` and `/apis/<group>/<version>`
     Resources(GroupVersion),
+    /// `/metrics`
+    Metrics,
+    /// `/openapi/v2`
+    OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`
     OpenApi(GroupVersion),
+}
+
+impl Document {
+    /// Does it tell what can be done here, and nothing about what is kept?
+    pub(crate) fn describes_the_api(self) -> bool {
+        match self {
+            Self::CoreVersions
+            | Self::Groups
+            | Self::Group(_)
+            | Self::Resources(_)
+            | Self::OpenApiIndex
+            | Self::OpenApi(_)
+            | Self::OpenApiV2 => true,
+            Self::Metrics => false,
+        }
+    }
 }
 
 /// What a path leads to.
@@ -83,8 +105,8 @@ impl Parsed {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         // Split first, decode then: an encoded slash must not become a separator.
         let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-        // OpenAPI is served at the root, too (decision 8).
-        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/"));
+        // OpenAPI and metrics are served at the root, too (decision 8).
+        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
         let target = match under_base.or_else(at_root) {
             None | Some("/") => Target::Nothing,
             Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
@@ -144,6 +166,10 @@ fn check_host(parts: &Parts) -> Result<(), ApiError> {
     Ok(())
 }
 
+fn is_metrics(path: &str) -> bool {
+    path.strip_suffix('/').unwrap_or(path) == "/metrics"
+}
+
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     // A trailing slash is tolerated, as upstream does; an empty step inside is not.
     let path = path.trim_start_matches('/');
@@ -160,6 +186,13 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
         || text == ".."
         || text.contains(['/', '%', '\\'])
         || text.chars().any(char::is_control);
+    if access_key::is_well_formed(&text) {
+        // Repeated nowhere: not in an answer, and not in a log.
+        return Err(ApiError::bad_request(
+            "the path holds the value of an access key where its name belongs: that value may be \
+             in logs of whatever stands in between, so replace it",
+        ));
+    }
     if bad {
         return Err(ApiError::bad_request(
             "a step of the path is empty, '.', '..', or holds '/', '%', a backslash or a control \
@@ -180,6 +213,8 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
             let group = known.filter(|known| !known.is_empty()).find(|known| known == group);
             group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
         }
+        ["metrics"] => document(Document::Metrics),
+        ["openapi", "v2"] => document(Document::OpenApiV2),
         ["openapi", "v3"] => document(Document::OpenApiIndex),
         ["openapi", "v3", rest @ ..] => match version_of(rest) {
             Some((version, [])) => document(Document::OpenApi(version)),
@@ -211,7 +246,13 @@ fn resource_target(
     query: &Query,
 ) -> Result<Target, ApiError> {
     // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a place.
+    let cluster_kind = |plural| {
+        find(version.group, version.version, plural).filter(|kind| !kind.info().is_namespaced())
+    };
     let (namespace, plural, name) = match rest {
+        [plural, name, behind] if behind_of(cluster_kind(plural), behind).is_some() => {
+            return behind_target(method, cluster_kind(plural), name, behind);
+        }
         ["namespaces", namespace, plural] => (Some(*namespace), *plural, None),
         ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name)),
         [plural] => (None, *plural, None),
@@ -239,7 +280,36 @@ fn resource_target(
         None => selected_name(verb, query)?,
     };
     let namespace = namespace.map(str::to_owned);
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name }))
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, subresource: None }))
+}
+
+fn behind_of(kind: Option<&'static dyn AnyKind>, name: &str) -> Option<&'static Subresource> {
+    kind?.info().subresources.iter().find(|subresource| subresource.name == name)
+}
+
+/// What is reached behind an object of a kind that has no namespace.
+fn behind_target(
+    method: &Method,
+    kind: Option<&'static dyn AnyKind>,
+    name: &str,
+    behind: &str,
+) -> Result<Target, ApiError> {
+    let (Some(kind), Some(subresource)) = (kind, behind_of(kind, behind)) else {
+        return Ok(Target::Nothing);
+    };
+    let verb = match *method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        _ => Verb::Delete,
+    };
+    if !subresource.verbs.contains(&verb) {
+        let resource = kind.info().group_resource();
+        return Err(ApiError::method_not_allowed(resource, verb.as_str()));
+    }
+    let (name, subresource) = (Some(name.to_owned()), Some(subresource.name));
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace: None, name, subresource }))
 }
 
 fn verb_of(
@@ -322,7 +392,11 @@ mod tests {
             ("DELETE", "/namespaces/a/sharedsecrets/b", "delete sharedsecrets a b"),
             ("DELETE", "/namespaces/a/sharedsecrets", "deletecollection sharedsecrets a -"),
             ("GET", "/users/admin", "get users - admin"),
-            ("POST", "/users", "405"),
+            ("GET", "/users/ada/accesskeys", "get users - ada"),
+            ("POST", "/users/ada/accesskeys", "405"),
+            ("GET", "/users/ada/secrets", "nothing"),
+            ("GET", "/selves/me", "get selves - me"),
+            ("GET", "/selves", "405"),
             ("POST", "/sharedsecrets", "405"),
             ("OPTIONS", "/sharedsecrets", "405"),
             ("GET", "/sharedsecrets?watch=maybe", "400"),

@@ -1,24 +1,28 @@
 //! From what is on disk to a server that answers: the order in which things are opened.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use postern_auth::digest::Digester;
 use postern_store::redb::{Options, Redb};
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{Store, Watch};
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admin::socket::Admin;
+use crate::admin::{self, Access};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::flow::Limits;
-use crate::registry::{Registry, first_start};
+use crate::registry::{KeyPolicy, Registry, first_start};
 use crate::tls::{self, GivenCertificate, Tls};
 use crate::{Server, controllers, kubeconfig, listen};
 
@@ -43,6 +47,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How much may go on at once.
     pub limits: Limits,
+    /// What the operator decides about access keys.
+    pub keys: KeyPolicy,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
 }
@@ -66,6 +72,8 @@ pub struct Running {
     listener: TcpListener,
     tls: Tls,
     settings: Settings,
+    dir: DataDir,
+    address: SocketAddr,
 }
 
 /// Opens everything.
@@ -85,16 +93,15 @@ pub async fn open(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
-    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts)?;
+    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now())?;
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
-    let registry = Arc::new(Registry::new(store, cache, source.clone()));
-    let server =
-        Arc::new(Server::new(registry, source, digester, settings.limits, storage_check(&sealed)));
+    let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
+    let server = Arc::new(Server::new(registry, source, settings.limits, storage_check(&sealed)));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
-    Ok((Running { server, sealed, watch, listener, tls, settings }, welcome))
+    Ok((Running { server, sealed, watch, listener, tls, settings, dir, address }, welcome))
 }
 
 fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
@@ -104,7 +111,7 @@ fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sy
 
 /// The database and its seal. A database without its keys does not start, and no new keys are
 /// made for it: they would only hide that the old ones are missing.
-async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
+pub(crate) async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
     let (database, keys) = (dir.database(), dir.seal_keys());
     // The kubeconfig is written when the database is there; without it, something was lost.
     let kept = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
@@ -175,26 +182,48 @@ async fn admit_admin(
         Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
     })
     .await?;
-    if !first
-        && let Some(old) = read_if_there(&path)?
-        && let Some(new) = kubeconfig::readdressed(&old, &host, trust)
-    {
-        write_private(&path, &new)?;
+    if !first {
+        readdress(&path, &host, trust)?;
     }
     Ok((digester, first))
+}
+
+/// Keeps the administrator's kubeconfig true, if it is still where it was written.
+fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
+    match read_if_there(path)?.and_then(|old| kubeconfig::readdressed(&old, host, trust)) {
+        Some(new) => write_private(path, &new),
+        None => Ok(()),
+    }
 }
 
 impl Running {
     /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
     /// requests that are under way are finished.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { server, sealed, watch, listener, tls, settings } = self;
+        let Self { server, sealed, watch, listener, tls, settings, dir, address } = self;
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
+        background.spawn(watch_crowds(server.clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
-        background.spawn(controllers::compaction::run(registry, settings.history));
+        background.spawn(controllers::garbage::run(registry.clone()));
+        background.spawn(controllers::access_keys::run(registry.clone()));
+        background.spawn(controllers::compaction::run(registry.clone(), settings.history));
+        let access = Arc::new(Access {
+            kubeconfig: dir.admin_kubeconfig(),
+            host: advertised(&settings, address),
+            trust: ArcSwap::from_pointee(tls.trust),
+        });
+        background.spawn(keep_certificate(&server, access.clone(), tls.keeper));
+        let admin = Admin {
+            server: server.clone(),
+            sealed: sealed.clone(),
+            dir,
+            access,
+            busy: Mutex::default(),
+        };
+        background.spawn(admin::socket::serve(Arc::new(admin)));
         let acceptor = TlsAcceptor::from(tls.config);
         let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
         let drain = async {
@@ -205,10 +234,29 @@ impl Running {
             server.drain();
         };
         tokio::join!(serving, drain);
+        controllers::access_keys::finish(&registry).await;
         background.shutdown().await;
         sealed.inner().close().await;
         tracing::info!("stopped");
     }
+}
+
+/// Keeps the certificate good, and the administrator's kubeconfig in step with it.
+fn keep_certificate(
+    server: &Server,
+    access: Arc<Access>,
+    keeper: tls::Keeper,
+) -> impl Future<Output = ()> + use<> {
+    keeper.run(server.source.clone(), move |trust| {
+        access.trust.store(Arc::new(trust.to_owned()));
+        if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
+            tracing::error!("the kubeconfig does not know the new certificate: {error}");
+        }
+    })
+}
+
+async fn watch_crowds(server: Arc<Server>) {
+    server.flow().watch_crowds().await;
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.

@@ -1,21 +1,31 @@
 //! The server's certificate: self-made at the first start, unless one is given.
 //!
 //! The certificate authority is kept, so that kubeconfigs stay valid; the server's own
-//! certificate is made anew at every start, so that it never expires unnoticed and always covers
-//! the address that is listened on.
+//! certificate is made anew at every start, so that it always covers the address that is listened
+//! on, and again before it expires. A given one is read again when its files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use aws_lc_rs::digest;
+use jiff::tz::TimeZone;
+use postern_meta::time::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, date_time_ymd,
 };
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
 
+use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
 
 /// Protocols that are offered, in the order in which they are preferred.
@@ -32,12 +42,57 @@ pub struct GivenCertificate {
     pub key: PathBuf,
 }
 
+/// How often given files are looked at, and a self-made certificate's end.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// How long a self-made certificate is valid, and how long before its end a new one is made.
+const VALID_DAYS: i64 = 90;
+const RENEW_DAYS: i64 = 30;
+
 /// What the listener and the kubeconfig need.
 pub(crate) struct Tls {
     /// For the listener.
     pub(crate) config: Arc<ServerConfig>,
     /// What clients should trust, in PEM.
     pub(crate) trust: String,
+    /// Keeps the certificate good while the server runs.
+    pub(crate) keeper: Keeper,
+}
+
+/// The certificate for the next handshake.
+#[derive(Debug)]
+struct Current(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// A certificate, from wherever it comes.
+struct Material {
+    /// With its chain, in PEM.
+    chain: String,
+    key: Zeroizing<String>,
+    /// What clients should trust, in PEM.
+    trust: String,
+}
+
+/// Where certificates come from, and when the next one is due.
+enum Origin {
+    /// Files of somebody else, and the hash of what was in them when they were last read.
+    Given(GivenCertificate, Vec<u8>),
+    /// Made here, until when the present one is good enough.
+    SelfMade { dir: DataDir, hosts: Vec<String>, renew_at: Timestamp },
+}
+
+/// Watches over the certificate: reads given files again when they change, and makes a new
+/// certificate before a self-made one ends. Connections that are open keep theirs.
+pub(crate) struct Keeper {
+    current: Arc<Current>,
+    origin: Origin,
 }
 
 /// Makes or reads the certificate for these host names and addresses.
@@ -48,31 +103,134 @@ pub(crate) fn prepare(
     dir: &DataDir,
     given: Option<&GivenCertificate>,
     hosts: &[String],
+    now: Timestamp,
 ) -> anyhow::Result<Tls> {
-    let (chain, key, trust) = match given {
-        Some(given) => {
-            let chain = read_if_there(&given.certificate)?;
-            let key = read_if_there(&given.key)?;
-            let missing = |path: &PathBuf| anyhow::anyhow!("{} does not exist", path.display());
-            let chain = chain.ok_or_else(|| missing(&given.certificate))?;
-            (chain.clone(), key.ok_or_else(|| missing(&given.key))?, chain)
-        }
-        None => self_made(dir, hosts)?,
+    let (material, origin) = if let Some(given) = given {
+        let material = read_given(given)?;
+        let hash = hash(&material);
+        (material, Origin::Given(given.clone(), hash))
+    } else {
+        let (dir, hosts) = (dir.clone(), hosts.to_vec());
+        let material = self_made(&dir, &hosts, now)?;
+        (material, Origin::SelfMade { dir, hosts, renew_at: renewal_after(now) })
     };
-    let certificates: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(chain.as_bytes())
-            .collect::<Result<_, _>>()
-            .with_context(|| unreadable(given, |given| &given.certificate))?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .with_context(|| unreadable(given, |given| &given.key))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let current = Arc::new(Current(ArcSwap::from_pointee(certified(&material, given)?)));
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .with_context(|| unreadable(given, |given| &given.certificate))?;
+        .with_cert_resolver(current.clone());
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(Tls { config: Arc::new(config), trust })
+    let keeper = Keeper { current, origin };
+    Ok(Tls { config: Arc::new(config), trust: material.trust, keeper })
+}
+
+impl Keeper {
+    /// Watches over the certificate for as long as it runs. `trust_changed` is told what clients
+    /// should trust, when that is no longer the same.
+    pub(crate) async fn run(
+        mut self,
+        source: Arc<dyn Source>,
+        trust_changed: impl Fn(&str) + Send + Sync + 'static,
+    ) {
+        let trust_changed = Arc::new(trust_changed);
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let (now, told) = (source.now(), trust_changed.clone());
+            let checked = tokio::task::spawn_blocking(move || {
+                match self.refresh(now) {
+                    Ok(Some(trust)) => told(&trust),
+                    Ok(None) => {}
+                    Err(error) => tracing::error!(
+                        "the certificate in use stays, since there is no new one: {error:#}"
+                    ),
+                }
+                self
+            });
+            match checked.await {
+                Ok(keeper) => self = keeper,
+                // The runtime is going down.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes a new certificate, if it is time; answers what clients should trust then. What is
+    /// wrong is said once for each state of the files.
+    fn refresh(&mut self, now: Timestamp) -> anyhow::Result<Option<String>> {
+        let material = match &mut self.origin {
+            Origin::Given(given, seen) => {
+                let material = match read_given(given) {
+                    Ok(material) => material,
+                    Err(_) if seen.is_empty() => return Ok(None),
+                    Err(error) => {
+                        seen.clear();
+                        return Err(error);
+                    }
+                };
+                let hash = hash(&material);
+                if *seen == hash {
+                    return Ok(None);
+                }
+                *seen = hash;
+                let key = certified(&material, Some(given))?;
+                self.current.0.store(Arc::new(key));
+                material
+            }
+            Origin::SelfMade { dir, hosts, renew_at } => {
+                if now < *renew_at {
+                    return Ok(None);
+                }
+                // Also if it fails: the next try has until then.
+                *renew_at = Timestamp::from_unix_seconds(now.unix_seconds() + DAY_SECONDS);
+                let material = self_made(dir, hosts, now)?;
+                self.current.0.store(Arc::new(certified(&material, None)?));
+                *renew_at = renewal_after(now);
+                material
+            }
+        };
+        tracing::info!("new connections get a new certificate");
+        Ok(Some(material.trust))
+    }
+}
+
+fn renewal_after(now: Timestamp) -> Timestamp {
+    Timestamp::from_unix_seconds(now.unix_seconds() + (VALID_DAYS - RENEW_DAYS) * DAY_SECONDS)
+}
+
+fn hash(material: &Material) -> Vec<u8> {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in [material.chain.as_bytes(), &[0], material.key.as_bytes()] {
+        context.update(part);
+    }
+    context.finish().as_ref().to_vec()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn read_given(given: &GivenCertificate) -> anyhow::Result<Material> {
+    let read = |path: &PathBuf| -> anyhow::Result<String> {
+        read_if_there(path)?.with_context(|| format!("{} does not exist", path.display()))
+    };
+    let chain = read(&given.certificate)?;
+    let key = Zeroizing::new(read(&given.key)?);
+    Ok(Material { trust: chain.clone(), chain, key })
+}
+
+/// A certificate and key that fit each other, ready for handshakes.
+fn certified(
+    material: &Material,
+    given: Option<&GivenCertificate>,
+) -> anyhow::Result<CertifiedKey> {
+    let certificates: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(material.chain.as_bytes())
+            .collect::<Result<_, _>>()
+            .with_context(|| unreadable(given, |given| &given.certificate))?;
+    let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes())
+        .with_context(|| unreadable(given, |given| &given.key))?;
+    CertifiedKey::from_der(certificates, key, &provider())
+        .with_context(|| unreadable(given, |given| &given.certificate))
 }
 
 fn unreadable(
@@ -87,7 +245,7 @@ fn unreadable(
     }
 }
 
-fn self_made(dir: &DataDir, hosts: &[String]) -> anyhow::Result<(String, String, String)> {
+fn self_made(dir: &DataDir, hosts: &[String], now: Timestamp) -> anyhow::Result<Material> {
     let (trust, ca_key) = authority(dir)?;
     let issuer = Issuer::new(authority_params(), ca_key);
     let key = KeyPair::generate()?;
@@ -96,9 +254,20 @@ fn self_made(dir: &DataDir, hosts: &[String]) -> anyhow::Result<(String, String,
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
+    // From the day before, for clients whose clock is behind.
+    let day = |days: i64| -> anyhow::Result<_> {
+        let at = jiff::Timestamp::from_second(now.unix_seconds() + days * DAY_SECONDS)?;
+        let date = TimeZone::UTC.to_datetime(at).date();
+        Ok(date_time_ymd(
+            date.year().into(),
+            date.month().cast_unsigned(),
+            date.day().cast_unsigned(),
+        ))
+    };
+    (params.not_before, params.not_after) = (day(-1)?, day(VALID_DAYS)?);
     let certificate = params.signed_by(&key, &issuer)?;
     let chain = format!("{}{trust}", certificate.pem());
-    Ok((chain, key.serialize_pem(), trust))
+    Ok(Material { chain, key: Zeroizing::new(key.serialize_pem()), trust })
 }
 
 /// The authority: as it was made at the first start.
@@ -124,4 +293,62 @@ fn authority_params() -> CertificateParams {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serving(tls: &Tls) -> CertificateDer<'static> {
+        tls.keeper.current.0.load().cert[0].clone()
+    }
+
+    #[test]
+    fn a_self_made_certificate_is_renewed_before_it_ends() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(home.path(), None).unwrap();
+        let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
+        let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0)).unwrap();
+        let first = serving(&tls);
+        assert_eq!(tls.keeper.refresh(day(59)).unwrap(), None);
+        assert_eq!(serving(&tls), first);
+        let trust = tls.keeper.refresh(day(60)).unwrap();
+        assert_eq!(trust, Some(tls.trust.clone()), "clients go on trusting the same authority");
+        assert_ne!(serving(&tls), first);
+        assert_eq!(tls.keeper.refresh(day(61)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_bad_file_changes_nothing_and_is_complained_of_once() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(home.path(), None).unwrap();
+        let now = Timestamp::from_unix_seconds(1_800_000_000);
+        let given = GivenCertificate {
+            certificate: home.path().join("cert.pem"),
+            key: home.path().join("key.pem"),
+        };
+        let put = |material: &Material| {
+            write_private(&given.certificate, &material.chain).unwrap();
+            write_private(&given.key, &material.key).unwrap();
+        };
+        let make = || self_made(&dir, &["localhost".to_owned()], now).unwrap();
+        put(&make());
+        let mut tls = prepare(&dir, Some(&given), &[], now).unwrap();
+        let first = serving(&tls);
+        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        // A certificate without its key; nothing at all; nonsense.
+        write_private(&given.certificate, &make().chain).unwrap();
+        assert!(tls.keeper.refresh(now).is_err());
+        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        std::fs::remove_file(&given.key).unwrap();
+        assert!(tls.keeper.refresh(now).is_err());
+        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        write_private(&given.key, "nonsense").unwrap();
+        assert!(tls.keeper.refresh(now).is_err());
+        assert_eq!(serving(&tls), first);
+        let second = make();
+        put(&second);
+        assert_eq!(tls.keeper.refresh(now).unwrap(), Some(second.chain));
+        assert_ne!(serving(&tls), first);
+    }
 }

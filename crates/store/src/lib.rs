@@ -19,7 +19,15 @@ pub use types::{
     Snapshot, Txn, limits,
 };
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
+
+/// What [`Store::scan`] hands pages to, perhaps several at once from several threads.
+pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
+
+/// Entries on a page of a scan, in engines that have nothing better than lists.
+const SCAN_PAGE: usize = 256;
 
 /// A keyspace with one history.
 ///
@@ -76,7 +84,7 @@ use async_trait::async_trait;
 /// a revision.
 ///
 /// **Damage** is reported, never returned as data. [`Store::get`] and watches fail with
-/// [`Error::Corrupt`], which names the key where one is known. A list goes on and names the
+/// [`Error::Corrupt`], which names the key where one is known. A list or scan goes on and names the
 /// damaged keys in [`Page::damaged`], so that one bad value does not take its neighbours along;
 /// only damage that hides which keys there are fails the list. A damaged key can be replaced
 /// and deleted like any other, but not rewritten. A watcher that meets damage lists again and
@@ -94,6 +102,25 @@ pub trait Store: Send + Sync + 'static {
 
     /// Keys under a prefix, in key order, as they are now or were at a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
+
+    /// All keys as they were after a revision, in pages and in no particular order, as fast as
+    /// the engine can: what a list answers in order and bit by bit. A page's `remaining` says
+    /// nothing. When this fails, some pages may have been visited.
+    ///
+    /// # Errors
+    /// As for [`Store::list`] at a revision.
+    async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        let mut request = ListRequest { at: Some(at), limit: SCAN_PAGE, ..ListRequest::default() };
+        loop {
+            let page = self.list(request.clone()).await?;
+            request.after = page.last_key().cloned();
+            let is_last = page.remaining == 0 || request.after.is_none();
+            visit(page);
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
 
     /// All of a transaction, or nothing. Answers its revision.
     ///

@@ -3,12 +3,14 @@
 //! One file for each part of the contract. Each test starts a server of its own.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
+mod access_keys;
 mod creates;
 mod deletes;
 mod discovery;
 mod failures;
 mod finalizers;
 mod flow;
+mod garbage;
 mod health;
 mod limits;
 mod lists;

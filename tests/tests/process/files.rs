@@ -11,7 +11,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn files_under(path: &Path) -> Vec<PathBuf> {
-    if path.is_file() {
+    if !path.is_dir() {
         return vec![path.to_path_buf()];
     }
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());

@@ -29,6 +29,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("postern-proxy", &[]),
     // Black box: what the tests share with the product can hide the product's mistakes.
     (TESTS, &["postern-client"]),
+    // Measures over the wire, any server alike.
+    ("postern-bench", &[]),
     ("xtask", &[]),
 ];
 

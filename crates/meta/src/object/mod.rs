@@ -5,8 +5,9 @@
 
 use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::schema::Schema;
@@ -14,7 +15,8 @@ use crate::schema::Schema;
 mod meta;
 
 pub use meta::{
-    ListMeta, ManagedFieldsEntry, ObjectMeta, Operation, OwnerReference, null_as_default,
+    FOREGROUND_FINALIZER, ListMeta, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
+    OwnerReference, null_as_default,
 };
 
 /// One API object. `fields` holds all that is beside type and metadata: `spec`
@@ -83,6 +85,39 @@ impl Serialize for Object {
     }
 }
 
+/// Of text that we wrote ourselves: what clients send goes through
+/// [`Object::from_value`], which says what is wrong with it.
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Object;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+        let mut object = Object::default();
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "apiVersion" => object.api_version = map.next_value()?,
+                "kind" => object.kind = map.next_value()?,
+                "metadata" => object.metadata = map.next_value()?,
+                _ => {
+                    object.fields.insert(name, map.next_value()?);
+                }
+            }
+        }
+        Ok(object)
+    }
+}
+
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
@@ -128,8 +163,8 @@ fn describe_bad_metadata(metadata: Value) -> String {
     wrapper.insert("metadata".to_owned(), metadata);
     match Schema::of_object::<NoFields>().check_types(&Value::Object(wrapper)) {
         Err(mismatch) => mismatch.to_string(),
-        // What fits the schema and still does not decode is a time.
-        Ok(()) => "metadata: expected times in RFC 3339 form".to_owned(),
+        // Whatever decoding refuses, the schema refuses too; this is for a mistake of ours.
+        Ok(()) => "metadata: it does not fit its schema".to_owned(),
     }
 }
 
@@ -167,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn our_own_text_reads_back_as_it_was() {
+        let object = Object::from_value(json!({
+            "apiVersion": "g/v1", "kind": "K",
+            "metadata": {"name": "a", "labels": {"b": "c"}, "managedFields": [{
+                "manager": "m", "operation": "Update", "fieldsV1": {"f:spec": {}},
+            }]},
+            "spec": {"x": [1, null, 2.5, "y"]}, "status": {},
+        }))
+        .unwrap();
+        let read: Object = crate::decode::decode_typed(&object.to_json_bytes()).unwrap();
+        assert_eq!(read, object);
+    }
+
+    #[test]
     fn errors_name_the_field_and_not_the_value() {
         for (value, want) in [
             (json!([]), "expected object, got another JSON type"),
@@ -179,7 +228,7 @@ mod tests {
             ),
             (
                 json!({"metadata": {"creationTimestamp": "s3cr3t"}}),
-                "metadata: expected times in RFC 3339 form",
+                "metadata.creationTimestamp: expected a time as in RFC 3339, got other text",
             ),
             (
                 json!({"metadata": {"finalizers": ["a", null]}}),

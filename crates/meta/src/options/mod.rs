@@ -10,6 +10,7 @@ mod write;
 pub use delete::{DeleteOptions, Propagation};
 pub use query::Query;
 pub use read::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
+pub(crate) use write::check_manager;
 pub use write::{FieldValidation, WriteKind, WriteOptions};
 
 use crate::field::{FieldError, FieldErrors};

@@ -5,7 +5,7 @@ use super::{Query, dry_run, invalid};
 use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::status::ApiError;
 
-/// The longest field manager, in bytes.
+/// The longest name of a field manager, in bytes.
 const MAX_FIELD_MANAGER_BYTES: usize = 128;
 
 /// Which write it is: their options differ a little, and so do the names of their errors.
@@ -64,7 +64,7 @@ impl WriteOptions {
         let field_validation = validation(query, &mut errors);
         let field_manager = query.get("fieldManager").filter(|manager| !manager.is_empty());
         if let Some(manager) = field_manager {
-            check_manager(manager, &mut errors);
+            check_manager("fieldManager", manager, &mut errors);
         }
         if query.flag("force")?.is_some() && kind == WriteKind::Patch {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
@@ -89,13 +89,14 @@ fn validation(query: &Query, errors: &mut FieldErrors) -> FieldValidation {
     }
 }
 
-fn check_manager(manager: &str, errors: &mut FieldErrors) {
+/// What the name of a field manager at `path` may be.
+pub(crate) fn check_manager(path: &str, manager: &str, errors: &mut FieldErrors) {
     if manager.len() > MAX_FIELD_MANAGER_BYTES {
-        errors.push(FieldError::too_long("fieldManager", MAX_FIELD_MANAGER_BYTES));
+        errors.push(FieldError::too_long(path, MAX_FIELD_MANAGER_BYTES));
     }
     if manager.chars().any(char::is_control) {
         let why = "should only contain printable characters";
-        errors.push(FieldError::invalid("fieldManager", BadValue::Omitted, why));
+        errors.push(FieldError::invalid(path, BadValue::Omitted, why));
     }
 }
 

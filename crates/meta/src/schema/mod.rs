@@ -14,6 +14,7 @@ mod tidy;
 mod walk;
 
 pub use walk::TypeMismatch;
+pub(crate) use walk::{Branches, branches};
 
 /// Where references to definitions point.
 const DEFINITIONS_PREFIX: &str = "#/components/schemas/";

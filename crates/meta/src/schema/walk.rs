@@ -5,12 +5,14 @@
 //! it the recursion here.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde_json::{Map, Number, Value};
 
 use super::Schema;
 use crate::decode::MAX_STRICT_ERRORS;
 use crate::path::Path;
+use crate::time::MicroTimestamp;
 
 /// A value of another JSON type than the schema wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +44,31 @@ enum Fields<'a> {
     Known { properties: Option<&'a Map<String, Value>>, others: Option<&'a Value> },
 }
 
+/// The schemas that one value may fit. Nearly always it is one, which is not worth a list: this
+/// is made for every value of every object that is written.
+pub(crate) enum Branches<'a> {
+    One(&'a Value),
+    Union(Vec<&'a Value>),
+}
+
+impl<'a> Deref for Branches<'a> {
+    type Target = [&'a Value];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Union(all) => all,
+        }
+    }
+}
+
 /// The schemas that one value may fit: one, or the branches of a union.
-fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Vec<&'a Value> {
+pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Branches<'a> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
     match union {
-        Some(union) => union.iter().map(|branch| schema.resolve(branch)).collect(),
-        None => vec![at],
+        Some(union) => Branches::Union(union.iter().map(|branch| schema.resolve(branch)).collect()),
+        None => Branches::One(at),
     }
 }
 
@@ -180,6 +200,12 @@ pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> 
     Checker { schema, path: Path::default() }.check(value, &schema.root)
 }
 
+/// Is this text where a time belongs, and none?
+fn is_no_time(text: &str, at: &Value) -> bool {
+    let timed = at.get("format").and_then(Value::as_str) == Some("date-time");
+    timed && text.parse::<MicroTimestamp>().is_err()
+}
+
 struct Checker<'a> {
     schema: &'a Schema,
     path: Path,
@@ -190,7 +216,7 @@ impl Checker<'_> {
         let schema = self.schema;
         let branches = branches(schema, at);
         let mut first = None;
-        for branch in &branches {
+        for branch in branches.iter() {
             match self.check_type(value, branch) {
                 Ok(()) => return self.check_inside(value, &branches),
                 Err(mismatch) => first = first.or(Some(mismatch)),
@@ -202,6 +228,10 @@ impl Checker<'_> {
     fn check_type(&self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
         let Some(expected) = type_of(at) else { return Ok(()) };
         let found = match (expected, value) {
+            ("string", Value::String(text)) if is_no_time(text, at) => {
+                let (path, expected) = (self.path.to_string(), "a time as in RFC 3339");
+                return Err(TypeMismatch { path, expected, found: "other text" });
+            }
             ("string", Value::String(_))
             | ("boolean", Value::Bool(_))
             | ("object", Value::Object(_))

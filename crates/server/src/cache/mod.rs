@@ -11,27 +11,26 @@ mod resource;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use postern_auth::directory::{Directory, Facts};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use postern_auth::directory::Directory;
 use postern_kinds::{ALL, Info};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
-use postern_store::{Batch, Error, ListRequest, Position, Store, Watch};
+use postern_store::{Batch, Damaged, Entry, Error, Page, Position, Store, Watch};
 use tokio::sync::watch;
 
-pub(crate) use object::{CachedObject, event_line, to_stored, with_version};
+pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
+use resource::Loaded;
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
-use crate::directory;
+use crate::directory::{self, People};
 use crate::errors::from_store;
 
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
 /// kube-apiserver waits 3 s.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Objects that the store is asked for at once while the cache is filled.
-const LOAD_PAGE: usize = 4096;
 
 /// How the bytes of an event differ between watchers, beyond plain JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +47,46 @@ pub(crate) struct Encoding {
 pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
-    directory: ArcSwap<Directory>,
+    /// Which of them say who may get in.
+    of_people: Vec<usize>,
+    people: People,
     applied: watch::Sender<u64>,
+}
+
+/// What has been read while the cache is filled.
+#[derive(Default)]
+struct Found {
+    /// For each resource.
+    objects: Vec<Vec<Loaded>>,
+    people: Vec<Person>,
+    fatal: Option<Error>,
+}
+
+/// Something that may say who may get in.
+struct Person {
+    key: Arc<str>,
+    value: Bytes,
+    slot: Option<Slot>,
+}
+
+impl Found {
+    fn new(resources: usize) -> Self {
+        Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
+    }
+
+    fn object(&mut self, kind: usize, key: Arc<str>, slot: Slot) {
+        if let Some(objects) = self.objects.get_mut(kind) {
+            objects.push(Loaded::new(key, slot));
+        }
+    }
+
+    fn append(&mut self, mut other: Self) {
+        for (objects, more) in self.objects.iter_mut().zip(&mut other.objects) {
+            objects.append(more);
+        }
+        self.people.append(&mut other.people);
+        self.fatal = self.fatal.take().or(other.fatal);
+    }
 }
 
 impl Cache {
@@ -81,18 +118,25 @@ impl Cache {
         start: u64,
         newest: u64,
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let cache = Self {
-            resources: ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
-            directory: ArcSwap::default(),
+        let resources: Vec<_> = ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect();
+        let of_people = |resource: &ResourceCache| directory::concerns(resource.prefix());
+        let cache = Arc::new(Self {
+            of_people: (0..)
+                .zip(&resources)
+                .filter(|(_, r)| of_people(r))
+                .map(|(i, _)| i)
+                .collect(),
+            resources,
+            people: People::new(),
             applied: watch::Sender::new(start),
             store,
-        };
+        });
         cache.load_state(start).await?;
         let mut watch = cache.watch().await?;
         while cache.applied() < newest {
             cache.apply(&watch.next().await?);
         }
-        Ok((Arc::new(cache), watch))
+        Ok((cache, watch))
     }
 
     /// A watch on everything, from where this cache is.
@@ -103,42 +147,56 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    async fn load_state(&self, at: u64) -> postern_store::Result<()> {
-        let mut after = None;
-        let mut facts = Facts::default();
-        loop {
-            let request =
-                ListRequest { at: Some(at), after, limit: LOAD_PAGE, ..ListRequest::default() };
-            let page = self.store.list(request).await?;
-            after = page.last_key().cloned();
-            for damaged in page.damaged {
-                tracing::error!(key = %damaged.key, "a stored object is damaged: {}", damaged.reason);
-                if directory::concerns(&damaged.key) {
-                    // Who may get in cannot be told: better not to start than to guess.
-                    let (key, reason) = (Some(damaged.key), damaged.reason);
-                    return Err(Error::Corrupt { key, reason });
-                }
-                if let Some(resource) = self.by_key(&damaged.key) {
-                    let (position, reason) = (damaged.position, damaged.reason.into());
-                    resource.load(damaged.key, Slot::Damaged { position, reason });
-                }
-            }
-            for entry in page.entries {
-                let added = WatchEventType::Added;
-                if let Some(resource) = self.by_key(&entry.key) {
-                    let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                    directory::note_slot(&mut facts, &entry.key, Some(&slot));
-                    resource.load(entry.key, slot);
-                } else {
-                    directory::note_record(&mut facts, &entry.key, Some(&entry.value));
-                }
-            }
-            if page.remaining == 0 || after.is_none() {
-                break;
+    /// Everything as it was after a revision. The store reads with all processors, and what it
+    /// hands over is laid out where it is read.
+    async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
+        let found = Arc::new(Mutex::new(Found::new(self.resources.len())));
+        let (cache, into) = (self.clone(), found.clone());
+        let visit = move |page| {
+            let taken = cache.take_in(page);
+            into.lock().append(taken);
+        };
+        self.store.scan(at, Arc::new(visit)).await?;
+        let Found { objects, mut people, fatal } = std::mem::take(&mut *found.lock());
+        if let Some(error) = fatal {
+            return Err(error);
+        }
+        // In the order of keys, as they would come from a list.
+        people.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        for Person { key, value, slot } in people {
+            self.people.load(&key, &value, slot.as_ref());
+        }
+        for (resource, objects) in self.resources.iter().zip(objects) {
+            resource.load(objects);
+        }
+        Ok(())
+    }
+
+    /// Lays out a page of what is stored.
+    fn take_in(&self, page: Page) -> Found {
+        let mut found = Found::new(self.resources.len());
+        for Damaged { key, position, reason } in page.damaged {
+            tracing::error!(%key, "a stored object is damaged: {reason}");
+            if directory::concerns(&key) {
+                // Who may get in cannot be told: better not to start than to guess.
+                found.fatal = Some(Error::Corrupt { key: Some(key), reason });
+            } else if let Some(kind) = self.index_of(&key) {
+                found.object(kind, key, Slot::Damaged { position, reason: reason.into() });
             }
         }
-        self.directory.store(Arc::new(Directory::from(facts)));
-        Ok(())
+        for Entry { key, value, position } in page.entries {
+            let kind = self.index_of(&key);
+            let slot = kind
+                .and_then(|kind| self.resources.get(kind))
+                .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+            if kind.is_none_or(|kind| self.of_people.contains(&kind)) {
+                found.people.push(Person { key: key.clone(), value, slot: slot.clone() });
+            }
+            if let (Some(kind), Some(slot)) = (kind, slot) {
+                found.object(kind, key, slot);
+            }
+        }
+        found
     }
 
     /// Follows the store until it fails: then nothing that is read can be trusted to be fresh.
@@ -156,9 +214,7 @@ impl Cache {
             let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
             resource.apply(mine, batch.revision);
         }
-        directory::apply(&self.directory, &batch.events, |key| {
-            self.by_key(key)?.get(key).ok().flatten()
-        });
+        self.people.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
         self.applied.send_replace(batch.revision);
     }
 
@@ -180,12 +236,21 @@ impl Cache {
     }
 
     fn by_key(&self, key: &str) -> Option<&ResourceCache> {
-        self.resources.iter().find(|resource| key.starts_with(resource.prefix()))
+        self.resources.get(self.index_of(key)?)
     }
 
-    /// Keys and users as they are now.
-    pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
-        self.directory.load()
+    fn index_of(&self, key: &str) -> Option<usize> {
+        self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
+    }
+
+    /// Keys, users and teams as they are now. Not to be held across a wait.
+    pub(crate) fn directory(&self) -> parking_lot::RwLockReadGuard<'_, Directory> {
+        self.people.read()
+    }
+
+    /// Told whenever somebody's standing may have changed.
+    pub(crate) fn news_of_people(&self) -> watch::Receiver<u64> {
+        self.people.news()
     }
 
     /// The revision that everything here is at.

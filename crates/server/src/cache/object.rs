@@ -16,7 +16,6 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
-use serde_json::Value;
 
 const FRAME_HEAD: &str = "{\"type\":\"";
 const FRAME_MIDDLE: &str = "\",\"object\":";
@@ -98,6 +97,18 @@ impl CachedObject {
         }
     }
 
+    /// The same object with other JSON, of which the start up to its version is unchanged.
+    pub(crate) fn with_json(&self, json: &[u8]) -> Self {
+        Self {
+            key: self.key.clone(),
+            position: self.position,
+            event_type: self.event_type,
+            frame: event_line(self.event_type, json),
+            head_len: self.head_len,
+            labels: self.labels.clone(),
+        }
+    }
+
     /// The storage key.
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
@@ -134,17 +145,20 @@ impl CachedObject {
     /// # Errors
     /// 500 when the stored bytes are no object: they were sealed, so this is a mistake of ours.
     pub(crate) fn decode(&self) -> Result<Object, ApiError> {
-        let broken = |reason: String| {
+        decode::decode_typed(&self.json()).map_err(|reason| {
             ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
-        };
-        let value: Value = decode::decode_typed(&self.json()).map_err(|e| broken(e.to_string()))?;
-        Object::from_value(value).map_err(broken)
+        })
     }
 
     /// May its deletion have begun? True for every object that is being deleted, and for few
     /// others: a look at the bytes, for those who then decode.
     pub(crate) fn may_be_deleting(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
+    }
+
+    /// May it have owners? As [`CachedObject::may_be_deleting`].
+    pub(crate) fn may_have_owners(&self) -> bool {
+        memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
     }
 
     /// The labels, read on first use.

@@ -79,6 +79,21 @@ pub(crate) enum Slot {
     },
 }
 
+/// An object that is read while the cache is filled.
+pub(super) struct Loaded {
+    key: Arc<str>,
+    slot: Slot,
+    may_be_deleting: bool,
+}
+
+impl Loaded {
+    /// What stands under a key.
+    pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
+        let may_be_deleting = is_deleting(&slot);
+        Self { key, slot, may_be_deleting }
+    }
+}
+
 /// Objects of one kind at one revision.
 #[derive(Debug)]
 pub(crate) struct ObjectList {
@@ -218,6 +233,17 @@ impl ResourceCache {
         Ok(ObjectList { objects, remaining, revision })
     }
 
+    /// Objects behind a key, at most so many; damaged ones are left out. For those who look at all
+    /// of them, a few at a time.
+    pub(crate) fn page(&self, after: Option<&str>, many: usize) -> Vec<Arc<CachedObject>> {
+        let state = self.state.read();
+        let sound = range(&state.objects, &self.prefix, after).filter_map(|(_, slot)| match slot {
+            Slot::Sound(object) => Some(object.clone()),
+            Slot::Damaged { .. } => None,
+        });
+        sound.take(many).collect()
+    }
+
     /// The next events behind a place.
     pub(crate) fn events_after(&self, after: Position) -> Next {
         let state = self.state.read();
@@ -242,9 +268,20 @@ impl ResourceCache {
         sound.collect()
     }
 
-    /// Takes in an object that is there when the cache is filled.
-    pub(super) fn load(&self, key: Arc<str>, slot: Slot) {
-        set(&mut self.state.write(), key, slot);
+    /// Takes in the objects that are there when the cache is filled, in any order.
+    pub(super) fn load(&self, mut objects: Vec<Loaded>) {
+        // A tree that is made of what is in order is made at once, and without gaps.
+        objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        let deleting = objects.iter().filter(|object| object.may_be_deleting);
+        let deleting = deleting.map(|object| object.key.clone()).collect();
+        let mut state = self.state.write();
+        state.deleting = deleting;
+        state.objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+    }
+
+    /// How many objects there are, damaged ones among them.
+    pub(crate) fn count(&self) -> usize {
+        self.state.read().objects.len()
     }
 
     /// Lays out a stored value.
@@ -316,14 +353,15 @@ impl ResourceCache {
     }
 }
 
+fn is_deleting(slot: &Slot) -> bool {
+    matches!(slot, Slot::Sound(object) if object.may_be_deleting())
+}
+
 fn set(state: &mut State, key: Arc<str>, slot: Slot) {
-    match &slot {
-        Slot::Sound(object) if object.may_be_deleting() => {
-            state.deleting.insert(key.clone());
-        }
-        _ => {
-            state.deleting.remove(&key);
-        }
+    if is_deleting(&slot) {
+        state.deleting.insert(key.clone());
+    } else {
+        state.deleting.remove(&key);
     }
     state.objects.insert(key, slot);
 }

@@ -32,12 +32,11 @@ pub(crate) async fn run(registry: Arc<Registry>) {
     }
 }
 
-/// One look at all namespaces. Answers whether anything went wrong.
+/// One look at the namespaces that are being deleted, and at no others: this runs after every
+/// commit. Answers whether anything went wrong.
 async fn sweep(registry: &Registry) -> bool {
-    let resource = registry.cache().of(Namespace.info());
-    let Ok(namespaces) = resource.list(resource.prefix(), None, 0, None) else { return true };
     let mut failed = false;
-    for namespace in namespaces.objects {
+    for namespace in registry.cache().of(Namespace.info()).deleting() {
         let Ok(object) = namespace.decode() else { continue };
         if object.metadata.deletion_timestamp.is_none() || !awaits_content(&object) {
             continue;

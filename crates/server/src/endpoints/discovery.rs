@@ -48,13 +48,29 @@ fn group_fields(version: &GroupVersion) -> Value {
 /// `/api/v1` and `/apis/<group>/<version>`
 pub(crate) fn resources(version: &GroupVersion) -> Value {
     let mine = ALL.iter().filter(|kind| kind.info().version == *version);
-    let resources: Vec<Value> = mine.map(|kind| resource(*kind)).collect();
+    let resources: Vec<Value> = mine.flat_map(|kind| resources_of(*kind)).collect();
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": version.to_string(),
         "resources": resources,
     })
+}
+
+/// The kind itself, and what is reached behind its objects.
+fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
+    let info = kind.info();
+    let behind = info.subresources.iter().map(|subresource| {
+        let verbs: Vec<&str> = subresource.verbs.iter().map(|verb| verb.as_str()).collect();
+        json!({
+            "name": format!("{}/{}", info.plural, subresource.name),
+            "singularName": "",
+            "namespaced": info.is_namespaced(),
+            "kind": subresource.kind,
+            "verbs": verbs,
+        })
+    });
+    std::iter::once(resource(kind)).chain(behind).collect()
 }
 
 fn resource(kind: &dyn AnyKind) -> Value {

@@ -1,6 +1,11 @@
 //! What is served besides objects: health, version, discovery, OpenAPI.
 
+mod accept;
+mod aggregated;
+mod fixed;
+
 pub(crate) mod discovery;
+pub(crate) mod documents;
 pub(crate) mod health;
 pub(crate) mod openapi;
 pub(crate) mod version;

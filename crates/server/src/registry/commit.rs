@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_kinds::AnyKind;
 use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::KEY_PATH;
+use postern_kinds::withheld::Withheld;
+use postern_kinds::{AnyKind, SecretText};
+use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn};
+use serde_json::Value;
 
+use super::activity::shown;
+use super::beside::{self, Beside};
 use super::{Answer, Registry, keys, not_found};
-use crate::admit::{Admitted, Write};
+use crate::admit::{Admitted, Previous, Write};
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
@@ -40,7 +46,7 @@ impl Registry {
         let (permit, write) = admitted.into_parts();
         let info = permit.kind().info();
         let name = match &write {
-            Write::Create(object)
+            Write::Create { object, .. }
             | Write::Replace { object, .. }
             | Write::Remove { object, .. } => object.metadata.name.clone(),
             Write::RemoveDamaged { .. } | Write::Nothing(_) => String::new(),
@@ -67,63 +73,97 @@ impl Registry {
     async fn write(&self, permit: &Permit, write: Write, dry_run: bool) -> Result<Answer, Refused> {
         let kind = permit.kind();
         match write {
-            Write::Nothing(previous) => Ok(answer(previous.json())),
+            Write::Nothing(previous) => Ok(answer(shown(self.cache(), kind, previous).json())),
             Write::RemoveDamaged { key, position } => {
-                self.change(position, Change::Delete { key }, dry_run).await?;
+                let name = permit.target().name.as_deref().unwrap_or_default();
+                let beside = self.beside_gone(kind, name, None).await.map_err(Refused::Error)?;
+                self.change(permit, position, Change::Delete { key }, beside, dry_run).await?;
                 Ok(answer(Bytes::new()))
             }
-            Write::Create(object) => {
-                self.insert(permit, object, dry_run).await.map_err(Refused::Error)
+            Write::Create { object, withheld } => {
+                self.insert(permit, object, &withheld, dry_run).await.map_err(Refused::Error)
             }
-            Write::Replace { object, previous } => {
+            Write::Replace { object, previous, withheld, kept } => {
+                let Previous { cached, object: old } = previous;
+                let beside = self.beside_changed(kind, &object, &old, &kept, &withheld);
+                let beside = beside.map_err(Refused::Error)?;
                 let stored = to_stored(object);
-                let key = previous.key().clone();
-                let change = Change::Put { key, value: stored.clone() };
-                let at = previous.position();
-                let position = self.change(at, change, dry_run).await?;
-                Ok(answer(self.versioned(kind, &stored, position)))
+                let change = Change::Put { key: cached.key().clone(), value: stored.clone() };
+                let at = cached.position();
+                let position = self.change(permit, at, change, beside, dry_run).await?;
+                let json = self.versioned(kind, &stored, position);
+                Ok(answer(self.shown_json(kind, json)))
             }
             Write::Remove { object, previous } => {
-                let change = Change::Delete { key: previous.key().clone() };
-                let at = previous.position();
-                let position = self.change(at, change, dry_run).await?;
+                let Previous { cached, object: old } = previous;
+                let beside = self.beside_gone(kind, &old.metadata.name, Some(&old)).await;
+                let beside = beside.map_err(Refused::Error)?;
+                let change = Change::Delete { key: cached.key().clone() };
+                let at = cached.position();
+                let position = self.change(permit, at, change, beside, dry_run).await?;
                 Ok(answer(self.versioned(kind, &to_stored(object), position)))
             }
         }
     }
 
-    /// One change of an object that must still be as it was read. Answers its new place; a dry
-    /// run's is the old one.
+    /// One change of an object that must still be as it was read, with what goes beside it.
+    /// Answers its new place; a dry run's is the old one.
     async fn change(
         &self,
+        permit: &Permit,
         previous: Position,
         change: Change,
+        beside: Beside,
         dry_run: bool,
     ) -> Result<Position, Refused> {
         if dry_run {
+            self.check_absent(permit, &beside).await.map_err(Refused::Error)?;
             return Ok(previous);
         }
-        let condition = Condition::At(change.key().clone(), previous);
-        let txn = Txn { conditions: vec![condition], changes: vec![change] };
+        let key = change.key().clone();
+        let mut txn = Txn { conditions: beside.conditions, changes: vec![change] };
+        txn.conditions.insert(0, Condition::At(key.clone(), previous));
+        txn.changes.extend(beside.changes);
         match self.store().commit(txn).await {
             Ok(revision) => Ok(Position::new(revision, 0)),
-            Err(Error::Conflict { found, .. }) => {
-                Err(Refused::Changed(found.unwrap_or(Position::ZERO)))
+            Err(Error::Conflict { key: about, found }) => {
+                let name = permit.target().name.as_deref().unwrap_or_default();
+                Err(match beside::conflict_of(permit.kind(), name, &about) {
+                    Some(error) => Refused::Error(error),
+                    None if about == key => Refused::Changed(found.unwrap_or(Position::ZERO)),
+                    // Something beside it came or went; the object itself is as it was.
+                    None => Refused::Changed(Position::ZERO),
+                })
             }
             Err(error) => Err(Refused::Error(from_store(error))),
         }
+    }
+
+    /// What a dry run must find out about records that stand beside the object.
+    async fn check_absent(&self, permit: &Permit, beside: &Beside) -> Result<(), ApiError> {
+        let name = permit.target().name.as_deref().unwrap_or_default();
+        for condition in &beside.conditions {
+            let Condition::Absent(key) = condition else { continue };
+            let found = self.store().get(key).await.map_err(from_store)?.value;
+            if let Some(error) = found.and_then(|_| beside::conflict_of(permit.kind(), name, key)) {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     async fn insert(
         &self,
         permit: &Permit,
         object: Object,
+        withheld: &Withheld,
         dry_run: bool,
     ) -> Result<Answer, ApiError> {
         let kind = permit.kind();
         let namespace = permit.target().namespace.as_deref();
         let name = object.metadata.name.clone();
         let key = keys::object(kind.info(), namespace, &name);
+        let beside = self.beside_new(kind, &object, withheld, dry_run)?;
         let stored = to_stored(object);
         for _ in 0..NAMESPACE_ATTEMPTS {
             self.cache().fresh().await?;
@@ -131,20 +171,34 @@ impl Registry {
                 return Err(exists(kind, &name, &found));
             }
             let mut conditions = vec![Condition::Absent(key.clone())];
+            conditions.extend(beside.conditions.iter().cloned());
             if let Some(namespace) = namespace {
                 conditions.push(self.namespace_is_open(kind, &name, namespace)?);
             }
             if dry_run {
+                self.check_absent(permit, &beside).await?;
                 return Ok(answer(with_version(self.head(kind), &stored, None)));
             }
-            let change = Change::Put { key: key.clone(), value: stored.clone() };
-            match self.store().commit(Txn { conditions, changes: vec![change] }).await {
+            let mut changes = vec![Change::Put { key: key.clone(), value: stored.clone() }];
+            changes.extend(beside.changes.iter().cloned());
+            match self.store().commit(Txn { conditions, changes }).await {
                 Ok(revision) => {
-                    let position = Position::new(revision, 0);
-                    return Ok(answer(self.versioned(kind, &stored, position)));
+                    let json = self.versioned(kind, &stored, Position::new(revision, 0));
+                    return match &beside.issued {
+                        Some(issued) => with_key(&json, issued),
+                        None => Ok(answer(json)),
+                    };
                 }
-                // Whether the name or the namespace got in the way, the next look tells.
-                Err(Error::Conflict { .. }) => {}
+                Err(Error::Conflict { key: about, .. }) => {
+                    if let Some(error) = beside::conflict_of(kind, &name, &about) {
+                        // The name itself comes first: who has it has what goes with it.
+                        self.cache().fresh().await?;
+                        if self.cache().of(kind.info()).get(&key)?.is_none() {
+                            return Err(error);
+                        }
+                    }
+                    // Whether the name or the namespace got in the way, the next look tells.
+                }
                 Err(error) => return Err(from_store(error)),
             }
         }
@@ -162,7 +216,8 @@ impl Registry {
         let key = keys::object(Namespace.info(), None, namespace);
         let found = self.cache().of(Namespace.info()).get(&key)?;
         let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
-        if found.decode()?.metadata.deletion_timestamp.is_some() {
+        // The look at the bytes spares nearly every create the decoding.
+        if found.may_be_deleting() && found.decode()?.metadata.is_terminating() {
             let resource = kind.info().group_resource();
             return Err(ApiError::namespace_terminating(resource, name, namespace));
         }
@@ -176,6 +231,19 @@ impl Registry {
     fn versioned(&self, kind: &'static dyn AnyKind, stored: &[u8], position: Position) -> Bytes {
         with_version(self.head(kind), stored, Some(position))
     }
+}
+
+/// The one answer that shows the value of an access key.
+fn with_key(json: &[u8], key: &SecretText) -> Result<Answer, ApiError> {
+    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
+    let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
+    let mut step = &mut value;
+    for name in KEY_PATH {
+        step = &mut step[*name];
+    }
+    *step = Value::String(key.expose().to_owned());
+    let object = Object::from_value(value).map_err(broken)?;
+    Ok(answer(Bytes::from(object.to_json_bytes())))
 }
 
 fn answer(json: Bytes) -> Answer {

@@ -2,15 +2,14 @@
 
 use postern_kinds::Verb;
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::{DeleteOptions, ListOptions};
+use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, key_of, keys};
-use crate::admit;
+use super::{Answer, Registry, decoded, key_of, keys};
+use crate::admit::{self, Previous};
 use crate::authorize::Permit;
-use crate::cache::CachedObject;
 
 /// A negative grace period counts as this, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
@@ -43,12 +42,16 @@ impl Registry {
             seconds => seconds,
         };
         let answer = self
-            .rewrite(permit, options.dry_run, |previous| {
+            .rewrite(permit, options.dry_run, |previous, _| {
+                // Whoever may not delete it learns nothing of its uid or version.
+                if !permit.reaches_all() {
+                    permit.check(&previous.object)?;
+                }
                 check_preconditions(permit, options, &previous)?;
-                admit::delete(permit, previous, grace, self.source())
+                admit::delete(permit, previous, grace, policy_of(options), self.source())
             })
             .await?;
-        let object = decode_answer(&answer)?;
+        let object = decoded(&answer)?;
         let lingers = self.lingers(permit, &object)?;
         Ok(Deleted { answer, object, lingers })
     }
@@ -113,8 +116,8 @@ impl Registry {
         permit: &Permit,
         change: impl Fn(&mut Object),
     ) -> Result<Answer, ApiError> {
-        self.rewrite(permit, false, |previous| {
-            let mut object = previous.decode()?;
+        self.rewrite(permit, false, |previous, _| {
+            let mut object = previous.object.clone();
             change(&mut object);
             admit::release(permit, object, previous, self.source())
         })
@@ -122,23 +125,23 @@ impl Registry {
     }
 }
 
-fn decode_answer(answer: &Answer) -> Result<Object, ApiError> {
-    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
-    let value = postern_meta::decode::decode_typed(&answer.json)
-        .map_err(|error: postern_meta::decode::DecodeError| broken(error.to_string()))?;
-    Object::from_value(value).map_err(broken)
+/// What becomes of dependents, in the new words where the old ones were used.
+fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.or(options
+        .orphan_dependents
+        .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }))
 }
 
 fn check_preconditions(
     permit: &Permit,
     options: &DeleteOptions,
-    previous: &CachedObject,
+    previous: &Previous,
 ) -> Result<(), ApiError> {
     let resource = permit.kind().info().group_resource();
     let name = permit.target().name.as_deref().unwrap_or_default();
     if let Some(wanted) = &options.precondition_uid {
-        let uid = previous.decode()?.metadata.uid;
-        if *wanted != uid {
+        let uid = &previous.object.metadata.uid;
+        if wanted != uid {
             let text = format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
                  The object might have been deleted and then recreated"
@@ -147,7 +150,7 @@ fn check_preconditions(
         }
     }
     if let Some(wanted) = &options.precondition_resource_version {
-        let found = previous.position();
+        let found = previous.cached.position();
         if wanted.parse().map(Position::from_packed) != Ok(found) {
             let text = format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the \

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_auth::access_key;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{DIGEST_BYTES, Digester};
 use postern_auth::directory::DigestRecord;
@@ -12,18 +11,22 @@ use postern_auth::identity::MASTERS_GROUP;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::user::User;
-use postern_kinds::{AnyKind, Caller, Context, PERMANENT_NAMESPACES};
+use postern_kinds::{
+    AnyKind, Caller, Context, NoPrincipals, PERMANENT_NAMESPACES, Principal, Principals,
+};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_store::{Change, Condition, Store, Txn};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
+use super::beside::{KeptRecord, new_access_key};
 use super::keys;
+use crate::admit::{self, Writing};
 use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
 
 /// The name of the first user, and of his key.
-const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = "admin";
 
 /// Prepares a store that has never been used; on any other, only reads the digest key.
 ///
@@ -43,11 +46,7 @@ pub(crate) async fn prepare(
     let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
     source.fill(digest_key.as_mut_slice());
     let digester = Digester::new(&digest_key);
-    let admin_key = access_key::generate(&mut || {
-        let mut byte = [0];
-        source.fill(&mut byte);
-        byte[0]
-    });
+    let admin_key = BearerToken::of_key(&new_access_key(source));
     announce(&admin_key)?;
     let txn = first_txn(source, &digest_key, &digester, &admin_key)?;
     store.commit(txn).await?;
@@ -69,22 +68,27 @@ fn first_txn(
 ) -> anyhow::Result<Txn> {
     let mut changes = Vec::new();
     for name in PERMANENT_NAMESPACES {
-        changes.push(put(&Namespace, name, Map::new(), source)?.0);
+        changes.push(put(&Namespace, name, Map::new(), source, &NoPrincipals)?.0);
     }
     let user = spec(json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] }));
-    changes.push(put(&User, ADMIN, user, source)?.0);
+    let (change, owner_uid) = put(&User, ADMIN, user, source, &NoPrincipals)?;
+    changes.push(change);
+    let value = Bytes::from(serde_json::to_vec(ADMIN)?);
+    changes.push(Change::Put { key: keys::claim(User.info(), ADMIN), value });
     let key = spec(json!({
         "displayName": "Made at the first start",
         "user": ADMIN,
         "type": "User",
     }));
-    let (change, uid) = put(&OwnedAccessKey, ADMIN, key, source)?;
+    let (change, uid) = put(&OwnedAccessKey, ADMIN, key, source, &FirstUser(&owner_uid))?;
     changes.push(change);
-    let record = DigestRecord { name: ADMIN.to_owned(), uid };
-    changes.push(Change::Put {
-        key: keys::digest(digester.digest(admin_key)),
-        value: Bytes::from(serde_json::to_vec(&record)?),
-    });
+    let digest = digester.digest(admin_key);
+    let kept = KeptRecord::of_key(uid.clone(), owner_uid.clone(), digest);
+    let value = Bytes::from(serde_json::to_vec(&kept)?);
+    changes.push(Change::Put { key: keys::withheld(OwnedAccessKey.info(), ADMIN), value });
+    let record = DigestRecord { name: ADMIN.to_owned(), uid, owner_uid };
+    let value = Bytes::from(serde_json::to_vec(&record)?);
+    changes.push(Change::Put { key: keys::digest(digest), value });
     changes.push(Change::Put {
         key: keys::DIGEST_KEY.into(),
         value: Bytes::copy_from_slice(digest_key.as_slice()),
@@ -93,16 +97,27 @@ fn first_txn(
     Ok(Txn { conditions, changes })
 }
 
-fn spec(spec: Value) -> Map<String, Value> {
+/// The one user that there is when his key is made.
+struct FirstUser<'a>(&'a str);
+
+impl Principals for FirstUser<'_> {
+    fn uid(&self, principal: Principal<'_>) -> Option<String> {
+        (principal == Principal::User(ADMIN)).then(|| self.0.to_owned())
+    }
+}
+
+/// The fields of an object that has only a spec.
+pub(crate) fn spec(spec: Value) -> Map<String, Value> {
     Map::from_iter([("spec".to_owned(), spec)])
 }
 
 /// An object of the server's own, prepared as a client's would be.
-fn put(
+pub(crate) fn put(
     kind: &'static dyn AnyKind,
     name: &str,
     fields: Map<String, Value>,
     source: &dyn Source,
+    principals: &dyn Principals,
 ) -> anyhow::Result<(Change, String)> {
     let info = kind.info();
     let now = source.now();
@@ -119,9 +134,11 @@ fn put(
         },
         fields,
     };
-    let ctx = Context { caller: &Caller::default(), now };
+    let caller = Caller::default();
+    let ctx = Context::of(&caller, now, principals);
     kind.prepare(&mut object, None, &ctx)
         .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
+    admit::track(kind, &mut object, None, &Writing::by_server().manager, now);
     let change = Change::Put { key: keys::object(info, None, name), value: to_stored(object) };
     Ok((change, uid))
 }

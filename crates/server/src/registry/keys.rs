@@ -3,6 +3,9 @@
 //! ```text
 //! /objects/<group>/<plural>/[<namespace>/]<name>   an object
 //! /digests/<hex>                                   which access key has this digest
+//! /withheld/<plural>/<name>                        what an object has that is never shown
+//! /claims/<plural>/<claim>                         who has what nobody else may have
+//! /activity/<name>                                 when an access key was used last
 //! /postern/…                                       the server's own: digest key, seal marker
 //! ```
 //!
@@ -16,6 +19,12 @@ use postern_kinds::Info;
 
 /// Records of which access key has which digest.
 pub(crate) const DIGESTS: &str = "/digests/";
+
+/// Records of what nobody else may have.
+pub(crate) const CLAIMS: &str = "/claims/";
+
+/// Records of when access keys were used last.
+pub(crate) const ACTIVITY: &str = "/activity/";
 
 /// The server's key for digests.
 pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
@@ -52,6 +61,21 @@ pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &st
 /// The key of a digest's record.
 pub(crate) fn digest(digest: Digest) -> Arc<str> {
     format!("{DIGESTS}{}", digest.to_hex()).into()
+}
+
+/// The key of the record of what an object has that is never shown.
+pub(crate) fn withheld(info: &Info, name: &str) -> Arc<str> {
+    format!("/withheld/{}/{name}", info.plural).into()
+}
+
+/// The key of a claim's record.
+pub(crate) fn claim(info: &Info, claim: &str) -> Arc<str> {
+    format!("{CLAIMS}{}/{claim}", info.plural).into()
+}
+
+/// The key of the record of an access key's last use.
+pub(crate) fn activity(name: &str) -> Arc<str> {
+    format!("{ACTIVITY}{name}").into()
 }
 
 /// Namespace and name in an object's key, given the kind's collection.

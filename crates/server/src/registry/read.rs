@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::{AnyKind as _, Info, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
@@ -10,6 +12,7 @@ use postern_meta::selector::label::LabelSelector;
 use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
+use super::activity::{has_activity, shown};
 use super::{Answer, Registry, key_of, keys, not_found};
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
@@ -34,7 +37,7 @@ pub(crate) struct ListAnswer {
 }
 
 /// Which objects a list or watch wants.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Selection {
     /// The kind's collection in the store.
     pub(crate) collection: String,
@@ -45,6 +48,10 @@ pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     everything: bool,
+    /// The permit that each object is to be asked about, where it does not reach all.
+    asks: Option<Permit>,
+    /// The user or team whose access keys are wanted, if only those are: the plural, the name.
+    owner: Option<(&'static str, String)>,
 }
 
 impl Selection {
@@ -63,8 +70,10 @@ impl Selection {
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let name = target.name.clone();
-        let everything = name.is_none() && labels.is_everything() && fields.is_everything();
-        Self { collection, prefix, name, labels, fields, everything }
+        let asks = Some(permit.clone()).filter(|permit| !permit.reaches_all());
+        let everything =
+            name.is_none() && labels.is_everything() && fields.is_everything() && asks.is_none();
+        Self { collection, prefix, name, labels, fields, everything, asks, owner: None }
     }
 
     /// Is the object wanted?
@@ -84,7 +93,30 @@ impl Selection {
             "metadata.namespace" => Some(namespace.unwrap_or_default()),
             _ => None,
         });
-        fields && (self.labels.is_everything() || self.labels.matches(object.labels()))
+        fields
+            && (self.labels.is_everything() || self.labels.matches(object.labels()))
+            && self.is_owned(object)
+            && self.is_reached(object)
+    }
+}
+
+impl Selection {
+    /// Of these, only the access keys of one owner.
+    fn owned_by(mut self, kind: &'static Info, name: &str) -> Self {
+        self.owner = Some((kind.plural, name.to_owned()));
+        self.everything = false;
+        self
+    }
+
+    fn is_owned(&self, object: &CachedObject) -> bool {
+        let Some((plural, name)) = &self.owner else { return true };
+        let right = object.decode().ok().and_then(|key| OwnedAccessKey.instead(Verb::Get, &key));
+        right.is_some_and(|right| right.resource == *plural && right.name == *name)
+    }
+
+    fn is_reached(&self, object: &CachedObject) -> bool {
+        let Some(permit) = &self.asks else { return true };
+        object.decode().is_ok_and(|object| permit.reaches(&object))
     }
 }
 
@@ -123,7 +155,10 @@ impl Registry {
         let found = resource.get(&key_of(permit, resource)?)?;
         let name = permit.target().name.as_deref().unwrap_or_default();
         let found = found.ok_or_else(|| not_found(kind, name))?;
-        Ok(Answer { json: found.json() })
+        if !permit.reaches_all() {
+            permit.check(&found.decode()?)?;
+        }
+        Ok(Answer { json: shown(self.cache(), kind, found).json() })
     }
 
     /// Reads many.
@@ -135,7 +170,15 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
     ) -> Result<ListAnswer, ApiError> {
-        let selection = Selection::new(permit, options);
+        self.list_selected(permit, options, Selection::new(permit, options)).await
+    }
+
+    async fn list_selected(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+        selection: Selection,
+    ) -> Result<ListAnswer, ApiError> {
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = at_of(options, token.as_ref());
@@ -162,7 +205,32 @@ impl Registry {
             }
             At::Any | At::MostRecent | At::NotOlderThan(_) => here()?,
         };
-        Ok(page_of(list, &selection))
+        let mut page = page_of(list, &selection);
+        if has_activity(permit.kind()) {
+            let show = |object| shown(self.cache(), permit.kind(), object);
+            page.objects = page.objects.into_iter().map(show).collect();
+        }
+        Ok(page)
+    }
+
+    /// The access keys of one user or team.
+    ///
+    /// # Errors
+    /// 404 when there is no such user or team; else as [`Registry::list`].
+    pub(crate) async fn access_keys_of(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+    ) -> Result<ListAnswer, ApiError> {
+        self.cache().fresh().await?;
+        let owners = self.cache().of(permit.kind().info());
+        let name = permit.target().name.as_deref().unwrap_or_default();
+        if owners.get(&key_of(permit, owners)?)?.is_none() {
+            return Err(not_found(permit.kind(), name));
+        }
+        let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
+        let selection = Selection::new(&keys, options).owned_by(permit.kind().info(), name);
+        self.list_selected(&keys, options, selection).await
     }
 
     async fn wait_for(&self, at: At) -> Result<(), ApiError> {

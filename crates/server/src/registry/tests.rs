@@ -2,6 +2,7 @@
 //! about from outside. Everything else is tested over the wire.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use postern_kinds::shared_secret::SharedSecret;
@@ -16,21 +17,27 @@ use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
 
 use super::watch::{Delivery, Watcher};
-use super::{Answer, Registry, first_start, read};
+use super::{Answer, KeyPolicy, Registry, first_start, read};
+use crate::admit::Writing;
 use crate::authorize::Permit;
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
 
-/// Time stands still; random bytes count up.
-struct Fixed(parking_lot::Mutex<u8>);
+/// Time moves only when it is told to; random bytes count up.
+struct Fixed {
+    now_unix_seconds: AtomicI64,
+    next_byte: parking_lot::Mutex<u8>,
+}
+
+const START_UNIX_SECONDS: i64 = 1_700_000_000;
 
 impl Source for Fixed {
     fn now(&self) -> Timestamp {
-        Timestamp::from_unix_seconds(1_700_000_000)
+        Timestamp::from_unix_seconds(self.now_unix_seconds.load(Ordering::Relaxed))
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        let mut next = self.0.lock();
+        let mut next = self.next_byte.lock();
         for byte in bytes {
             *byte = *next;
             *next = next.wrapping_add(1);
@@ -41,6 +48,7 @@ impl Source for Fixed {
 struct Fixture {
     registry: Arc<Registry>,
     store: Arc<dyn Store>,
+    clock: Arc<Fixed>,
     draining: watch::Sender<bool>,
     following: tokio::task::JoinHandle<postern_store::Error>,
 }
@@ -51,17 +59,26 @@ impl Drop for Fixture {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test has no task set; the fixture aborts it")]
 async fn over(store: Arc<dyn Store>) -> Fixture {
-    let source: Arc<dyn Source> = Arc::new(Fixed(parking_lot::Mutex::new(0)));
-    first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    over_at(store, START_UNIX_SECONDS).await
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has no task set; the fixture aborts it")]
+async fn over_at(store: Arc<dyn Store>, now_unix_seconds: i64) -> Fixture {
+    let clock = Arc::new(Fixed {
+        now_unix_seconds: AtomicI64::new(now_unix_seconds),
+        next_byte: parking_lot::Mutex::new(0),
+    });
+    let source: Arc<dyn Source> = clock.clone();
+    let digester = first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
     let (cache, changes) = Cache::load(store.clone()).await.unwrap();
     let following = tokio::spawn({
         let cache = cache.clone();
         async move { cache.follow(changes).await }
     });
-    let registry = Arc::new(Registry::new(store.clone(), cache, source));
-    Fixture { registry, store, draining: watch::Sender::new(false), following }
+    let registry =
+        Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
+    Fixture { registry, store, clock, draining: watch::Sender::new(false), following }
 }
 
 async fn fixture() -> Fixture {
@@ -76,6 +93,8 @@ fn options(query: &str) -> ListOptions {
     ListOptions::parse(&Query::parse(query).unwrap(), read::SELECTABLE_FIELDS).unwrap()
 }
 
+mod keys;
+
 impl Fixture {
     async fn create(&self, name: &str) -> Result<Answer, ApiError> {
         let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
@@ -86,12 +105,12 @@ impl Fixture {
             metadata,
             fields: serde_json::Map::new(),
         };
-        self.registry.create(&permit(Verb::Create, name), object, false).await
+        self.registry.create(&permit(Verb::Create, name), object, &Writing::by_server()).await
     }
 
     /// A watch on the whole collection: the permit's name is what one would be watched by.
     async fn watch(&self, query: &str) -> Watcher {
-        let whole = permit(Verb::Watch, "unused").without_name();
+        let whole = permit(Verb::Watch, "unused").of_all();
         let draining = self.draining.subscribe();
         self.registry.watch(&whole, &options(query), draining).await.unwrap()
     }
@@ -208,7 +227,7 @@ async fn a_namespace_that_goes_away_takes_nothing_in() {
         metadata: ObjectMeta { name: "a".to_owned(), ..ObjectMeta::default() },
         fields: serde_json::Map::new(),
     };
-    let error = fixture.registry.create(&absent, object, false).await.unwrap_err();
+    let error = fixture.registry.create(&absent, object, &Writing::by_server()).await.unwrap_err();
     assert_eq!(error.status().message, "namespaces \"none\" not found");
 }
 
@@ -235,7 +254,10 @@ async fn selections_see_objects_come_and_go() {
                     value.map(|value| ("app".to_owned(), value.to_owned())).into_iter().collect();
                 Ok(object)
             };
-            registry.update(&permit(Verb::Update, "a"), false, change).await.unwrap();
+            registry
+                .update(&permit(Verb::Update, "a"), &Writing::by_server(), change)
+                .await
+                .unwrap();
         }
     };
     label(Some("web")).await;

@@ -1,15 +1,14 @@
 //! Changing an object: read it, work out what it shall be, store that if it is still as it was
 //! read, and else start again.
 
-use std::sync::Arc;
-
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
+use super::beside::KeptRecord;
 use super::commit::Refused;
 use super::{Answer, Registry, key_of, not_found};
-use crate::admit::{self, Admitted};
+use crate::admit::{self, Admitted, Previous, Writing};
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
 
@@ -27,15 +26,15 @@ impl Registry {
     pub(crate) async fn update(
         &self,
         permit: &Permit,
-        dry_run: bool,
+        writing: &Writing,
         change: impl Fn(&Object) -> Result<Object, ApiError>,
     ) -> Result<Answer, ApiError> {
-        self.rewrite(permit, dry_run, |previous| {
-            let current = previous.decode()?;
-            let wanted = change(&current)?;
+        self.rewrite(permit, writing.dry_run, |previous, kept| {
+            permit.check(&previous.object)?;
+            let wanted = change(&previous.object)?;
             check_address(permit, &wanted)?;
-            check_version(permit, &wanted, &previous)?;
-            admit::update(permit, wanted, previous, self.source())
+            check_version(permit, &wanted, &previous.cached)?;
+            admit::update(self, permit, wanted, previous, kept, writing)
         })
         .await
     }
@@ -48,10 +47,10 @@ impl Registry {
     pub(crate) async fn replace(
         &self,
         permit: &Permit,
-        dry_run: bool,
+        writing: &Writing,
         object: Object,
     ) -> Result<Answer, ApiError> {
-        self.update(permit, dry_run, |_| {
+        self.update(permit, writing, |_| {
             if object.metadata.resource_version.is_empty() {
                 let mut errors = FieldErrors::default();
                 let path = "metadata.resourceVersion";
@@ -69,7 +68,7 @@ impl Registry {
         &self,
         permit: &Permit,
         dry_run: bool,
-        admit: impl Fn(Arc<CachedObject>) -> Result<Admitted, ApiError>,
+        admit: impl Fn(Previous, KeptRecord) -> Result<Admitted, ApiError>,
     ) -> Result<Answer, ApiError> {
         let info = permit.kind().info();
         let resource = self.cache().of(info);
@@ -79,7 +78,9 @@ impl Registry {
             self.cache().fresh().await?;
             let previous = resource.get(&key)?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), name))?;
-            match self.try_commit(admit(previous)?, dry_run).await {
+            // Read after the object: were it older, the object's own condition could not tell.
+            let kept = self.kept(permit.kind(), name).await?;
+            match self.try_commit(admit(Previous::of(previous)?, kept)?, dry_run).await {
                 Ok(answer) => return Ok(answer),
                 Err(Refused::Error(error)) => return Err(error),
                 Err(Refused::Changed(found)) => self.cache().reach(found).await?,

@@ -5,6 +5,7 @@
 //! skipped. What it has seen is one number.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,15 @@ use postern_meta::options::{ListOptions, RequestedVersion};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
+use super::activity::{has_activity, shown};
 use super::read::Selection;
+use crate::authenticate::{Credential, refused};
 use crate::authorize::Permit;
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
+use crate::clock::Source;
 
 /// How often a watcher that wants bookmarks gets one.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -29,6 +33,9 @@ const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
 
 /// No watch lasts longer: clients come back, and find the server that is there then.
 const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
+
+/// The bearer's key is looked at this often at least, when it ends at all.
+const LONGEST_LOOK: Duration = Duration::from_hours(1);
 
 /// Objects of the initial state that are handed out at once.
 const INITIAL_PER_READ: usize = 64;
@@ -66,9 +73,68 @@ pub(crate) struct Watcher {
     bookmarks: bool,
     next_bookmark: Instant,
     ends: Instant,
+    /// Goes off when one of these times has come. One that is kept: to set a timer anew for every
+    /// event of every watcher takes the lock of all timers.
+    alarm: Pin<Box<Sleep>>,
     over: bool,
     news: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
+    bearer: Bearer,
+}
+
+/// Whoever watches may do so only as long as his key works, and sees what he may see.
+struct Bearer {
+    credential: Credential,
+    source: Arc<dyn Source>,
+    people: watch::Receiver<u64>,
+    /// When the key ends, as far as is known, in seconds since 1970.
+    ends_at: Option<i64>,
+    /// When to look again, if nothing happens before.
+    next_look: Option<Instant>,
+}
+
+impl Bearer {
+    fn new(registry: &Registry, permit: &Permit) -> Self {
+        let people = registry.cache().news_of_people();
+        let (credential, source) = (permit.credential().clone(), registry.source.clone());
+        let mut bearer = Self { credential, source, people, ends_at: None, next_look: None };
+        if bearer.credential.digest.is_some() {
+            // Looked at before the first event: the key may have ended since the request.
+            bearer.people.mark_changed();
+        }
+        bearer
+    }
+
+    /// Looks whether the key still works, when there is reason to.
+    ///
+    /// # Errors
+    /// 401 when it does not; 410 when its bearer has become somebody who may see other things: his
+    /// client lists anew, and sees those.
+    fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
+        let Some(digest) = self.credential.digest else {
+            self.people.mark_unchanged();
+            return Ok(());
+        };
+        let now = self.source.now().unix_seconds();
+        let changed = self.people.has_changed().unwrap_or(true);
+        let ended = self.ends_at.is_some_and(|end| end <= now);
+        if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
+            return Ok(());
+        }
+        self.people.mark_unchanged();
+        let standing = cache.directory().identify(&digest, now).map_err(refused)?;
+        self.ends_at = standing.ends_at();
+        self.next_look = self.ends_at.map(|end| {
+            let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
+            Instant::now() + wait.min(LONGEST_LOOK)
+        });
+        if standing.identity != self.credential.identity {
+            return Err(ApiError::expired(
+                "what the bearer of this access key may see has changed: list anew",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Registry {
@@ -99,6 +165,7 @@ impl Registry {
                 (Position::end_of(list.revision), objects)
             }
         };
+        let ends = Instant::now() + self.timeout_of(options);
         Ok(Watcher {
             cache: self.cache().clone(),
             kind,
@@ -108,10 +175,12 @@ impl Registry {
             initial_end_due: initial_wanted && options.allow_bookmarks,
             bookmarks: options.allow_bookmarks,
             next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
-            ends: Instant::now() + self.timeout_of(options),
+            ends,
+            alarm: Box::pin(sleep_until(ends)),
             over: false,
             news,
             draining,
+            bearer: Bearer::new(self, permit),
         })
     }
 
@@ -158,6 +227,9 @@ impl Watcher {
         if self.over {
             return None;
         }
+        if let Err(error) = self.bearer.check(&self.cache) {
+            return Some(self.fail(error));
+        }
         if !self.initial.is_empty() {
             return Some(self.take_initial());
         }
@@ -186,6 +258,9 @@ impl Watcher {
                         return None;
                     }
                     self.wait().await;
+                    if let Err(error) = self.bearer.check(&self.cache) {
+                        return Some(self.fail(error));
+                    }
                 }
             }
         }
@@ -202,8 +277,11 @@ impl Watcher {
 
     fn take_initial(&mut self) -> Vec<Delivery> {
         let many = self.initial.len().min(INITIAL_PER_READ);
-        let added =
-            |object| Delivery::Event { event_type: WatchEventType::Added, object, shared: None };
+        let (cache, kind) = (&self.cache, self.kind);
+        let added = |object| {
+            let object = shown(cache, kind, object);
+            Delivery::Event { event_type: WatchEventType::Added, object, shared: None }
+        };
         self.initial.drain(..many).map(added).collect()
     }
 
@@ -232,23 +310,36 @@ impl Watcher {
             Some(before) if left => Arc::new(before.restated(event.position(), event_type)),
             _ => event.object.clone(),
         };
+        if has_activity(self.kind) {
+            // What is shared between watchers could show a use of long ago.
+            let object = shown(&self.cache, self.kind, object);
+            return Some(Delivery::Event { event_type, object, shared: None });
+        }
         Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })
     }
 
     fn expire(&mut self, oldest: Position) -> Vec<Delivery> {
+        let place = self.place;
+        self.fail(ApiError::expired(format!("too old resource version: {place} ({oldest})")))
+    }
+
+    fn fail(&mut self, error: ApiError) -> Vec<Delivery> {
         self.over = true;
-        vec![Delivery::Failed(ApiError::expired(format!(
-            "too old resource version: {} ({oldest})",
-            self.place
-        )))]
+        vec![Delivery::Failed(error)]
     }
 
     /// Waits until there may be something to say.
     async fn wait(&mut self) {
+        let bookmark = self.bookmarks.then_some(self.next_bookmark);
+        let times = [bookmark, self.bearer.next_look];
+        let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
+        if self.alarm.deadline() != wake_at {
+            self.alarm.as_mut().reset(wake_at);
+        }
         tokio::select! {
+            _ = self.bearer.people.changed() => self.bearer.people.mark_changed(),
             _ = self.news.changed() => {}
-            () = sleep_until(self.next_bookmark), if self.bookmarks => {}
-            () = sleep_until(self.ends) => {}
+            () = self.alarm.as_mut() => {}
             _ = self.draining.wait_for(|draining| *draining) => {}
         }
     }

@@ -32,11 +32,16 @@ pub(crate) enum Body {
 impl Body {
     /// All of it, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        // Writing to memory cannot fail.
-        let written = gzip.write_all(bytes).and_then(|()| gzip.finish());
-        Self::Whole(Some(Bytes::from(written.unwrap_or_default())))
+        Self::Whole(Some(gzip(bytes)))
     }
+}
+
+/// Bytes, compressed at the fastest level.
+pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    // Writing to memory cannot fail.
+    let written = gzip.write_all(bytes).and_then(|()| gzip.finish());
+    Bytes::from(written.unwrap_or_default())
 }
 
 impl http_body::Body for Body {

@@ -10,6 +10,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::table::PartialObjectMetadata;
 use postern_meta::time::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::table::{self, IncludeObject};
@@ -79,7 +80,8 @@ fn is_for_people(agent: &str) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// Does the client take gzip?
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING);
     values.iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(',')).any(|clause| {
         let (coding, params) = clause.split_once(';').unwrap_or((clause, ""));
@@ -108,7 +110,7 @@ pub(crate) fn object(kind: &dyn AnyKind, json: Bytes, wanted: Wanted) -> Result<
     }
     let whole = match transform {
         Transform::None => read_back(&json)?,
-        _ => transformed(kind, decoded(&json)?, wanted, true),
+        _ => transformed(kind, read_back(&json)?, wanted, true),
     };
     Ok(value(&whole, format, wanted.pretty))
 }
@@ -294,12 +296,7 @@ fn with_metadata(mut whole: Value, metadata: Value) -> Value {
     whole
 }
 
-fn decoded(json: &[u8]) -> Result<Object, ApiError> {
-    let broken = |reason| ApiError::internal("the answer could not be read back", reason);
-    Object::from_value(read_back(json)?).map_err(broken)
-}
-
-fn read_back(json: &[u8]) -> Result<Value, ApiError> {
+fn read_back<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
     postern_meta::decode::decode_typed(json)
         .map_err(|error| ApiError::internal("the answer could not be read back", error))
 }

@@ -21,6 +21,9 @@ use crate::request::Parsed;
 /// Bytes in a request's body, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
+/// Bytes that are set aside for a body which is only announced so far.
+const MAX_RESERVED_BYTES: usize = 64 * 1024;
+
 /// Bytes of a body that is too large which are still read, and how long.
 const MAX_DISCARDED_BYTES: usize = 2 * MAX_BODY_BYTES;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,7 +38,8 @@ pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
         discard(body).await;
         return Err(too_large());
     }
-    let mut whole = BytesMut::new();
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(0);
+    let mut whole = BytesMut::with_capacity(announced.min(MAX_RESERVED_BYTES));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             ApiError::bad_request("the body broke off before its end").with_inner(error)

@@ -15,12 +15,13 @@ use postern_meta::status::ApiError;
 use super::body::{Body, ListBody};
 use super::encode::{self, Wanted};
 use crate::flow::WatchSlot;
+use crate::metrics::WatchMeter;
 use crate::registry::Answer;
 use crate::registry::read::ListAnswer;
 use crate::registry::watch::Watcher;
 
 /// Answers longer than this are compressed for clients that accept it, as upstream.
-const GZIP_FROM_BYTES: usize = 128 * 1024;
+pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
 /// All warnings of one answer; above it each is shortened.
 const MAX_WARNING_BYTES: usize = 4096;
@@ -106,23 +107,29 @@ fn compressed(mut response: Response<Body>, wanted: Wanted) -> Response<Body> {
     response
 }
 
-fn note_gzip(response: &mut Response<Body>) {
+/// Says that the body is compressed.
+pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// A watch: a stream of events, one line each, that ends when the watch does.
-pub(crate) fn watch(watcher: Watcher, slot: WatchSlot, wanted: Wanted) -> Response<Body> {
-    let state = (watcher, slot, true);
-    let events = stream::unfold(state, move |(mut watcher, slot, mut first)| async move {
+pub(crate) fn watch(
+    watcher: Watcher,
+    slot: WatchSlot,
+    meter: WatchMeter,
+    wanted: Wanted,
+) -> Response<Body> {
+    // In a box, because each event hands it on by value.
+    let state = (Box::new(watcher), (slot, meter), true);
+    let events = stream::unfold(state, move |(mut watcher, held, first)| async move {
         let deliveries = watcher.next().await?;
+        held.1.sent(deliveries.len());
         let kind = watcher.kind();
-        let mut bytes = Vec::with_capacity(deliveries.len());
-        for delivery in &deliveries {
-            bytes.push(encode::delivery(kind, delivery, wanted, first));
-            first = false;
-        }
-        Some((stream::iter(bytes), (watcher, slot, first)))
+        let lines = deliveries.into_iter().enumerate().map(move |(place, delivery)| {
+            encode::delivery(kind, &delivery, wanted, first && place == 0)
+        });
+        Some((stream::iter(lines), (watcher, held, false)))
     });
     let content_type = match wanted.representation.format {
         Format::Json => Format::Json.media_type(),

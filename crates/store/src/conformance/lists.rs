@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Subject, bytes, commit, delete, key, listed, put, set, under};
-use crate::{Error, ListRequest, Position, Store};
+use crate::{Error, ListRequest, Page, Position, Store};
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -154,4 +156,39 @@ pub async fn lists_nothing_of_nothing(subject: &impl Subject) {
         assert_eq!((page.entries.len(), page.remaining), (0, 0));
         assert_eq!(page.last_key(), None);
     }
+}
+
+/// A scan is a list that is not in order.
+pub async fn scans_what_a_list_of_the_past_shows(subject: &impl Subject) {
+    let store = subject.create().await;
+    for round in 0..3 {
+        // More than any engine hands over at once.
+        for part in 0..8 {
+            let names = (0..100).map(|number| format!("/k{}", (number * 37 + part * 100) % 800));
+            let value = format!("v{round}");
+            commit(&store, names.map(|name| put(&name, &value)).collect()).await;
+        }
+        commit(&store, vec![delete("/k7"), delete("/k600")]).await;
+        set(&store, "/k7", "back").await;
+    }
+    store.compact(5).await.unwrap();
+    let newest = store.revision().await.unwrap();
+    for at in [newest, newest - 1, newest - 12, 6] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&seen);
+        let visit = move |page: Page| {
+            assert_eq!(page.damaged, Vec::new());
+            into.lock().extend(page.entries);
+        };
+        store.scan(at, Arc::new(visit)).await.unwrap();
+        let mut seen = std::mem::take(&mut *seen.lock());
+        seen.sort_by(|one, other| one.key.cmp(&other.key));
+        let listed = store.list(ListRequest { at: Some(at), ..under("") }).await.unwrap();
+        assert_eq!(seen, listed.entries);
+    }
+    let nothing = |_| unreachable!("there is nothing to see");
+    let future = store.scan(newest + 1, Arc::new(nothing)).await;
+    assert!(matches!(future, Err(Error::Future { .. })));
+    let compacted = store.scan(4, Arc::new(nothing)).await;
+    assert!(matches!(compacted, Err(Error::Compacted { compacted: 5 })));
 }

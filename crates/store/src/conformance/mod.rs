@@ -51,7 +51,8 @@ macro_rules! conformance {
                 recreates_a_deleted_key;
             lists: lists_in_byte_order_under_a_prefix, pages_fit_together_while_writes_go_on,
                 counts_what_remains, sees_the_past_as_it_was, refuses_the_future_and_the_compacted,
-                lists_behind_any_key, lists_nothing_of_nothing;
+                lists_behind_any_key, lists_nothing_of_nothing,
+                scans_what_a_list_of_the_past_shows;
             watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
                 resumes_between_any_two_changes, delivers_only_its_prefix_and_tells_progress,
                 starts_anywhere_in_history, waits_for_the_future, tells_previous_values,

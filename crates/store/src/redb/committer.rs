@@ -24,6 +24,12 @@ const QUEUE_KIB: usize = 64 * 1024;
 const GROUP_TASKS: usize = 256;
 /// Bytes of values in one group, which may end with one transaction above it.
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
+/// A group of so many, and its callers are likely to be back soon: worth waiting for.
+const MANY_TASKS: usize = 8;
+/// The wait for them; as long as there are more each time, it goes on.
+const QUIET: Duration = Duration::from_micros(50);
+/// The longest wait for them.
+const QUIET_MAX: Duration = Duration::from_micros(300);
 /// The wait before the database is opened again, when that has failed once; doubles each time.
 const REOPEN_WAIT_MIN: Duration = Duration::from_millis(100);
 /// The longest such wait.
@@ -117,6 +123,13 @@ pub(super) fn open(opener: &Opener) -> Result<(Database, u64)> {
     })
 }
 
+/// What is committed in one go.
+struct Group {
+    jobs: Vec<Job>,
+    /// Bytes of their values.
+    bytes: usize,
+}
+
 /// When to try to open the database again.
 struct Retry {
     at: Instant,
@@ -129,12 +142,14 @@ pub(super) struct Committer {
     jobs: Receiver<Job>,
     opener: Opener,
     retry: Option<Retry>,
+    /// Tasks in the group before.
+    last_group: usize,
 }
 
 impl Committer {
     /// A committer for an open database.
     pub(super) fn new(shared: Arc<Shared>, jobs: Receiver<Job>, opener: Opener) -> Self {
-        Self { shared, jobs, opener, retry: None }
+        Self { shared, jobs, opener, retry: None, last_group: 0 }
     }
 
     /// Works until the queue is closed and empty, then closes the database.
@@ -162,20 +177,37 @@ impl Committer {
         }
     }
 
-    /// Whatever waits, up to the group's limits. Anything but a transaction ends a group, so
-    /// that no commit carries two compaction steps.
-    fn gather(&self, first: Job) -> Vec<Job> {
-        let mut bytes = task_bytes(&first.task);
-        let mut group = vec![first];
-        while group.len() < GROUP_TASKS
-            && bytes < GROUP_BYTES
-            && group.last().is_some_and(|job| matches!(job.task, Task::Commit(_)))
+    /// Whatever waits, up to the group's limits. A commit costs the same for one and for many, so
+    /// when there were many a moment ago, those who are about to come back are waited for;
+    /// somebody who writes alone never waits.
+    fn gather(&mut self, first: Job) -> Vec<Job> {
+        let mut group = Group { bytes: task_bytes(&first.task), jobs: vec![first] };
+        self.take_waiting(&mut group);
+        if self.last_group >= MANY_TASKS {
+            let begin = Instant::now();
+            while group.jobs.len() < self.last_group && begin.elapsed() < QUIET_MAX {
+                std::thread::sleep(QUIET);
+                if self.take_waiting(&mut group) == 0 {
+                    break;
+                }
+            }
+        }
+        self.last_group = group.jobs.len();
+        group.jobs
+    }
+
+    /// Anything but a transaction ends a group, so that no commit carries two compaction steps.
+    fn take_waiting(&self, group: &mut Group) -> usize {
+        let before = group.jobs.len();
+        while group.jobs.len() < GROUP_TASKS
+            && group.bytes < GROUP_BYTES
+            && group.jobs.last().is_some_and(|job| matches!(job.task, Task::Commit(_)))
         {
             let Ok(job) = self.jobs.try_recv() else { break };
-            bytes += task_bytes(&job.task);
-            group.push(job);
+            group.bytes += task_bytes(&job.task);
+            group.jobs.push(job);
         }
-        group
+        group.jobs.len() - before
     }
 
     fn process(&mut self, group: Vec<Job>) {

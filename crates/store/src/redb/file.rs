@@ -3,7 +3,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ::redb::backends::FileBackend;
@@ -13,6 +14,13 @@ use rustix::fs::{FlockOperation, flock};
 use super::read::fault;
 use super::write::prepare;
 use crate::{Error, Result};
+
+/// How a database file begins, by the engine's description of its format.
+const MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
+/// In the byte behind [`MAGIC`]: the file has not been closed in good order.
+const IN_USE: u8 = 2;
+/// Where those stand, in whole pages of every machine.
+const HEADER_BYTES: usize = 64 * 1024;
 
 /// Opens the database, each time anew: after a fault the engine closes it and opens it again.
 pub(super) type Opener = Box<dyn Fn() -> Result<Database> + Send>;
@@ -93,11 +101,52 @@ fn directory(path: &Path) -> PathBuf {
 /// would go on serving them from its cache. Opening the database then must not see them: hence
 /// whatever can still be written is written, and the rest is dropped from the cache. The
 /// kernel is free to ignore the advice, so a failure of it is none of ours.
+///
+/// A file that was closed in good order stays in the cache, since reading it anew takes long: the
+/// engine says so in the file only after everything else has been synced, never after a failure,
+/// and takes it back before it writes anything. That word itself is read from the disk.
 fn settle(file: &File) -> io::Result<()> {
     file.sync_data()?;
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed) {
-        tracing::debug!(%error, "the page cache was not dropped");
+    drop_from_cache(file, NonZeroU64::new(HEADER_BYTES as u64));
+    if !was_closed_in_good_order(file) {
+        drop_from_cache(file, None);
     }
     Ok(())
+}
+
+/// Drops the start of a file from the page cache, or all of it.
+fn drop_from_cache(file: &File, bytes: Option<NonZeroU64>) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::fs::fadvise(file, 0, bytes, rustix::fs::Advice::DontNeed) {
+        tracing::debug!(%error, "the page cache was not dropped");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, bytes);
+}
+
+/// What the engine's header says. Anything but a header that is known answers no.
+fn was_closed_in_good_order(file: &File) -> bool {
+    let mut header = [0; MAGIC.len() + 1];
+    match file.read_exact_at(&mut header, 0) {
+        Ok(()) => header.starts_with(&MAGIC) && header[MAGIC.len()] & IN_USE == 0,
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_whether_it_was_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let closed = || was_closed_in_good_order(&File::open(&path).unwrap());
+        let database = Builder::new().create(&path).unwrap();
+        assert!(!closed(), "it is in use");
+        drop(database);
+        assert!(closed());
+        File::create(&path).unwrap().set_len(512).unwrap();
+        assert!(!closed(), "it is no database");
+    }
 }

@@ -83,6 +83,15 @@ pub(super) fn decode_head(packed: u64, record: &[u8]) -> Result<(Head<'_>, Body<
     Ok((Head { mark, previous: u64::from_le_bytes(previous), key }, Body { packed, bytes: body }))
 }
 
+/// The value of a live version, of which the index knows the key.
+pub(super) fn value_of<'a>(packed: u64, record: &'a [u8], key: &str) -> Result<&'a [u8], Damage> {
+    let (head, body) = decode_head(packed, record)?;
+    if head.key != key || head.mark != PUT {
+        return Err("the index and the record disagree");
+    }
+    body.check()
+}
+
 /// A value that has not been checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body<'a> {

@@ -3,7 +3,8 @@
 //! One thread writes, and commits whatever waits for it in one go: one fsync for many callers.
 //! Here live the store itself and its life from opening to closing; the parts are `write` (what
 //! a group does), `committer` (the thread), `read`, `watch` and `tail` (what callers see),
-//! `layout` (bytes in the file), `verify` (whether they fit together), `file` and `shared`.
+//! `layout` (bytes in the file), `verify` (whether they fit together), `scan` (everything at
+//! once), `file` and `shared`.
 
 use std::io;
 use std::path::Path;
@@ -22,12 +23,15 @@ use self::shared::Shared;
 use self::watch::RedbWatch;
 use self::write::Task;
 use crate::check::{self, Side};
-use crate::{Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn, Watch};
+use crate::{
+    Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch,
+};
 
 mod committer;
 mod file;
 mod layout;
 mod read;
+mod scan;
 mod shared;
 mod tail;
 mod verify;
@@ -179,6 +183,14 @@ impl Store for Redb {
             self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
         self.shared.published_up_to(page.revision).await;
         Ok(page)
+    }
+
+    async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
+        self.noticed(scan.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
+        self.shared.published_up_to(at).await;
+        Ok(())
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

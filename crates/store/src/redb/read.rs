@@ -1,6 +1,7 @@
 //! What is read from the database: one key, a list, a stretch of history. Everything here works
 //! on tables of one transaction, read or write, and knows neither threads nor callers.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
@@ -79,6 +80,14 @@ impl View {
         &self.changes
     }
 
+    /// Records in order of position.
+    pub(super) fn records(
+        &self,
+        packed: RangeInclusive<u64>,
+    ) -> Result<::redb::Range<'static, u64, &'static [u8]>> {
+        self.changes.range(packed).map_err(fault)
+    }
+
     /// The table of positions.
     pub(super) fn index(&self) -> &impl Index {
         &self.index
@@ -97,7 +106,7 @@ impl View {
 
     /// Keys in order: see [`crate::Store::list`].
     pub(super) fn list(&self, request: &ListRequest) -> Result<Page> {
-        let revision = self.listed_revision(request)?;
+        let revision = self.listed_revision(request.at)?;
         let mut page = Page { revision, ..Page::default() };
         let newest = Position::end_of(revision).packed();
         let limit = if request.limit == 0 { usize::MAX } else { request.limit };
@@ -121,8 +130,9 @@ impl View {
         Ok(page)
     }
 
-    fn listed_revision(&self, request: &ListRequest) -> Result<u64> {
-        let Some(at) = request.at else { return Ok(self.revision) };
+    /// The revision to list, if it still can be; `None` for the newest.
+    pub(super) fn listed_revision(&self, at: Option<u64>) -> Result<u64> {
+        let Some(at) = at else { return Ok(self.revision) };
         if at > self.revision {
             return Err(Error::Future { current: self.revision });
         }
@@ -134,7 +144,7 @@ impl View {
 
     /// Calls for each key of a request with the position of its last version up to `newest`,
     /// unless that is a tombstone.
-    fn visit_live(
+    pub(super) fn visit_live(
         &self,
         request: &ListRequest,
         newest: u64,
@@ -160,10 +170,13 @@ impl View {
                 Some((name, version, its_mark)) if name.as_slice() == key => {
                     (*version, *its_mark) = (packed, mark.value());
                 }
-                other => {
-                    let done = other.replace((key.to_vec(), packed, mark.value()));
-                    done.map_or(Ok(()), |done| visit_if_live(&done, &mut visit))?;
+                Some(done) => {
+                    visit_if_live(done, &mut visit)?;
+                    done.0.clear();
+                    done.0.extend_from_slice(key);
+                    (done.1, done.2) = (packed, mark.value());
                 }
+                None => best = Some((key.to_vec(), packed, mark.value())),
             }
         }
         best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit))
@@ -239,14 +252,20 @@ pub(super) fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -
     found.ok_or_else(|| corrupt(format!("database file: the number {name:?} is missing")))
 }
 
-/// The packed position of a key's live version.
-pub(super) fn live(index: &impl Index, key: &str) -> Result<Option<u64>> {
+/// The packed position of a key's last version, and its mark.
+pub(super) fn last_version(index: &impl Index, key: &str) -> Result<Option<(u64, u8)>> {
     let name = key.as_bytes();
     let mut versions = index.range((name, 0)..=(name, u64::MAX)).map_err(fault)?;
     let Some(last) = versions.next_back() else { return Ok(None) };
     let (place, mark) = last.map_err(fault)?;
-    match mark.value() {
-        PUT => Ok(Some(place.value().1)),
+    Ok(Some((place.value().1, mark.value())))
+}
+
+/// The packed position of a key's live version.
+pub(super) fn live(index: &impl Index, key: &str) -> Result<Option<u64>> {
+    let Some((packed, mark)) = last_version(index, key)? else { return Ok(None) };
+    match mark {
+        PUT => Ok(Some(packed)),
         TOMBSTONE => Ok(None),
         _ => Err(damaged(key, "its mark in the index is neither of the two")),
     }
@@ -261,13 +280,7 @@ pub(super) fn load(
     let Some(record) = changes.get(packed).map_err(fault)? else {
         return Ok(Err("the index names a record that is not there"));
     };
-    let read = layout::decode_head(packed, record.value()).and_then(|(head, body)| {
-        if head.key != key || head.mark != PUT {
-            return Err("the index and the record disagree");
-        }
-        body.check()
-    });
-    Ok(read.map(|value| Entry {
+    Ok(layout::value_of(packed, record.value(), key).map(|value| Entry {
         key: Arc::from(key),
         value: Bytes::copy_from_slice(value),
         position: Position::from_packed(packed),

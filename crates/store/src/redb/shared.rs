@@ -142,6 +142,7 @@ pub(super) fn closed() -> Error {
 /// is shared changes only after the engine returned. (A program built to abort on panics ends
 /// instead. That is safe as well: what was acknowledged is on the disk.)
 pub(super) fn catch<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|_| Err(corrupt("the database file is damaged: its engine panicked")))
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(corrupt("the database file is damaged: its engine failed a check of its own"))
+    })
 }

@@ -20,7 +20,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, HKDF_SHA256};
 use aws_lc_rs::rand;
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use zeroize::Zeroizing;
 
 use super::keyring::{KEY_ID_BYTES, Key, KeyId};
@@ -88,21 +88,25 @@ pub(super) fn seal(key: &Key, storage_key: &str, value: &[u8]) -> Result<Bytes, 
     Ok(Bytes::from(sealed))
 }
 
-/// Opens a sealed value, given a way to find the key of an id.
+/// Opens a sealed value, given a way to find the key of an id. That takes no other memory when
+/// nobody else holds the sealed bytes.
 pub(super) fn open<'k>(
     find: impl FnOnce(KeyId) -> Option<&'k Key>,
     storage_key: &str,
-    sealed: &[u8],
+    sealed: Bytes,
 ) -> Result<Bytes, Trouble> {
-    let (id, salt, body) = parse(sealed).ok_or(Trouble::NotSealed)?;
+    let (id, salt, _) = parse(&sealed).ok_or(Trouble::NotSealed)?;
     let key = find(id).ok_or(Trouble::UnknownKey(id))?;
-    let mut value = body.to_vec();
+    let cipher = cipher(key, salt).map_err(|Unspecified| Trouble::Forged(id))?;
     let aad = Aad::from(associated(id, storage_key));
-    let length = cipher(key, salt)
-        .and_then(|cipher| Ok(cipher.open_in_place(zero_nonce(), aad, &mut value)?.len()))
-        .map_err(|Unspecified| Trouble::Forged(id))?;
+    let mut value = sealed.try_into_mut().unwrap_or_else(|held| BytesMut::from(&*held));
+    value.advance(HEADER_BYTES);
+    let length = cipher
+        .open_in_place(zero_nonce(), aad, &mut value)
+        .map_err(|Unspecified| Trouble::Forged(id))?
+        .len();
     value.truncate(length);
-    Ok(Bytes::from(value))
+    Ok(value.freeze())
 }
 
 /// The id of the key that a value is sealed with; nothing is checked but the shape.
@@ -152,10 +156,10 @@ mod tests {
         let (key, other) = (key(1), key(2));
         let sealed = seal(&key, "/a", b"hello").unwrap();
         assert_eq!(sealed.len(), 5 + OVERHEAD_BYTES);
-        assert_eq!(open(|_| Some(&key), "/a", &sealed).unwrap(), "hello");
-        assert_eq!(open(|_| Some(&key), "/b", &sealed), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| Some(&other), "/a", &sealed), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| None, "/a", &sealed), Err(Trouble::UnknownKey(key.id())));
+        assert_eq!(open(|_| Some(&key), "/a", sealed.clone()).unwrap(), "hello");
+        assert_eq!(open(|_| Some(&key), "/b", sealed.clone()), Err(Trouble::Forged(key.id())));
+        assert_eq!(open(|_| Some(&other), "/a", sealed.clone()), Err(Trouble::Forged(key.id())));
+        assert_eq!(open(|_| None, "/a", sealed.clone()), Err(Trouble::UnknownKey(key.id())));
     }
 
     #[test]
@@ -175,10 +179,10 @@ mod tests {
             let mut bytes = sealed.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let find = |id| (id == key.id()).then_some(&key);
-            assert!(open(find, "/a", &bytes).is_err(), "bit {bit}");
+            assert!(open(find, "/a", bytes.into()).is_err(), "bit {bit}");
         }
         for length in 0..sealed.len() {
-            assert!(open(|_| Some(&key), "/a", &sealed[..length]).is_err(), "{length} bytes");
+            assert!(open(|_| Some(&key), "/a", sealed.slice(..length)).is_err(), "{length} bytes");
         }
     }
 
@@ -186,7 +190,7 @@ mod tests {
     fn an_empty_value_is_a_value() {
         let key = key(1);
         let sealed = seal(&key, "/a", b"").unwrap();
-        assert_eq!(open(|_| Some(&key), "/a", &sealed).unwrap(), "");
+        assert_eq!(open(|_| Some(&key), "/a", sealed.clone()).unwrap(), "");
         assert_eq!(key_id(&sealed), Some(key.id()));
     }
 }

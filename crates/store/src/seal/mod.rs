@@ -29,7 +29,7 @@ pub use self::reseal::Progress;
 use crate::check::{self, Side};
 use crate::{
     Batch, Change, Condition, Damaged, Entry, Error, ListRequest, Page, Position, Result, Snapshot,
-    Store, Txn, Watch,
+    Store, Txn, Visitor, Watch,
 };
 
 /// The storage key of the marker. Reserved, with everything else under [`RESERVED`].
@@ -122,7 +122,7 @@ impl<S: Store> Sealed<S> {
         };
         let marker = self.inner.get(MARKER).await?.value;
         let marker = marker.ok_or_else(|| unfit("the database's mark is gone".to_owned()))?;
-        let value = envelope::open(|id| ring.find(id), MARKER, &marker.value)
+        let value = envelope::open(|id| ring.find(id), MARKER, marker.value)
             .map_err(|trouble| unfit(format!("of the database's mark, {trouble}")))?;
         if value != MARKER_VALUE {
             return Err(unfit("the database's mark says something else".to_owned()));
@@ -184,25 +184,25 @@ fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
     })
 }
 
-fn open(ring: &Keyring, key: &str, sealed: &[u8]) -> std::result::Result<Bytes, String> {
+/// Without a copy, when nobody else holds the sealed bytes.
+fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
     envelope::open(|id| ring.find(id), key, sealed).map_err(|trouble| trouble.to_string())
 }
 
 fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
-    let value = open(ring, &entry.key, &entry.value)
-        .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&entry.key)), reason })?;
-    Ok(Entry { value, ..entry })
+    let Entry { key, value, position } = entry;
+    match open(ring, &key, value) {
+        Ok(value) => Ok(Entry { key, value, position }),
+        Err(reason) => Err(Error::Corrupt { key: Some(key), reason }),
+    }
 }
 
 fn open_page(ring: &Keyring, page: Page) -> Page {
     let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
-    for entry in page.entries {
-        match open(ring, &entry.key, &entry.value) {
-            Ok(value) => opened.entries.push(Entry { value, ..entry }),
-            Err(reason) => {
-                let Entry { key, position, .. } = entry;
-                opened.damaged.push(Damaged { key, position, reason });
-            }
+    for Entry { key, value, position } in page.entries {
+        match open(ring, &key, value) {
+            Ok(value) => opened.entries.push(Entry { key, value, position }),
+            Err(reason) => opened.damaged.push(Damaged { key, position, reason }),
         }
     }
     opened.damaged.sort_by(|one, other| one.key.cmp(&other.key));
@@ -213,7 +213,7 @@ fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
     batch.events.retain(|event| &*event.key != MARKER);
     for event in &mut batch.events {
         if let Some(value) = &mut event.value {
-            *value = open(ring, &event.key, value)
+            *value = open(ring, &event.key, std::mem::take(value))
                 .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&event.key)), reason })?;
         }
         event.previous =
@@ -258,6 +258,16 @@ impl<S: Store> Store for Sealed<S> {
         spawn_blocking(move || open_page(&ring, page))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        let ring = self.ring();
+        let visit = move |mut page: Page| {
+            page.entries.retain(|entry| &*entry.key != MARKER);
+            page.damaged.retain(|damaged| &*damaged.key != MARKER);
+            visit(open_page(&ring, page));
+        };
+        self.inner.scan(at, Arc::new(visit)).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

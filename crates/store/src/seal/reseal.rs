@@ -110,7 +110,7 @@ impl<S: Store> Sealed<S> {
             if envelope::key_id(&entry.value) == Some(ring.current()) {
                 continue;
             }
-            let value = match open(ring, &entry.key, &entry.value) {
+            let value = match open(ring, &entry.key, entry.value) {
                 Ok(value) => value,
                 Err(reason) => {
                     tracing::warn!(key = %entry.key, reason, "a value cannot be resealed");

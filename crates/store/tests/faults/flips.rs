@@ -3,12 +3,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use postern_store::redb::Redb;
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Change, Error, Event, ListRequest, Position, Result, Store, Txn};
+use postern_store::{Change, Error, Event, ListRequest, Page, Position, Result, Store, Txn};
 
 use crate::disk::{Disk, Rng};
 use crate::for_seeds;
@@ -61,6 +61,18 @@ async fn events(store: &impl Store) -> Result<Vec<Event>> {
     Ok(events)
 }
 
+async fn scanned(store: &impl Store) -> Result<Page> {
+    let whole = Arc::new(Mutex::new(Page::default()));
+    let into = Arc::clone(&whole);
+    let visit = move |page: Page| {
+        let mut whole = into.lock().unwrap();
+        whole.entries.extend(page.entries);
+        whole.damaged.extend(page.damaged);
+    };
+    store.scan(store.revision().await?, Arc::new(visit)).await?;
+    Ok(std::mem::take(&mut *whole.lock().unwrap()))
+}
+
 async fn truth(store: &impl Store) -> Truth {
     let page = store.list(ListRequest::default()).await.unwrap();
     let values =
@@ -82,19 +94,21 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
             Err(error) => noticed |= is_told(&error),
         }
     }
-    match store.list(ListRequest::default()).await {
-        Ok(page) => {
-            noticed |= !page.damaged.is_empty();
-            let mut keys: Vec<_> = page.damaged.iter().map(|damaged| &damaged.key).collect();
-            for entry in &page.entries {
-                let (value, position) = &truth.values[&entry.key];
-                assert_eq!((&entry.value, &entry.position), (value, position));
-                keys.push(&entry.key);
+    for page in [store.list(ListRequest::default()).await, scanned(store).await] {
+        match page {
+            Ok(page) => {
+                noticed |= !page.damaged.is_empty();
+                let mut keys: Vec<_> = page.damaged.iter().map(|damaged| &damaged.key).collect();
+                for entry in &page.entries {
+                    let (value, position) = &truth.values[&entry.key];
+                    assert_eq!((&entry.value, &entry.position), (value, position));
+                    keys.push(&entry.key);
+                }
+                keys.sort();
+                assert!(keys.into_iter().eq(truth.values.keys()), "every key is named");
             }
-            keys.sort();
-            assert!(keys.into_iter().eq(truth.values.keys()), "every key is named");
+            Err(error) => noticed |= is_told(&error),
         }
-        Err(error) => noticed |= is_told(&error),
     }
     match events(store).await {
         Ok(events) => assert_eq!(events, truth.events),

@@ -5,7 +5,7 @@
 //! without asking anyone. The checksum is the CRC-32 (as in gzip) of everything before its own
 //! `_`, written in base62 with leading zeros.
 
-use crate::bearer::BearerToken;
+use crate::secret_text::SecretText;
 
 /// What every generated key begins with.
 pub const PREFIX: &str = "pst_";
@@ -23,7 +23,7 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 const REJECT_FROM: u8 = 248;
 
 /// Makes a key from random bytes, asked for as they are needed.
-pub fn generate(random: &mut dyn FnMut() -> u8) -> BearerToken {
+pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     let mut text = String::with_capacity(PREFIX.len() + ID_CHARS + SECRET_CHARS + 8);
     text.push_str(PREFIX);
     push_random(&mut text, ID_CHARS, random);
@@ -32,7 +32,7 @@ pub fn generate(random: &mut dyn FnMut() -> u8) -> BearerToken {
     let checksum = checksum(text.as_bytes());
     text.push('_');
     text.push_str(&checksum);
-    BearerToken::from_generated(text)
+    SecretText::from(text)
 }
 
 /// Is this text a well-formed generated key? Needs no server; says nothing about whether the

@@ -4,29 +4,42 @@
 use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{SHA512, digest};
-use bytes::Bytes;
-use postern_kinds::{ALL, AnyKind, Verb};
+use postern_kinds::{ALL, AnyKind, BASE_PATH, Verb};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::schema::Schema;
 use postern_meta::status::Status;
 use serde_json::{Map, Value, json};
 
-use super::discovery::versions;
+use super::gnostic_v3;
+use crate::endpoints::discovery::versions;
+use crate::endpoints::fixed::Fixed;
 
 /// The patch types that are served, as Content-Types.
 pub(crate) const PATCH_TYPES: [&str; 2] =
     ["application/json-patch+json", "application/merge-patch+json"];
 
+/// Media types that are asked for when protobuf is meant.
+pub(crate) const PROTOBUF_TYPES: [&str; 2] = [gnostic_v3::MEDIA_TYPE, gnostic_v3::OLD_MEDIA_TYPE];
+
 const BODY_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// A document, and the hash that names its state.
+/// The document of one group and version.
 pub(crate) struct OpenApi {
     /// Group and version.
     pub(crate) version: GroupVersion,
-    /// The document in JSON.
-    pub(crate) json: Bytes,
-    /// SHA-512 of it, in capitals, as upstream writes it.
-    pub(crate) hash: String,
+    /// The document.
+    pub(crate) value: Value,
+    /// It in JSON.
+    pub(crate) json: Fixed,
+    /// It in protobuf.
+    pub(crate) protobuf: Fixed,
+}
+
+impl OpenApi {
+    /// What names its state, whatever the form.
+    pub(crate) fn hash(&self) -> &str {
+        self.json.hash()
+    }
 }
 
 /// Every document, made on first use.
@@ -46,7 +59,7 @@ pub(crate) fn index() -> Value {
         .iter()
         .map(|document| {
             let path = path_of(&document.version);
-            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash());
             (path, json!({ "serverRelativeURL": url }))
         })
         .collect();
@@ -71,9 +84,10 @@ fn build(version: &GroupVersion) -> OpenApi {
         add_kind(&mut schemas, *kind);
         add_paths(&mut paths, *kind);
     }
-    let document = json!({
+    let value = json!({
         "openapi": "3.0.0",
         "info": { "title": "Postern", "version": env!("CARGO_PKG_VERSION") },
+        "servers": [{ "url": BASE_PATH }],
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -81,9 +95,9 @@ fn build(version: &GroupVersion) -> OpenApi {
         },
         "security": [{ "BearerToken": [] }],
     });
-    let json = Bytes::from(document.to_string());
-    let hash = hex::encode_upper(digest(&SHA512, &json));
-    OpenApi { version: *version, json, hash }
+    let json = Fixed::new("application/json", value.to_string());
+    let protobuf = Fixed::new(gnostic_v3::MEDIA_TYPE, gnostic_v3::encode(&value));
+    OpenApi { version: *version, value, json, protobuf }
 }
 
 const PATCH_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
@@ -180,13 +194,20 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
         if named {
             parameters.push(path_parameter("name", "The name of the object."));
         }
-        operations.insert("parameters".to_owned(), Value::Array(parameters));
+        if !parameters.is_empty() {
+            operations.insert("parameters".to_owned(), Value::Array(parameters));
+        }
         Value::Object(operations)
     };
     paths.insert(collection.clone(), with_parameters(many, false));
     paths.insert(format!("{collection}/{{name}}"), with_parameters(one, true));
     if info.is_namespaced() {
-        let everywhere = operations(kind, &[(Verb::List, "get")]);
+        let mut everywhere = operations(kind, &[(Verb::List, "get")]);
+        for operation in everywhere.values_mut() {
+            // An id stands for one operation only.
+            let id = operation["operationId"].as_str().unwrap_or_default();
+            operation["operationId"] = format!("{id}ForAllNamespaces").into();
+        }
         paths.insert(format!("{base}/{}", info.plural), Value::Object(everywhere));
     }
 }

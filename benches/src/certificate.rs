@@ -1,0 +1,46 @@
+//! A certificate for a server on this machine, of the kind that our own server makes for itself:
+//! ECDSA on P-256. So that peers are compared over the same TLS.
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+/// `postern-bench certificate`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Where `ca.pem` and `key.pem` are put
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+/// A certificate that is its own authority, and its key, both in PEM.
+pub(crate) struct Certificate {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// Makes one for localhost.
+pub(crate) fn make() -> Result<Certificate> {
+    let key = rcgen::KeyPair::generate()?;
+    let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(hosts)?.self_signed(&key)?;
+    Ok(Certificate { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Makes one and puts it into files.
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let made = make()?;
+    write(&options.dir.join("ca.pem"), &made.certificate)?;
+    write(&options.dir.join("key.pem"), &made.key)?;
+    Ok(json!({ "op": "certificate" }))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    let file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file.write_all(text.as_bytes())?)
+}

@@ -1,0 +1,348 @@
+//! One kind of request over many connections, as fast as it is answered or at a fixed rate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
+use clap::ValueEnum;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::histogram::Times;
+use crate::object::{self, Maker, Random};
+use crate::procs::Meter;
+use crate::target::{self, Target};
+use crate::wire::{Answer, Client};
+
+/// A request that is not answered for so long is given up.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Nobody stays away for longer, whatever he is told.
+const HEEDED_SECONDS_MAX: u64 = 5;
+
+/// So many requests may fail without an answer before the run is given up.
+const FAILURES_MAX: u64 = 1000;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, ValueEnum, PartialEq)]
+pub(crate) enum Operation {
+    /// POST of a new object to the collection
+    Create,
+    /// GET of an object by name, any of those that there are
+    Get,
+    /// PUT of an object with the version that it last had
+    Update,
+    /// GET of the collection's own path: a list, or any other page
+    #[value(alias = "raw")]
+    List,
+    /// PUT of a value under a new name, as key-value stores have it
+    KvPut,
+    /// PUT of a value under a name that there is
+    KvUpdate,
+}
+
+/// `postern-bench load`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Options {
+    #[arg(value_enum)]
+    operation: Operation,
+    #[command(flatten)]
+    target: target::Options,
+    /// The collection's path, with its query if any
+    #[arg(long)]
+    path: String,
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    connections: u32,
+    /// Requests at once on each HTTP/2 connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=250))]
+    streams: u32,
+    /// Stop after so many requests
+    #[arg(long, default_value_t = 100_000_000)]
+    count: u64,
+    /// Stop after so many seconds, whatever has been sent
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Requests a second, sent when they are due; latency counts from then. 0 is as fast as answered
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    rate: u32,
+    /// Whoever is told when to come again, comes then, and not at once
+    #[arg(long)]
+    heed_retry_after: bool,
+    /// Objects are named PREFIX-NUMBER
+    #[arg(long, default_value = "bench")]
+    prefix: String,
+    /// The number of the first object
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many objects there are
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    objects: u64,
+    /// Bytes of a body that is sent
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    body_bytes: u32,
+}
+
+/// What all workers of a run share.
+struct Run {
+    options: Options,
+    target: Arc<Target>,
+    maker: Maker,
+    started: Instant,
+    taken: AtomicU64,
+    stop: AtomicBool,
+    tally: Mutex<Tally>,
+}
+
+/// What has been answered so far.
+struct Tally {
+    statuses: BTreeMap<u16, u64>,
+    succeeded: Times,
+    refused: Times,
+    told_when: u64,
+    failures: u64,
+    first_failure: Option<String>,
+    body_bytes: u64,
+}
+
+impl Tally {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            statuses: BTreeMap::new(),
+            succeeded: Times::new()?,
+            refused: Times::new()?,
+            told_when: 0,
+            failures: 0,
+            first_failure: None,
+            body_bytes: 0,
+        })
+    }
+
+    fn add(&mut self, answer: &Answer, time: Duration) {
+        *self.statuses.entry(answer.status).or_default() += 1;
+        self.told_when += u64::from(answer.retry_after_seconds.is_some());
+        if answer.status < 300 {
+            self.succeeded.record(time);
+            self.body_bytes += answer.body_bytes;
+        } else {
+            self.refused.record(time);
+        }
+    }
+}
+
+/// Connects, runs, and says what came of it.
+pub(crate) async fn run(options: &Options) -> Result<Value> {
+    let target = Arc::new(Target::new(&options.target)?);
+    let mut workers = connect(options, &target).await?;
+    if options.operation == Operation::Update {
+        learn_versions(options, &mut workers).await?;
+    }
+    let run = Arc::new(Run {
+        options: options.clone(),
+        target,
+        maker: Maker::new(options.body_bytes as usize),
+        started: Instant::now(),
+        taken: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        tally: Mutex::new(Tally::new()?),
+    });
+    let meter = Meter::start(&options.target.pids);
+    let mut tasks = JoinSet::new();
+    for worker in workers {
+        tasks.spawn(work(run.clone(), worker));
+    }
+    let deadline = Duration::from_secs(options.seconds);
+    let all = async { while tasks.join_next().await.is_some() {} };
+    tokio::pin!(all);
+    if tokio::time::timeout(deadline, &mut all).await.is_err() {
+        run.stop.store(true, Ordering::Relaxed);
+        all.await;
+    }
+    result(&run, &meter)
+}
+
+/// One of those who send, and what it knows.
+struct Worker {
+    client: Client,
+    random: Random,
+    /// The objects that it alone updates, and their versions.
+    versions: Vec<(u64, String)>,
+}
+
+async fn connect(options: &Options, target: &Arc<Target>) -> Result<Vec<Worker>> {
+    let mut workers = Vec::new();
+    for _ in 0..options.connections {
+        let client = Client::connect(target).await.context("cannot connect")?;
+        let streams = if target.http2 { options.streams } else { 1 };
+        let shares: Vec<_> = (1..streams).filter_map(|_| client.share()).collect();
+        for client in std::iter::once(client).chain(shares) {
+            let random = Random::new(workers.len() as u64 + 1);
+            workers.push(Worker { client, random, versions: Vec::new() });
+        }
+    }
+    Ok(workers)
+}
+
+/// Reads the version of every object, each for the one worker that will update it.
+async fn learn_versions(options: &Options, workers: &mut [Worker]) -> Result<()> {
+    let count = workers.len();
+    for number in 0..options.objects {
+        let index = usize::try_from(number)? % count;
+        let worker = workers.get_mut(index).context("there is no worker")?;
+        let number = options.first + number;
+        let path = format!("{}/{}", options.path, object::name(&options.prefix, number));
+        let answer = worker.client.exchange(Method::GET, &path, Bytes::new(), true).await?;
+        let version = object::version(&answer.body);
+        let version = version.with_context(|| format!("{path} answers {}", answer.status))?;
+        worker.versions.push((number, version));
+    }
+    ensure!(workers.iter().all(|worker| !worker.versions.is_empty()), "more workers than objects");
+    Ok(())
+}
+
+async fn work(run: Arc<Run>, mut worker: Worker) {
+    let mut turn = 0;
+    while !run.stop.load(Ordering::Relaxed) {
+        let ticket = run.taken.fetch_add(1, Ordering::Relaxed);
+        if ticket >= run.options.count {
+            break;
+        }
+        let due = due(&run, ticket).await;
+        let (request, slot) = request(&run, &mut worker, ticket, turn);
+        turn += 1;
+        let asked =
+            worker.client.exchange(request.method, &request.path, request.body, slot.is_some());
+        let answered = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            Ok(answered) => answered,
+            Err(_) => Err(anyhow::anyhow!("no answer for {ANSWER_TIMEOUT:?}")),
+        };
+        match answered {
+            Ok(answer) => {
+                run.tally.lock().add(&answer, due.elapsed());
+                let version = object::version(&answer.body).filter(|_| answer.status < 300);
+                if let (Some(slot), Some(version)) = (slot, version) {
+                    worker.versions[slot].1 = version;
+                }
+                if run.options.heed_retry_after
+                    && let Some(seconds) = answer.retry_after_seconds
+                {
+                    let pause = Duration::from_secs(seconds.min(HEEDED_SECONDS_MAX));
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            Err(error) => {
+                if mend(&run, &mut worker, &error).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the request is due, if there is a rate, and says since when it is.
+async fn due(run: &Run, ticket: u64) -> Instant {
+    if run.options.rate == 0 {
+        return Instant::now();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    let after = Duration::from_secs_f64(ticket as f64 / f64::from(run.options.rate));
+    let due = run.started + after;
+    tokio::time::sleep_until(due.into()).await;
+    due
+}
+
+/// Counts a failure and connects anew; an error ends the worker.
+async fn mend(run: &Run, worker: &mut Worker, error: &anyhow::Error) -> Result<()> {
+    {
+        let mut tally = run.tally.lock();
+        tally.failures += 1;
+        tally.first_failure.get_or_insert_with(|| format!("{error:#}"));
+        if tally.failures > FAILURES_MAX {
+            run.stop.store(true, Ordering::Relaxed);
+            bail!("too many failures");
+        }
+    }
+    worker.client = Client::connect(&run.target).await?;
+    Ok(())
+}
+
+struct Prepared {
+    method: Method,
+    path: String,
+    body: Bytes,
+}
+
+/// The next request of a worker, and where the version in its answer belongs.
+fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepared, Option<usize>) {
+    let options = &run.options;
+    let sent = run.started.elapsed();
+    let fresh = || object::name(&options.prefix, options.first + ticket);
+    let under = |name: &str| format!("{}/{name}", options.path);
+    let (method, path, body, slot) = match options.operation {
+        Operation::Create => {
+            let body = run.maker.secret(&fresh(), None, sent);
+            (Method::POST, options.path.clone(), body, None)
+        }
+        Operation::Get => {
+            let path = under(&any(options, &mut worker.random));
+            (Method::GET, path, Bytes::new(), None)
+        }
+        Operation::Update => {
+            let slot = turn % worker.versions.len();
+            let (number, version) = &worker.versions[slot];
+            let name = object::name(&options.prefix, *number);
+            let body = run.maker.secret(&name, Some(version), sent);
+            (Method::PUT, under(&name), body, Some(slot))
+        }
+        Operation::List => (Method::GET, options.path.clone(), Bytes::new(), None),
+        Operation::KvPut => {
+            let name = fresh();
+            (Method::PUT, under(&name), run.maker.value(&name, sent), None)
+        }
+        Operation::KvUpdate => {
+            let name = any(options, &mut worker.random);
+            (Method::PUT, under(&name), run.maker.value(&name, sent), None)
+        }
+    };
+    (Prepared { method, path, body }, slot)
+}
+
+/// The name of any object that there is, each as likely as the other.
+fn any(options: &Options, random: &mut Random) -> String {
+    let limit = usize::try_from(options.objects).unwrap_or(usize::MAX);
+    object::name(&options.prefix, options.first + random.below(limit) as u64)
+}
+
+fn result(run: &Run, meter: &Meter) -> Result<Value> {
+    let tally = run.tally.lock();
+    let answered: u64 = tally.statuses.values().sum();
+    if answered == 0 {
+        bail!("nothing was answered: {}", tally.first_failure.as_deref().unwrap_or("no request"));
+    }
+    let succeeded = tally.succeeded.len();
+    let mut result = json!({
+        "op": format!("{:?}", run.options.operation).to_lowercase(),
+        "http": run.options.target.http,
+        "connections": run.options.connections,
+        "rate": run.options.rate,
+        "answered": answered,
+        "succeeded": succeeded,
+        "statuses": tally.statuses,
+        "failures": tally.failures,
+        "first_failure": tally.first_failure,
+        "retry_after_told": tally.told_when,
+        "body_bytes_average": tally.body_bytes.checked_div(succeeded),
+        "latency_microseconds": tally.succeeded.percentiles(),
+        "refused_latency_microseconds": tally.refused.percentiles(),
+    });
+    meter.stop(answered, &mut result);
+    let seconds = result["seconds"].as_f64().unwrap_or(0.0).max(0.001);
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    let rate = succeeded as f64 / seconds;
+    result["succeeded_per_second"] = json!(rate.round());
+    Ok(result)
+}

@@ -1,0 +1,56 @@
+//! Results as they are shown: one line of JSON, or a table for a person.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+/// Shows a result; as JSON when it is asked for or nobody looks.
+pub(crate) fn print(label: &str, mut result: Value, as_json: bool) {
+    if !label.is_empty() {
+        result["label"] = json!(label);
+    }
+    if as_json || !std::io::stdout().is_terminal() {
+        println!("{result}");
+    } else {
+        for (name, value) in rows("", &result) {
+            println!("{name:<44} {value:>16}");
+        }
+    }
+}
+
+/// Nested names are joined with a dot.
+fn rows(prefix: &str, value: &Value) -> Vec<(String, String)> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| {
+                let name =
+                    if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                rows(&name, value)
+            })
+            .collect(),
+        Value::Null => Vec::new(),
+        Value::String(text) => vec![(prefix.to_owned(), text.clone())],
+        other => vec![(prefix.to_owned(), other.to_string())],
+    }
+}
+
+/// Says what went wrong.
+#[expect(clippy::print_stderr, reason = "that is where a person looks for it")]
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_row_for_each_number() {
+        let rows = rows("", &json!({"op": "get", "latency": {"p50": 3, "p99": 9}, "none": null}));
+        let expected = [("latency.p50", "3"), ("latency.p99", "9"), ("op", "get")];
+        assert_eq!(rows, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+}

@@ -1,0 +1,175 @@
+//! Many watchers and one writer: how long does a change take to reach each of them?
+//!
+//! The writer puts the time into what it writes, so that every event says by itself when it was
+//! sent. Delivery is counted from there to the event read whole, by each watcher.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::{Bytes, BytesMut};
+use http::Method;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::histogram::Times;
+use crate::object::{self, Maker};
+use crate::procs::{Meter, usage_of_all};
+use crate::target::{self, Target};
+use crate::wire::Client;
+
+/// After the last write, events may take so long.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One event is never longer; a stream without line ends is none of ours.
+const EVENT_BYTES_MAX: usize = 8 << 20;
+
+/// `postern-bench watch`.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    target: target::Options,
+    /// The collection that is written to
+    #[arg(long)]
+    path: String,
+    /// What the collection's path gets to be watched
+    #[arg(long, default_value = "?watch=true")]
+    watch_query: String,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    watchers: u32,
+    /// Writes in all
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    events: u32,
+    /// Writes a second
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// Objects are named PREFIX-NUMBER
+    #[arg(long, default_value = "watched")]
+    prefix: String,
+    /// Bytes of a body that is sent
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    body_bytes: u32,
+}
+
+/// What all watchers have seen.
+struct Seen {
+    times: Times,
+    bytes: u64,
+}
+
+/// Opens the watches, writes, and says how long it took.
+pub(crate) async fn run(options: &Options) -> Result<Value> {
+    let target = Arc::new(Target::new(&options.target)?);
+    let mut writer = Client::connect(&target).await.context("the writer cannot connect")?;
+    let seen = Arc::new(Mutex::new(Seen { times: Times::new()?, bytes: 0 }));
+    let started = Instant::now();
+    let path = format!("{}{}", options.path, with_version(options, &mut writer).await?);
+    let mut followers = JoinSet::new();
+    for _ in 0..options.watchers {
+        let (client, stream) = open(&target, &path).await?;
+        followers.spawn(follow(client, stream, options.events, started, seen.clone()));
+    }
+    let meter = Meter::start(&options.target.pids);
+    let (answers, refused) = write(options, &mut writer, started).await?;
+    let complete = wait_for_all(&mut followers).await;
+    let seen = seen.lock();
+    let events = seen.times.len();
+    let mut result = json!({
+        "op": "watch",
+        "http": options.target.http,
+        "watchers": options.watchers,
+        "rate": options.rate,
+        "writes_refused": refused,
+        "watchers_complete": complete,
+        "events": events,
+        "events_expected": u64::from(options.events) * u64::from(options.watchers),
+        "event_bytes_average": seen.bytes.checked_div(events),
+        "write_microseconds": answers.percentiles(),
+        "delivery_microseconds": seen.times.percentiles(),
+        "rss_kib_with_watchers": usage_of_all(&options.target.pids).rss_kib,
+    });
+    meter.stop(options.events.into(), &mut result);
+    Ok(result)
+}
+
+/// Watches begin at the collection's version, where it has one: what is there already is none of
+/// the events to come.
+async fn with_version(options: &Options, writer: &mut Client) -> Result<String> {
+    let path = format!("{}?limit=1", options.path);
+    let answer = writer.exchange(Method::GET, &path, Bytes::new(), true).await?;
+    let list: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let version = list["metadata"]["resourceVersion"].as_str();
+    let version = version.map(|version| format!("&resourceVersion={version}"));
+    Ok(format!("{}{}", options.watch_query, version.unwrap_or_default()))
+}
+
+async fn open(target: &Arc<Target>, path: &str) -> Result<(Client, Incoming)> {
+    let mut client = Client::connect(target).await.context("a watcher cannot connect")?;
+    let response = client.send(Method::GET, path, Bytes::new()).await?;
+    let status = response.status();
+    ensure!(status.is_success(), "{path} answers {status}");
+    Ok((client, response.into_body()))
+}
+
+/// Reads until all events have come; an early end of the stream is an error.
+async fn follow(
+    client: Client,
+    mut stream: Incoming,
+    events: u32,
+    started: Instant,
+    seen: Arc<Mutex<Seen>>,
+) -> Result<Client> {
+    let mut buffer = BytesMut::new();
+    let mut missing = events;
+    while missing > 0 {
+        let frame = stream.frame().await.context("the watch ended early")??;
+        let Ok(data) = frame.into_data() else { continue };
+        buffer.extend_from_slice(&data);
+        ensure!(buffer.len() <= EVENT_BYTES_MAX, "an event has no end");
+        while let Some(end) = memchr::memchr(b'\n', &buffer) {
+            let event = buffer.split_to(end + 1);
+            if let Some(sent) = object::sent(&event) {
+                let mut seen = seen.lock();
+                seen.times.record(started.elapsed().saturating_sub(sent));
+                seen.bytes += event.len() as u64;
+                missing = missing.saturating_sub(1);
+            }
+        }
+    }
+    Ok(client)
+}
+
+/// Writes when each write is due, and not before the one before it is answered.
+async fn write(options: &Options, writer: &mut Client, started: Instant) -> Result<(Times, u64)> {
+    let maker = Maker::new(options.body_bytes as usize);
+    let mut times = Times::new()?;
+    let mut refused = 0;
+    let begin = Instant::now();
+    for number in 0..options.events {
+        let due = begin + Duration::from_secs_f64(f64::from(number) / f64::from(options.rate));
+        tokio::time::sleep_until(due.into()).await;
+        let name = object::name(&options.prefix, number.into());
+        let sent = Instant::now();
+        let body = maker.secret(&name, None, started.elapsed());
+        let answer = writer.exchange(Method::POST, &options.path, body, false).await?;
+        times.record(sent.elapsed());
+        refused += u64::from(answer.status >= 300);
+    }
+    Ok((times, refused))
+}
+
+/// How many watchers have seen everything; their connections stay open until the last has.
+async fn wait_for_all(watchers: &mut JoinSet<Result<Client>>) -> usize {
+    let mut complete = Vec::new();
+    let all = async {
+        while let Some(ended) = watchers.join_next().await {
+            complete.extend(ended.ok().and_then(Result::ok));
+        }
+    };
+    // Those that are late are counted as missing.
+    drop(tokio::time::timeout(LAST_EVENT_TIMEOUT, all).await);
+    complete.len()
+}

@@ -1,0 +1,258 @@
+//! The directory, change by change.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: i64 = 10_000;
+
+fn digest(byte: u8) -> Digest {
+    Digest::from_hex(&format!("{byte:02x}").repeat(32)).unwrap()
+}
+
+fn record(name: &str, owner_uid: &str) -> DigestRecord {
+    let (name, uid) = (name.to_owned(), format!("uid-{name}"));
+    DigestRecord { name, uid, owner_uid: owner_uid.to_owned() }
+}
+
+fn key(name: &str, owner: Owner) -> KeyFacts {
+    KeyFacts {
+        uid: format!("uid-{name}"),
+        owner: Some(owner),
+        groups: Vec::new(),
+        disabled: false,
+        life: Life { created_unix_seconds: NOW - 100, ..Life::default() },
+        scoped: false,
+    }
+}
+
+fn user(uid: &str) -> UserFacts {
+    UserFacts {
+        uid: uid.to_owned(),
+        subject: String::new(),
+        groups: vec!["ops".to_owned()],
+        disabled: false,
+    }
+}
+
+fn team(users: &[&str]) -> TeamFacts {
+    let users = users.iter().map(|&user| user.to_owned()).collect();
+    TeamFacts { uid: "t1".to_owned(), users, groups: vec!["deployers".to_owned()] }
+}
+
+fn ada() -> Owner {
+    Owner::User("ada".to_owned())
+}
+
+/// Ada with one key.
+fn directory() -> Directory {
+    let mut directory = Directory::default();
+    directory.set_record(digest(1), Some(record("k", "u1")));
+    directory.set_key("k", Some(key("k", ada())));
+    directory.set_user("ada", Some(user("u1")));
+    directory
+}
+
+fn identity(directory: &Directory) -> Arc<Identity> {
+    directory.identify(&digest(1), NOW).unwrap().identity.clone()
+}
+
+#[test]
+fn a_known_key_has_its_users_groups_and_its_own() {
+    let mut directory = directory();
+    let mut with_groups = key("k", ada());
+    with_groups.groups = vec!["ci".to_owned(), "ops".to_owned()];
+    directory.set_key("k", Some(with_groups));
+    let identity = identity(&directory);
+    assert_eq!((identity.name.as_str(), identity.uid.as_str()), ("ada", "u1"));
+    for group in ["ops", "ci", "platform:user:ada", "platform:user:*", "system:authenticated"] {
+        assert_eq!(identity.groups.iter().filter(|mine| *mine == group).count(), 1, "{group}");
+    }
+    assert!(!identity.is_in("system:masters"));
+}
+
+#[test]
+fn a_subject_takes_the_names_place() {
+    let mut directory = directory();
+    directory.set_user("ada", Some(UserFacts { subject: "oidc|7".to_owned(), ..user("u1") }));
+    assert_eq!(identity(&directory).name, "oidc|7");
+}
+
+#[test]
+fn teams_come_and_go() {
+    let mut directory = directory();
+    assert!(!identity(&directory).is_in("platform:team:red"));
+    directory.set_team("red", Some(team(&["ada", "bob"])));
+    let in_team = identity(&directory);
+    assert!(in_team.is_in("platform:team:red") && in_team.is_in("deployers"));
+    directory.set_team("red", Some(team(&["bob"])));
+    assert!(!identity(&directory).is_in("deployers"));
+    directory.set_team("red", Some(team(&["ada"])));
+    directory.set_team("red", None);
+    assert!(!identity(&directory).is_in("platform:team:red"));
+    assert_eq!(directory.teams_of("ada").count(), 0);
+}
+
+#[test]
+fn a_teams_key_is_the_team_and_no_user() {
+    let mut directory = Directory::default();
+    directory.set_team("red", Some(team(&["ada"])));
+    directory.set_key("k", Some(key("k", Owner::Team("red".to_owned()))));
+    directory.set_record(digest(1), Some(record("k", "t1")));
+    let identity = identity(&directory);
+    assert_eq!(identity.name, "platform:team:red");
+    assert!(identity.is_in("platform:team:red") && identity.is_in("deployers"));
+    assert!(!identity.is_in("platform:user:*"));
+    assert_eq!(identity.team.as_deref(), Some("red"));
+}
+
+#[test]
+fn a_subject_is_itself_alone() {
+    let mut directory = Directory::default();
+    directory.set_key("k", Some(key("k", Owner::Subject("robot".to_owned()))));
+    directory.set_record(digest(1), Some(record("k", "")));
+    let identity = identity(&directory);
+    assert_eq!(identity.name, "robot");
+    assert_eq!(identity.groups, ["platform:authenticated", "system:authenticated"]);
+}
+
+#[test]
+fn refusals() {
+    let refused = |change: &dyn Fn(&mut Directory)| {
+        let mut changed = directory();
+        change(&mut changed);
+        changed.identify(&digest(1), NOW).unwrap_err()
+    };
+    assert_eq!(refused(&|d| d.set_record(digest(1), None)), Refusal::Unknown);
+    assert_eq!(refused(&|d| d.set_key("k", None)), Refusal::Unknown);
+    assert_eq!(refused(&|d| d.set_user("ada", None)), Refusal::Unknown);
+    // Namesakes made anew have other uids.
+    assert_eq!(refused(&|d| d.set_user("ada", Some(user("u2")))), Refusal::Unknown);
+    let namesake = || KeyFacts { uid: "other".to_owned(), ..key("k", ada()) };
+    assert_eq!(refused(&|d| d.set_key("k", Some(namesake()))), Refusal::Unknown);
+    let disabled = || KeyFacts { disabled: true, ..key("k", ada()) };
+    assert_eq!(refused(&|d| d.set_key("k", Some(disabled()))), Refusal::Disabled);
+    let disabled = || UserFacts { disabled: true, ..user("u1") };
+    assert_eq!(refused(&|d| d.set_user("ada", Some(disabled()))), Refusal::Disabled);
+    let nobodys = || KeyFacts { owner: None, ..key("k", ada()) };
+    assert_eq!(refused(&|d| d.set_key("k", Some(nobodys()))), Refusal::Unknown);
+    let life = Life { created_unix_seconds: NOW - 100, ttl_seconds: 100, ..Life::default() };
+    let over = || KeyFacts { life, ..key("k", ada()) };
+    assert_eq!(refused(&|d| d.set_key("k", Some(over()))), Refusal::Expired);
+}
+
+#[test]
+fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
+    let mut directory = directory();
+    let life =
+        Life { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
+    directory.set_last_activity("k", "uid-k", NOW - 10);
+    directory.set_key("k", Some(KeyFacts { life, ..key("k", ada()) }));
+    let standing = directory.identify(&digest(1), NOW).unwrap();
+    assert_eq!(standing.ends_at(), Some(NOW + 290));
+    standing.activity.note(NOW);
+    directory.set_key("k", Some(KeyFacts { life, ..key("k", ada()) }));
+    assert_eq!(directory.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
+    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
+    // A stored use that is older than what is known changes nothing.
+    directory.set_last_activity("k", "uid-k", NOW - 50);
+    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
+    assert_eq!(directory.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
+    // The use of a namesake is not the use of this key.
+    directory.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
+    assert_eq!(directory.last_activity("k", "other"), None);
+    assert_eq!(directory.activities().count(), 0);
+}
+
+#[test]
+fn keys_that_ended_long_ago_are_found() {
+    let mut directory = directory();
+    let life = Life { created_unix_seconds: 0, ttl_seconds: 300, ..Life::default() };
+    directory.set_key("old", Some(KeyFacts { life, ..key("old", ada()) }));
+    assert_eq!(directory.ended_before(300).count(), 0);
+    assert_eq!(directory.ended_before(301).collect::<Vec<_>>(), ["old"]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Record(u8, Option<u8>),
+    Key(u8, Option<(u8, bool)>),
+    User(u8, Option<(u8, bool)>),
+    Team(u8, Option<Vec<u8>>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = || 0..3u8;
+    prop_oneof![
+        (name(), proptest::option::of(name())).prop_map(|(d, k)| Step::Record(d, k)),
+        (name(), proptest::option::of((name(), any::<bool>()))).prop_map(|(k, f)| Step::Key(k, f)),
+        (name(), proptest::option::of((0..2u8, any::<bool>()))).prop_map(|(u, f)| Step::User(u, f)),
+        (name(), proptest::option::of(proptest::collection::vec(name(), 0..3)))
+            .prop_map(|(t, users)| Step::Team(t, users)),
+    ]
+}
+
+fn take(directory: &mut Directory, step: &Step) {
+    match step.clone() {
+        Step::Record(d, k) => {
+            directory.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
+        }
+        Step::Key(k, facts) => {
+            let name = format!("k{k}");
+            let facts = facts.map(|(owner, disabled)| KeyFacts {
+                disabled,
+                ..key(&name, Owner::User(format!("u{owner}")))
+            });
+            directory.set_key(&name, facts);
+        }
+        Step::User(u, facts) => {
+            let facts =
+                facts.map(|(uid, disabled)| UserFacts { disabled, ..user(&format!("u{uid}")) });
+            directory.set_user(&format!("u{u}"), facts);
+        }
+        Step::Team(t, users) => {
+            let users = users.map(|users| TeamFacts {
+                users: users.iter().map(|user| format!("u{user}")).collect(),
+                ..team(&[])
+            });
+            directory.set_team(&format!("t{t}"), users);
+        }
+    }
+}
+
+/// Who shows which key, worked out from nothing.
+fn anew(directory: &Directory) -> Directory {
+    let mut anew = Directory::default();
+    for (digest, record) in &directory.records {
+        anew.set_record(*digest, Some(record.clone()));
+    }
+    for (name, team) in &directory.teams {
+        anew.set_team(name, Some(team.clone()));
+    }
+    for (name, user) in &directory.users {
+        anew.set_user(name, Some(user.clone()));
+    }
+    for (name, key) in &directory.keys {
+        anew.set_key(name, Some(key.clone()));
+    }
+    anew
+}
+
+proptest! {
+    /// Whatever the order of changes, the directory is as if it had been made from what is there.
+    #[test]
+    fn change_by_change_is_as_good_as_anew(steps in proptest::collection::vec(step(), 1..40)) {
+        let mut directory = Directory::default();
+        for step in &steps {
+            take(&mut directory, step);
+            let anew = anew(&directory);
+            for byte in 0..3 {
+                let shown = |directory: &Directory| {
+                    let standing = directory.identify(&digest(byte), NOW);
+                    standing.map(|standing| standing.identity.clone())
+                };
+                prop_assert_eq!(shown(&directory), shown(&anew));
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Completion scripts and manual pages, from the command line's own definition.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::surroundings::Surroundings;
+
+/// Print a completion script for a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    bash: source <(postern completion bash)\n  \
+    zsh:  postern completion zsh > \"${fpath[1]}/_postern\"\n  \
+    fish: postern completion fish > ~/.config/fish/completions/postern.fish")]
+pub struct Completion {
+    /// The shell
+    shell: KnownShell,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum KnownShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Print the manual page, or write them all.
+#[derive(Args, Debug)]
+pub struct Man {
+    /// Write a page for each command into this directory, which is made where it is missing
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Completion {
+    /// Prints the script.
+    pub(crate) fn run(
+        self,
+        mut root: clap::Command,
+        surroundings: &Surroundings,
+    ) -> Result<(), Failure> {
+        let shell = match self.shell {
+            KnownShell::Bash => Shell::Bash,
+            KnownShell::Zsh => Shell::Zsh,
+            KnownShell::Fish => Shell::Fish,
+        };
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut root, "postern", &mut script);
+        surroundings.out(&script)
+    }
+}
+
+impl Man {
+    /// Prints one page, or writes all of them.
+    pub(crate) fn run(
+        self,
+        root: clap::Command,
+        surroundings: &Surroundings,
+    ) -> Result<(), Failure> {
+        let Some(directory) = &self.out else {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(root)
+                .render(&mut page)
+                .map_err(|error| Failure::new(format!("cannot make the page: {error}")))?;
+            return surroundings.out(&page);
+        };
+        write_all(root, directory)
+            .map_err(|error| {
+                Failure::new(format!("cannot write into {}: {error}", directory.display()))
+            })
+            .map(|()| surroundings.say(&format!("manual pages are in {}", directory.display())))
+    }
+}
+
+fn write_all(root: clap::Command, directory: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(root, directory)
+}

@@ -1,0 +1,106 @@
+//! Making users and teams.
+
+use clap::Args;
+use postern_client::Collection;
+use postern_kinds::{Kind, team, user};
+use postern_meta::object::ObjectMeta;
+
+use super::{new_object, print};
+use crate::connect::Session;
+use crate::failure::Failure;
+use crate::flags::{Connection, ObjectFormat};
+use crate::parse;
+use crate::surroundings::Surroundings;
+
+/// What users and teams have in common.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// The name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// The name to show to people
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    display_name: String,
+
+    /// Groups, separated by commas
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = not_empty)]
+    groups: Vec<String>,
+
+    /// How to print what was created [default: not at all]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Create a user: a person who may hold access keys.
+#[derive(Args, Debug)]
+pub struct CreateUser {
+    /// The e-mail address
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    email: String,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Create a team: users who hold rights together.
+#[derive(Args, Debug)]
+pub struct CreateTeam {
+    /// The users who are in the team, separated by commas
+    #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = parse::name)]
+    users: Vec<String>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+fn not_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+impl CreateUser {
+    /// Creates.
+    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+        let spec = user::Spec {
+            display_name: self.common.display_name.clone(),
+            email: self.email,
+            groups: self.common.groups.clone(),
+            ..user::Spec::default()
+        };
+        let fields = user::Fields { spec, ..user::Fields::default() };
+        self.common.create::<user::User>(&fields, surroundings).await
+    }
+}
+
+impl CreateTeam {
+    /// Creates.
+    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+        let spec = team::Spec {
+            display_name: self.common.display_name.clone(),
+            users: self.users,
+            groups: self.common.groups.clone(),
+            ..team::Spec::default()
+        };
+        let fields = team::Fields { spec, ..team::Fields::default() };
+        self.common.create::<team::Team>(&fields, surroundings).await
+    }
+}
+
+impl Common {
+    async fn create<K: Kind>(
+        self,
+        fields: &K::Fields,
+        surroundings: &Surroundings,
+    ) -> Result<(), Failure> {
+        let mut session = Session::open(&self.connection, surroundings)?;
+        let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
+        let new = new_object::<K>(metadata, fields)?;
+        let created = session.client.create(Collection::of::<K>(None), &new).await;
+        let created = created.map_err(|error| session.explain(&error))?;
+        surroundings.say(&format!("{} {} created", K::INFO.singular, self.name));
+        print(created, &K::INFO, self.output, surroundings)
+    }
+}

@@ -1,0 +1,98 @@
+//! Who am I?
+
+use clap::Args;
+use postern_client::{Collection, Error, fields};
+use postern_kinds::Kind as _;
+use postern_kinds::selves::{SelfKind, Status};
+use postern_meta::object::Object;
+use serde_json::{Map, json};
+
+use crate::connect::Session;
+use crate::failure::Failure;
+use crate::flags::{Connection, ObjectFormat};
+use crate::output::{self, tame};
+use crate::surroundings::Surroundings;
+
+/// Tell who the access key belongs to.
+#[derive(Args, Debug)]
+pub struct Whoami {
+    /// How to print it [default: lines for people]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Whoami {
+    /// Asks, and prints the answer.
+    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+        let mut session = Session::open(&self.connection, surroundings)?;
+        let asked = ask(&mut session).await;
+        let (object, status) = asked.map_err(|error| session.explain(&error))?;
+        let text = match self.output {
+            None => lines(&session, &status).into(),
+            Some(ObjectFormat::Json) => output::json(object.into_value()),
+            Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
+            Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)).into(),
+        };
+        surroundings.out(text.as_bytes())
+    }
+}
+
+/// Asks who the session's key belongs to.
+pub(crate) async fn ask(session: &mut Session) -> Result<(Object, Status), Error> {
+    let question = Object {
+        api_version: SelfKind::INFO.version.to_string(),
+        kind: SelfKind::INFO.kind.to_owned(),
+        fields: Map::from_iter([("spec".to_owned(), json!({}))]),
+        ..Object::default()
+    };
+    let answer = session.client.create(Collection::of::<SelfKind>(None), &question).await?;
+    let status = fields::<SelfKind>(&answer)?.status;
+    Ok((answer, status))
+}
+
+/// Whose key it is, for a sentence.
+pub(crate) fn owner(status: &Status) -> String {
+    match (&status.user, &status.team) {
+        (Some(user), _) => format!("the user {}", tame(&user.name)),
+        (None, Some(team)) => format!("the team {}", tame(&team.name)),
+        (None, None) => tame(&status.subject),
+    }
+}
+
+fn name_of(status: &Status) -> String {
+    match (&status.user, &status.team) {
+        (Some(user), _) => output::full_name(&postern_kinds::user::User::INFO, &user.name),
+        (None, Some(team)) => output::full_name(&postern_kinds::team::Team::INFO, &team.name),
+        (None, None) => format!("subject/{}", tame(&status.subject)),
+    }
+}
+
+fn lines(session: &Session, status: &Status) -> String {
+    let user = status.user.clone().unwrap_or_default();
+    let team = status.team.clone().unwrap_or_default();
+    let teams: Vec<_> = user.teams.iter().map(|team| team.name.as_str()).collect();
+    let shown_name =
+        if user.display_name.is_empty() { team.display_name } else { user.display_name };
+    let scope = status.access_key_scope.is_some();
+    let rows = [
+        ("User", user.name),
+        ("Team", team.name),
+        ("Display name", shown_name),
+        ("Email", user.email),
+        ("Teams", teams.join(", ")),
+        ("Subject", status.subject.clone()),
+        ("Groups", status.groups.join(", ")),
+        ("Access key", status.access_key.clone()),
+        ("Key type", status.access_key_type.clone()),
+        ("Key scope", if scope { "limited; see -o yaml".to_owned() } else { String::new() }),
+        ("Server", session.client.server().to_string()),
+        ("Context", session.context.clone().unwrap_or_default()),
+        ("Namespace", session.namespace.clone()),
+    ];
+    let rows = rows.iter().filter(|(_, value)| !value.is_empty());
+    let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), tame(value)]).collect();
+    output::columns(&rows)
+}

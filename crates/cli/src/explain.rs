@@ -1,0 +1,126 @@
+//! What a failed request means to the person who made it, and what he can do next.
+
+use std::io::ErrorKind;
+
+use postern_client::{CertificateProblem, Error};
+use postern_meta::status::{Reason, Status};
+
+use crate::connect::LOG_IN;
+use crate::failure::Failure;
+use crate::output::tame;
+
+/// The error for people. `server` is where the request went.
+pub(crate) fn explain(error: &Error, server: &str) -> Failure {
+    let failure = Failure::new(tame(&error.to_string()));
+    match error {
+        Error::Status(status) => of_status(status, server),
+        Error::Resolve { .. } => failure.hint("check the host's name, and that the network is up"),
+        Error::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => failure
+            .hint("nothing listens there: is the server running, and is the port right?")
+            .hint("`postern serve` listens on port 8443 unless it is told otherwise"),
+        Error::Connect { .. } | Error::Timeout { .. } => {
+            failure.hint("check the address, the network, and that the server is up")
+        }
+        Error::Handshake { .. } => {
+            failure.hint("something else may be listening there: check host and port")
+        }
+        Error::Certificate { problem, .. } => of_certificate(failure, problem),
+        Error::Lost { .. } => {
+            failure.hint("whether a change took effect is not known: look before you try again")
+        }
+        Error::Unexpected { .. } => {
+            failure.hint(format!("is there really a Postern at {server}, without a proxy between?"))
+        }
+        Error::Key => failure.hint(LOG_IN),
+        Error::TooLarge { .. } | Error::Name(_) | Error::Trust(_) => failure,
+    }
+}
+
+fn of_certificate(failure: Failure, problem: &CertificateProblem) -> Failure {
+    match problem {
+        CertificateProblem::UnknownIssuer => failure
+            .hint("give the server's certificate authority with --ca-file FILE, and log in again")
+            .hint(
+                "on the server it is DIR/keys/tls-ca.pem; it also stands in DIR/admin.kubeconfig",
+            ),
+        CertificateProblem::WrongName => failure
+            .hint("use a name that the certificate is for, or start the server with --host NAME"),
+        CertificateProblem::WrongTime => {
+            failure.hint("check the clocks of both machines, and the server's certificate")
+        }
+        CertificateProblem::Other(_) => failure,
+    }
+}
+
+fn of_status(status: &Status, server: &str) -> Failure {
+    let message = tame(&status.message);
+    match (status.code, status.reason) {
+        (401, _) => of_refused_key(&message, server),
+        (403, _) => Failure::new(message)
+            .hint("your access key may not do this: `postern whoami` tells whose it is")
+            .hint("ask an administrator, or the owner of the object, for the right"),
+        (404, _) => Failure::new(message),
+        (_, Reason::AlreadyExists) => {
+            Failure::new(message).hint("nothing was changed; choose another name")
+        }
+        (429 | 503, _) => {
+            Failure::new(format!("the server is too busy: {message}")).hint("try again in a moment")
+        }
+        (500.., _) => {
+            Failure::new(format!("the server failed: {message}")).hint("its log says more")
+        }
+        _ => Failure::new(message),
+    }
+}
+
+fn of_refused_key(message: &str, server: &str) -> Failure {
+    let says = |word: &str| message.contains(word);
+    let again = format!("then log in with it: `postern login {server} --access-key -`");
+    if says("expired") {
+        Failure::new(message.to_owned())
+            .hint("the key's life is over: have a new one made with `postern create accesskey`")
+            .hint(again)
+    } else if says("disabled") {
+        Failure::new(message.to_owned())
+            .hint(
+                "the key, or its owner, is switched off: whoever manages it can run \
+                 `postern enable accesskey NAME`",
+            )
+            .hint(format!("or get another key, {again}"))
+    } else {
+        Failure::new(format!("the server does not accept the access key: {message}"))
+            .hint("it may be mistyped, replaced by `postern rotate accesskey`, or deleted")
+            .hint(format!("get the right one, {again}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, reason: Reason, message: &str) -> String {
+        let error = Error::Status(Box::new(Status::failure(code, reason, message)));
+        let failure = explain(&error, "https://h");
+        format!("{} | {}", failure.message, failure.hints.join(" | "))
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        for (message, wanted) in [
+            ("access key expired", "create accesskey"),
+            ("access key disabled", "enable accesskey"),
+            ("access key not found", "rotate accesskey"),
+        ] {
+            let said = of(401, Reason::Unauthorized, message);
+            assert!(said.contains(message) && said.contains(wanted), "{said}");
+            assert!(said.contains("postern login https://h"), "{said}");
+        }
+        assert!(of(403, Reason::Forbidden, "no").contains("whoami"));
+    }
+
+    #[test]
+    fn the_servers_words_cannot_move_the_cursor() {
+        let said = of(400, Reason::BadRequest, "a\u{1b}[2Jb");
+        assert!(!said.contains('\u{1b}'), "{said}");
+    }
+}

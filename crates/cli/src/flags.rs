@@ -1,0 +1,99 @@
+//! Flags that several commands share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use postern_kinds::SecretText;
+
+use crate::parse;
+
+/// Which server, and as whom.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
+pub(crate) struct Connection {
+    /// The kubeconfig to use [env: KUBECONFIG, several separated by colons]
+    /// [default: ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context to use [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The server's URL, to do without a kubeconfig; needs an access key
+    /// [env: POSTERN_SERVER]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["context", "kubeconfig"])]
+    pub(crate) server: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) credential: Credential,
+}
+
+/// Whom to be, whom to trust, how long to wait.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
+pub(crate) struct Credential {
+    /// The access key; - reads it from the standard input, so that it stands in no list of
+    /// processes [env: POSTERN_ACCESS_KEY]
+    #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
+    pub(crate) access_key: Option<SecretText>,
+
+    /// Trust the certificate authorities in this file, in PEM, and no others
+    /// [env: POSTERN_CA_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+
+    /// How long one request may take
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
+    pub(crate) timeout: Duration,
+
+    /// Say on the standard error which requests are made; never what is in them
+    #[arg(long)]
+    pub(crate) debug: bool,
+}
+
+/// Which namespace.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Namespace {
+    /// The namespace [default: that of the kubeconfig's context, or platform]
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = parse::namespace)]
+    pub(crate) namespace: Option<String>,
+}
+
+/// How one object that is not secret is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ObjectFormat {
+    /// The object in JSON.
+    Json,
+    /// The object in YAML.
+    Yaml,
+    /// KIND/NAME, as kubectl takes it.
+    Name,
+}
+
+/// How a list is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ListFormat {
+    /// A table with more columns.
+    Wide,
+    /// The whole objects in JSON, values included.
+    Json,
+    /// The whole objects in YAML, values included.
+    Yaml,
+    /// KIND/NAME, one a line, as kubectl takes it.
+    Name,
+}
+
+/// How a secret is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SecretFormat {
+    /// The value of NAME.KEY, decoded, byte for byte.
+    Value,
+    /// The object in JSON, values in base64.
+    Json,
+    /// The object in YAML, values in base64.
+    Yaml,
+}

@@ -1,0 +1,64 @@
+//! The names nearest to one that was mistyped.
+
+/// The longest name that is compared: the work grows with its square.
+const COMPARED_MAX_CHARS: usize = 64;
+/// How many names are told.
+const TOLD_MAX: usize = 3;
+
+/// The candidates that a person may have meant, the nearest first.
+pub(crate) fn nearest<'a>(
+    wanted: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Vec<&'a str> {
+    let far = wanted.chars().count().div_ceil(3).min(3);
+    let mut near: Vec<_> = candidates
+        .into_iter()
+        .filter(|candidate| *candidate != wanted && candidate.len() <= COMPARED_MAX_CHARS)
+        .filter(|_| wanted.len() <= COMPARED_MAX_CHARS)
+        .map(|candidate| (distance(wanted, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= far || is_start(wanted, candidate))
+        .collect();
+    near.sort_unstable();
+    near.into_iter().take(TOLD_MAX).map(|(_, candidate)| candidate).collect()
+}
+
+/// A word of which only the start was written, or to which something was added.
+fn is_start(wanted: &str, candidate: &str) -> bool {
+    wanted.len() >= 3 && candidate.starts_with(wanted)
+        || candidate.len() >= 3 && wanted.starts_with(candidate)
+}
+
+/// How many characters must be added, dropped, changed, or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = change.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slip_of_the_hand_meant() {
+        let names = ["password", "username", "url", "db", "database"];
+        assert_eq!(nearest("pasword", names), ["password"]);
+        assert_eq!(nearest("passwrod", names), ["password"]);
+        assert_eq!(nearest("data", names), ["database"]);
+        assert_eq!(nearest("zzzz", names), [""; 0]);
+        assert_eq!(nearest("", names), [""; 0]);
+        assert_eq!(nearest(&"x".repeat(10_000), names), [""; 0]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Commands that cannot be understood: the end is 2, and what may be secret is not repeated.
+
+use std::ffi::OsString;
+use std::process::exit;
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use postern_kinds::access_key;
+
+/// The commands among whose arguments secret values stand. A value that was not put into quotes,
+/// or that begins with a dash, looks like an argument too many; repeating it would put it on the
+/// screen, and into the log of whatever runs the command.
+const SECRET_ARGUMENTS: [&str; 2] = ["login", "set"];
+
+/// Reads the command line, or says what is wrong with it and ends the process.
+pub fn parse_or_exit<P: Parser>() -> P {
+    let words: Vec<_> = std::env::args_os().collect();
+    let mut command = P::command();
+    let parsed = command
+        .try_get_matches_from_mut(&words)
+        .and_then(|matches| P::from_arg_matches(&matches))
+        .map_err(|error| error.format(&mut command));
+    parsed.unwrap_or_else(|error| {
+        let error = if may_repeat(&error, &words) { error } else { quiet(error) };
+        let code = error.exit_code();
+        // A reader who went away has seen enough.
+        let _ = error.print();
+        exit(code)
+    })
+}
+
+/// May the words that were not understood be shown?
+fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
+    let is_key = |word: &OsString| word.to_string_lossy().contains(access_key::PREFIX);
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::TooManyValues => {
+            let takes_secrets =
+                |word: &OsString| SECRET_ARGUMENTS.iter().any(|command| word == command);
+            !words.iter().skip(1).any(|word| takes_secrets(word) || is_key(word))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => !words.iter().any(is_key),
+        _ => true,
+    }
+}
+
+/// The same error without the words that were not understood.
+fn quiet(mut error: clap::Error) -> clap::Error {
+    for kind in [
+        ContextKind::InvalidArg,
+        ContextKind::InvalidValue,
+        ContextKind::InvalidSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedValue,
+        ContextKind::Suggested,
+    ] {
+        error.remove(kind);
+    }
+    let advice = "an argument is not understood; it is not repeated, as it may be secret. Put a \
+                  value with spaces into quotes, and one that begins with - behind --";
+    let advice = ContextValue::StyledStrs(vec![advice.to_owned().into()]);
+    error.insert(ContextKind::Suggested, advice);
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: crate::Command,
+    }
+
+    fn complaint(words: &[&str]) -> String {
+        let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+        let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
+        // `-hush` begins with `-h`, which asks for help.
+        assert!(error.kind() == ErrorKind::DisplayHelp || !may_repeat(&error, &words), "{error}");
+        quiet(error).to_string()
+    }
+
+    #[test]
+    fn what_may_be_secret_is_not_repeated() {
+        for words in [
+            &["set", "secret", "db.password", "correct", "hush"][..],
+            &["set", "secret", "db.password", "-hush"],
+            &["set", "secret", "db.password", "--hush"],
+            &["set", "secret", "db.password", "--hush=x"],
+            &["login", "https://h", "hush"],
+            &["login", "https://h", "--hush"],
+            &["login", "https://h", "--access-keys", "hush"],
+            &["whoami", "pst_hush"],
+            &["create", "accesskey", "pst_hush"],
+            &["create", "accesskey", "--user", "pst_hush"],
+        ] {
+            let said = complaint(words);
+            assert!(!said.contains("hush"), "{words:?}: {said}");
+            assert!(said.contains("behind --"), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_repeated() {
+        for words in [&["get", "secret", "a_b"][..], &["frobnicate"], &["login", "--timeout=x"]] {
+            let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
+            let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
+            assert!(may_repeat(&error, &words), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Line::command().debug_assert();
+    }
+}

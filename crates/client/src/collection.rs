@@ -1,0 +1,96 @@
+//! Where the objects of a kind are: paths, from the kind's own names.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use postern_kinds::{Info, Kind};
+use postern_meta::names::path_segment;
+
+use crate::error::Error;
+
+/// What a path's step needs no escape for.
+const STEP: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// All objects of a kind, or those in one namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection<'a> {
+    info: &'static Info,
+    namespace: Option<&'a str>,
+}
+
+impl<'a> Collection<'a> {
+    /// Of a kind, in a namespace where the kind has them; `None` stands for all namespaces.
+    pub fn of<K: Kind>(namespace: Option<&'a str>) -> Self {
+        Self::new(&K::INFO, namespace)
+    }
+
+    /// The same by the kind's names.
+    pub fn new(info: &'static Info, namespace: Option<&'a str>) -> Self {
+        Self { info, namespace: namespace.filter(|_| info.is_namespaced()) }
+    }
+
+    /// The kind's names.
+    pub fn info(&self) -> &'static Info {
+        self.info
+    }
+
+    /// The namespace, if the objects are in one.
+    pub fn namespace(&self) -> Option<&'a str> {
+        self.namespace
+    }
+
+    /// Its path below the server's base path.
+    pub(crate) fn path(&self) -> Result<String, Error> {
+        let version = self.info.version;
+        let root = if version.group.is_empty() { "/api" } else { "/apis" };
+        let plural = self.info.plural;
+        match self.namespace {
+            None => Ok(format!("{root}/{version}/{plural}")),
+            Some(namespace) => {
+                Ok(format!("{root}/{version}/namespaces/{}/{plural}", step(namespace)?))
+            }
+        }
+    }
+
+    /// One object's path below the server's base path.
+    pub(crate) fn path_of(&self, name: &str) -> Result<String, Error> {
+        Ok(format!("{}/{}", self.path()?, step(name)?))
+    }
+}
+
+/// A name as one step of a path. Empty ones and dots would make it another path.
+fn step(name: &str) -> Result<String, Error> {
+    if name.is_empty() || path_segment(name).is_err() {
+        return Err(Error::Name(name.to_owned()));
+    }
+    Ok(utf8_percent_encode(name, STEP).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::user::User;
+
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let secrets = Collection::of::<SharedSecret>(Some("platform"));
+        let path = "/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets/db";
+        assert_eq!(secrets.path_of("db").unwrap(), path);
+        let everywhere = Collection::of::<SharedSecret>(None).path().unwrap();
+        assert_eq!(everywhere, "/apis/management.platform.sh/v1/sharedsecrets");
+        let users = Collection::of::<User>(Some("platform"));
+        assert_eq!(users.path().unwrap(), "/apis/management.platform.sh/v1/users");
+        assert_eq!(Collection::of::<Namespace>(None).path().unwrap(), "/api/v1/namespaces");
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_place() {
+        let secrets = Collection::of::<SharedSecret>(Some("platform"));
+        for name in ["", ".", "..", "a/b", "a%2fb"] {
+            assert!(secrets.path_of(name).is_err(), "{name:?}");
+        }
+        assert!(secrets.path_of("a?b#c").unwrap().ends_with("/a%3Fb%23c"));
+        assert!(Collection::of::<SharedSecret>(Some("..")).path().is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! One connection: TCP, TLS, HTTP/1.1, with a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::error::{CertificateProblem, Error};
+use crate::server_url::ServerUrl;
+
+/// For the name, the connection and the handshake together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where requests are sent on a connection.
+pub(crate) type Sender = SendRequest<Full<Bytes>>;
+
+/// Connects; the connection's own work is done by a task in `tasks`.
+pub(crate) async fn open(
+    server: &ServerUrl,
+    tls_name: Option<&str>,
+    tls: &Arc<ClientConfig>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Sender, Error> {
+    let opened = tokio::time::timeout(CONNECT_TIMEOUT, handshakes(server, tls_name, tls, tasks));
+    let late = || Error::Timeout { address: server.authority(), after: CONNECT_TIMEOUT };
+    opened.await.map_err(|_| late())?
+}
+
+async fn handshakes(
+    server: &ServerUrl,
+    tls_name: Option<&str>,
+    tls: &Arc<ClientConfig>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Sender, Error> {
+    let address = server.authority();
+    let name = tls_name.unwrap_or(server.host()).to_owned();
+    let name = ServerName::try_from(name).map_err(|_| Error::Certificate {
+        address: address.clone(),
+        problem: CertificateProblem::WrongName,
+    })?;
+    let found = lookup_host((server.host(), server.port())).await;
+    let found: Vec<_> = found
+        .map_err(|source| Error::Resolve { host: server.host().to_owned(), source })?
+        .collect();
+    let stream = TcpStream::connect(&found[..])
+        .await
+        .map_err(|source| Error::Connect { address: address.clone(), source })?;
+    // A request is one small write: it must not wait for company. Failing to say so only slows.
+    let _ = stream.set_nodelay(true);
+    let stream = TlsConnector::from(Arc::clone(tls))
+        .connect(name, stream)
+        .await
+        .map_err(|error| Error::of_handshake(address.clone(), &error))?;
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) =
+        shaken.map_err(|error| Error::Lost { address, reason: error.to_string() })?;
+    tasks.spawn(async move {
+        // Its error also reaches whoever waits for an answer.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}

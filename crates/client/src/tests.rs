@@ -1,0 +1,143 @@
+//! The client against a server that says what a test tells it to.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use postern_kinds::SecretText;
+use postern_kinds::shared_secret::SharedSecret;
+use postern_meta::status::Reason;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{Client, Collection, Error, ServerUrl, Settings, Trust};
+
+/// A server with a script of answers, one for each request; behind the last it is silent.
+struct Script {
+    client: Client,
+    seen: Arc<Mutex<Vec<String>>>,
+    _tasks: JoinSet<()>,
+}
+
+async fn script(answers: &[&str], timeout: Duration) -> Script {
+    let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answers: Vec<String> = answers.iter().map(|&answer| answer.to_owned()).collect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    let requests = Arc::clone(&seen);
+    tasks.spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = TlsAcceptor::from(Arc::new(tls)).accept(stream).await.unwrap();
+        let mut answers = answers.into_iter();
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+            let request = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            requests.lock().unwrap().push(request);
+            if let Some(answer) = answers.next() {
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let settings = Settings {
+        server: ServerUrl::parse(&format!("https://{address}")).unwrap(),
+        key: SecretText::from("hush".to_owned()),
+        trust: Trust::of_pem(own.cert.pem().into_bytes()).unwrap(),
+        tls_server_name: None,
+        request_timeout: timeout,
+    };
+    Script { client: Client::new(settings).unwrap(), seen, _tasks: tasks }
+}
+
+fn answer(head: &str, body: &str) -> String {
+    format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn busy() -> String {
+    let status = json!({ "kind": "Status", "reason": "TooManyRequests", "message": "busy" });
+    answer("429 Too Many Requests\r\nRetry-After: 0", &status.to_string())
+}
+
+fn secrets() -> Collection<'static> {
+    Collection::of::<SharedSecret>(Some("platform"))
+}
+
+const PATIENT: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn what_changes_nothing_is_sent_again_when_the_server_asks() {
+    let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
+    let mut script = script(&[&busy(), &busy(), &found], PATIENT).await;
+    let object = script.client.get(secrets(), "db").await.unwrap();
+    assert_eq!(object.metadata.name, "db");
+    let seen = script.seen.lock().unwrap();
+    assert_eq!(seen.len(), 3, "on one connection");
+    let path = "GET /kubernetes/management/apis/management.platform.sh/v1/namespaces/platform/";
+    assert!(seen[0].starts_with(path) && seen[0].contains("Bearer hush"), "{}", seen[0]);
+}
+
+#[tokio::test]
+async fn patience_ends_and_changes_are_sent_once() {
+    let all = [busy(), busy(), busy(), busy(), busy()];
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut reading = script(&all, PATIENT).await;
+    let error = reading.client.get(secrets(), "db").await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::TooManyRequests));
+    assert_eq!(reading.seen.lock().unwrap().len(), 4);
+    let mut writing = script(&all, PATIENT).await;
+    let error = writing.client.merge_patch(secrets(), "db", &json!({})).await.unwrap_err();
+    assert_eq!(error.status().unwrap().code, 429);
+    assert_eq!(writing.seen.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_server_is_not_waited_for_without_end() {
+    let mut script = script(&[], Duration::from_millis(50)).await;
+    let error = script.client.get(secrets(), "db").await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }) && error.is_uncertain(), "{error:?}");
+}
+
+#[tokio::test]
+async fn answers_of_something_else_are_told_as_such() {
+    for odd in [
+        answer("200 OK", "<html>hush</html>"),
+        answer("200 OK", "[\"hush\"]"),
+        answer("502 Bad Gateway", "hush"),
+        answer("404 Not Found", "{\"hush\":1}"),
+    ] {
+        let mut script = script(&[&odd], PATIENT).await;
+        let error = script.client.get(secrets(), "db").await.unwrap_err();
+        assert!(matches!(error, Error::Unexpected { .. }), "{odd}: {error:?}");
+        assert!(!format!("{error} {error:?}").contains("hush"), "{error:?}");
+    }
+    let endless = "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n";
+    let mut script = script(&[endless], Duration::from_millis(200)).await;
+    assert!(script.client.get(secrets(), "db").await.unwrap_err().is_uncertain());
+    assert!(!format!("{:?}", script.client).contains("hush"), "the key is in no output");
+}
+
+#[tokio::test]
+async fn a_list_is_put_together_from_its_pages() {
+    let page = |names: &[&str], next: &str| {
+        let items: Vec<_> =
+            names.iter().map(|name| json!({ "metadata": { "name": name } })).collect();
+        answer("200 OK", &json!({ "metadata": { "continue": next }, "items": items }).to_string())
+    };
+    let pages = [page(&["a", "b"], "t/1"), page(&["c"], "")];
+    let mut script = script(&[&pages[0], &pages[1]], PATIENT).await;
+    let list = script.client.list(secrets(), crate::Form::Whole).await.unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 3);
+    assert!(script.seen.lock().unwrap()[1].contains("&continue=t%2F1 "));
+}

@@ -1,0 +1,126 @@
+//! Self: who am I? Asked and answered, never stored (decision 1).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kind::{Context, Draft, Kind};
+use crate::names::{Info, MANAGEMENT_V1, Scope as NameScope, Verb};
+use crate::scope::Scope;
+
+/// The kind.
+pub struct SelfKind;
+
+/// What stands beside `metadata`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Fields {
+    /// What is asked.
+    pub spec: Spec,
+    /// The answer.
+    pub status: Status,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.SelfSpec")]
+pub struct Spec {
+    /// The name of another access key to ask about, which the caller may read; empty for the one
+    /// that the request was sent with.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub access_key: String,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.SelfStatus")]
+pub struct Status {
+    /// The user, if the key is a user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserInfo>,
+    /// The team, if the key is a team's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<TeamInfo>,
+    /// The name that access decisions and audit see.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// The uid of the user or team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// All groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// The access key's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub access_key: String,
+    /// The access key's type.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub access_key_type: String,
+    /// What the access key may reach at most; absent when it has no scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_key_scope: Option<Scope>,
+    /// What the namespaces of projects begin with.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub project_namespace_prefix: String,
+}
+
+/// A user, as far as others need to know him.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.UserInfo")]
+pub struct UserInfo {
+    /// The User object's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// Name for logging in.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    /// E-mail address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub email: String,
+    /// The name that access decisions see, if it is not the object's own.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// The teams that the user is in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub teams: Vec<TeamInfo>,
+}
+
+/// A team, as far as others need to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.TeamInfo")]
+pub struct TeamInfo {
+    /// The Team object's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+}
+
+impl Kind for SelfKind {
+    type Fields = Fields;
+
+    const INFO: Info = Info {
+        version: MANAGEMENT_V1,
+        kind: "Self",
+        plural: "selves",
+        singular: "self",
+        short: &[],
+        scope: NameScope::Cluster,
+        verbs: &[Verb::Create, Verb::Get],
+        subresources: &[],
+        description: "Self answers who the caller is. It is asked and never stored.",
+    };
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.status = Status::default();
+    }
+}

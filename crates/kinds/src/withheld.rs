@@ -1,0 +1,160 @@
+//! Fields that clients write and nobody reads back (decision 3).
+//!
+//! They are taken out of an object before anything else looks at it: so they enter no managed
+//! field set, no comparison, no event and no store of objects. What becomes of them is told by
+//! [`Kept`].
+
+use std::collections::BTreeMap;
+
+use postern_meta::object::Object;
+use serde_json::{Map, Value};
+
+use crate::secret_text::SecretText;
+
+/// The annotation in which `kubectl apply` keeps a copy of what it sent.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What the server keeps of a field that is never shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// A digest: enough to recognise the value, not to tell it.
+    Digest,
+    /// The value, for the server's own use.
+    Value,
+}
+
+/// A field that is never shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WithheldField {
+    /// The way to it, step by step.
+    pub path: &'static [&'static str],
+    /// What is kept of it.
+    pub kept: Kept,
+}
+
+/// What a client wrote into such fields, by its dotted path. `Debug` shows the paths alone.
+#[derive(Clone, Debug, Default)]
+pub struct Withheld(BTreeMap<String, SecretText>);
+
+impl Withheld {
+    /// Takes them out of an object, its annotation of `kubectl apply` included. Absent, null and
+    /// empty mean the same: nothing was said.
+    pub fn take(object: &mut Object, fields: &[WithheldField]) -> Self {
+        let mut taken = BTreeMap::new();
+        for field in fields {
+            if let Some(Value::String(text)) = remove(&mut object.fields, field.path)
+                && !text.is_empty()
+            {
+                taken.insert(field.path.join("."), SecretText::from(text));
+            }
+        }
+        if !fields.is_empty() {
+            clean_last_applied(object, fields);
+        }
+        Self(taken)
+    }
+
+    /// What was written at a path.
+    pub fn get(&self, path: &[&str]) -> Option<&SecretText> {
+        self.0.get(&path.join("."))
+    }
+
+    /// Was nothing written?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn remove(fields: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
+    match path {
+        [] => None,
+        [last] => fields.remove(*last),
+        [first, rest @ ..] => remove(fields.get_mut(*first)?.as_object_mut()?, rest),
+    }
+}
+
+/// What cannot be parsed could hold anything, so it goes as a whole.
+fn clean_last_applied(object: &mut Object, fields: &[WithheldField]) {
+    let Some(text) = object.metadata.annotations.remove(LAST_APPLIED) else { return };
+    let text = SecretText::from(text);
+    let decoded = postern_meta::decode::decode_typed::<Value>(text.expose().as_bytes());
+    let Ok(Value::Object(mut applied)) = decoded else { return };
+    let removed = fields.iter().filter(|field| remove(&mut applied, field.path).is_some()).count();
+    // Left as it was where there is nothing to cut: kubectl compares it letter by letter.
+    let mut cleaned = text.expose().to_owned();
+    if removed > 0 {
+        cleaned = Value::Object(applied).to_string();
+        if text.expose().ends_with('\n') {
+            cleaned.push('\n');
+        }
+    }
+    object.metadata.annotations.insert(LAST_APPLIED.to_owned(), cleaned);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FIELDS: &[WithheldField] = &[
+        WithheldField { path: &["spec", "key"], kept: Kept::Digest },
+        WithheldField { path: &["spec", "identity", "connectorData"], kept: Kept::Value },
+    ];
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_taken_is_nowhere_left() {
+        let applied = json!({ "spec": { "key": "canary-1", "user": "ada" } }).to_string();
+        let mut sent = object(json!({
+            "apiVersion": "v1", "kind": "K",
+            "metadata": { "annotations": { LAST_APPLIED: applied } },
+            "spec": { "key": "canary-1", "identity": { "connectorData": "canary-2", "email": "e" } },
+        }));
+        let taken = Withheld::take(&mut sent, FIELDS);
+        assert_eq!(taken.get(&["spec", "key"]).unwrap().expose(), "canary-1");
+        assert_eq!(taken.get(&["spec", "identity", "connectorData"]).unwrap().expose(), "canary-2");
+        assert!(!format!("{taken:?}").contains("canary"));
+        let left = sent.into_value();
+        assert!(!left.to_string().contains("canary"), "{left}");
+        assert_eq!(left["spec"]["identity"]["email"], "e");
+        assert_eq!(left["metadata"]["annotations"][LAST_APPLIED], "{\"spec\":{\"user\":\"ada\"}}");
+    }
+
+    #[test]
+    fn absent_null_and_empty_say_nothing() {
+        for spec in [json!({}), json!({ "key": null }), json!({ "key": "" })] {
+            let mut sent = object(json!({ "apiVersion": "v1", "kind": "K", "spec": spec }));
+            assert!(Withheld::take(&mut sent, FIELDS).is_empty());
+            assert_eq!(sent.into_value()["spec"], json!({}));
+        }
+    }
+
+    #[test]
+    fn an_annotation_without_anything_to_hide_stays_to_the_letter() {
+        let text = "{\"spec\":{ \"user\":\"\\u003ca\"}}\n";
+        let mut sent = object(json!({
+            "apiVersion": "v1", "kind": "K",
+            "metadata": { "annotations": { LAST_APPLIED: text } },
+        }));
+        let _ = Withheld::take(&mut sent, FIELDS);
+        assert_eq!(sent.metadata.annotations[LAST_APPLIED], text);
+    }
+
+    #[test]
+    fn an_annotation_that_cannot_be_read_is_dropped() {
+        for text in ["{\"spec\":{\"key\":\"canary\"", "[]", "\"canary\"", "", "{\"a\":1,\"a\":2}"] {
+            let mut sent = object(json!({
+                "apiVersion": "v1", "kind": "K",
+                "metadata": { "annotations": { LAST_APPLIED: text, "other": "stays" } },
+            }));
+            let _ = Withheld::take(&mut sent, FIELDS);
+            let annotations = &sent.metadata.annotations;
+            assert!(!annotations.values().any(|value| value.contains("canary")), "{text}");
+            assert_eq!(annotations["other"], "stays");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The FieldsV1 form of field sets, read and written.
+//!
+//! An object stands for each step. An empty one is a path of the set; one with
+//! something in it is a path itself only if it has `.` too.
+
+use std::fmt;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::path::PathElement;
+use super::set::FieldSet;
+
+/// Bytes of one path element: the names of fields are at most 317 long.
+pub const MAX_ELEMENT_BYTES: usize = 4096;
+
+/// Path elements in one set: as many as a body may have values.
+pub const MAX_ELEMENTS: usize = crate::decode::MAX_JSON_NODES;
+
+/// How deep a set may nest. It bounds the stack of all that walks sets.
+pub const MAX_SET_DEPTH: usize = 64;
+
+/// In the object of a step: the step itself is a path of the set.
+const SELF: &str = ".";
+
+/// Why something is not a field set, or not an entry of `managedFields`. It
+/// never repeats what was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidFields {
+    message: &'static str,
+}
+
+impl InvalidFields {
+    pub(super) const fn new(message: &'static str) -> Self {
+        Self { message }
+    }
+}
+
+impl fmt::Display for InvalidFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message)
+    }
+}
+
+impl std::error::Error for InvalidFields {}
+
+impl FieldSet {
+    /// Reads a set from its FieldsV1 form.
+    ///
+    /// # Errors
+    /// What is not in that form, or exceeds [`MAX_ELEMENT_BYTES`],
+    /// [`MAX_ELEMENTS`] or [`MAX_SET_DEPTH`].
+    pub fn from_fields_v1(value: &Value) -> Result<Self, InvalidFields> {
+        let mut budget = MAX_ELEMENTS;
+        read(value, MAX_SET_DEPTH, &mut budget).map(|(set, _)| set)
+    }
+
+    /// The set in its FieldsV1 form.
+    pub fn to_fields_v1(&self) -> Value {
+        let write = |node: &super::set::Node| {
+            let mut below = node.children.to_fields_v1();
+            if let (true, Value::Object(fields)) =
+                (node.is_member && !node.children.is_empty(), &mut below)
+            {
+                fields.insert(SELF.to_owned(), Value::Object(Map::new()));
+            }
+            (node.element.to_text(), below)
+        };
+        Value::Object(self.nodes().iter().map(write).collect())
+    }
+}
+
+/// Answers what is below, and whether `.` is there or nothing at all.
+fn read(
+    value: &Value,
+    depth: usize,
+    budget: &mut usize,
+) -> Result<(FieldSet, bool), InvalidFields> {
+    let Value::Object(fields) = value else {
+        return Err(InvalidFields::new("a field set is not an object"));
+    };
+    if depth == 0 {
+        return Err(InvalidFields::new("a field set nests too deep"));
+    }
+    *budget = budget
+        .checked_sub(fields.len())
+        .ok_or_else(|| InvalidFields::new("a field set has too many elements"))?;
+    let mut set = FieldSet::new();
+    for (text, below) in fields.iter().filter(|(text, _)| *text != SELF) {
+        let Some(element) = PathElement::parse(text)? else { continue };
+        let (children, is_member) = read(below, depth - 1, budget)?;
+        set.add(element, is_member, children);
+    }
+    let is_member = set.is_empty() || fields.contains_key(SELF);
+    Ok((set, is_member))
+}
+
+/// The FieldsV1 form, with `.` first and then the steps in their order.
+impl Serialize for FieldSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Below { set: self, with_self: false }.serialize(serializer)
+    }
+}
+
+struct Below<'a> {
+    set: &'a FieldSet,
+    with_self: bool,
+}
+
+impl Serialize for Below<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.with_self && !self.set.is_empty() {
+            map.serialize_entry(SELF, &Below { set: &FieldSet::new(), with_self: false })?;
+        }
+        for node in self.set.nodes() {
+            let below = Below { set: &node.children, with_self: node.is_member };
+            map.serialize_entry(&node.element.to_text(), &below)?;
+        }
+        map.end()
+    }
+}

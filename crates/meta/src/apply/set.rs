@@ -1,0 +1,210 @@
+//! Sets of field paths, and what one computes with them.
+//!
+//! A set is a tree: a node is a step, says whether the path that ends there is
+//! in the set, and has the steps below it. Nodes are sorted, so that operations
+//! walk two trees side by side; a node without any path is never kept.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use super::path::PathElement;
+
+/// A set of paths of fields. That a path is in the set says nothing about the
+/// paths above or below it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    nodes: Vec<Node>,
+}
+
+/// A step of the tree: in the set itself, or with something below, or both.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) element: PathElement,
+    pub(super) is_member: bool,
+    pub(super) children: FieldSet,
+}
+
+impl FieldSet {
+    /// The set without any path.
+    pub const fn new() -> Self {
+        Self { nodes: Vec::new() }
+    }
+
+    /// The set of these paths, each given as the names of fields.
+    pub fn of_fields(paths: &[&[&str]]) -> Self {
+        let mut set = Self::new();
+        for path in paths {
+            let path: Vec<PathElement> = path.iter().map(|name| PathElement::field(name)).collect();
+            set.insert(&path);
+        }
+        set
+    }
+
+    /// Whether there is no path in the set.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// How many paths are in the set.
+    pub fn len(&self) -> usize {
+        self.nodes.iter().map(|node| usize::from(node.is_member) + node.children.len()).sum()
+    }
+
+    /// Adds one path. The empty path, which is the whole object, is nobody's
+    /// and is left out.
+    pub fn insert(&mut self, path: &[PathElement]) {
+        match path {
+            [] => {}
+            [last] => self.add(last.clone(), true, Self::new()),
+            [first, rest @ ..] => {
+                let mut below = Self::new();
+                below.insert(rest);
+                self.add(first.clone(), false, below);
+            }
+        }
+    }
+
+    /// Whether exactly this path is in the set.
+    pub fn contains(&self, path: &[PathElement]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return false };
+        let Ok(at) = self.nodes.binary_search_by(|node| node.element.cmp(first)) else {
+            return false;
+        };
+        let Some(node) = self.nodes.get(at) else { return false };
+        if rest.is_empty() { node.is_member } else { node.children.contains(rest) }
+    }
+
+    /// Adds what is at and below one step. Cheap when steps come in order.
+    pub(super) fn add(&mut self, element: PathElement, is_member: bool, children: Self) {
+        if !is_member && children.is_empty() {
+            return;
+        }
+        let place = match self.nodes.last().map(|last| last.element.cmp(&element)) {
+            None | Some(Ordering::Less) => Err(self.nodes.len()),
+            _ => self.nodes.binary_search_by(|node| node.element.cmp(&element)),
+        };
+        match place {
+            Ok(at) => {
+                if let Some(node) = self.nodes.get_mut(at) {
+                    node.is_member |= is_member;
+                    node.children.unite(children);
+                }
+            }
+            Err(at) => self.nodes.insert(at, Node { element, is_member, children }),
+        }
+    }
+
+    /// Adds all paths of `other`: the union.
+    pub fn unite(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        let mut nodes = Vec::with_capacity(self.nodes.len() + other.nodes.len());
+        let mut mine = std::mem::take(&mut self.nodes).into_iter().peekable();
+        let mut theirs = other.nodes.into_iter().peekable();
+        while let (Some(left), Some(right)) = (mine.peek(), theirs.peek()) {
+            match left.element.cmp(&right.element) {
+                Ordering::Less => nodes.extend(mine.next()),
+                Ordering::Greater => nodes.extend(theirs.next()),
+                Ordering::Equal => {
+                    nodes.extend(mine.next().zip(theirs.next()).map(|(mut left, right)| {
+                        left.is_member |= right.is_member;
+                        left.children.unite(right.children);
+                        left
+                    }));
+                }
+            }
+        }
+        nodes.extend(mine);
+        nodes.extend(theirs);
+        self.nodes = nodes;
+    }
+
+    /// Takes out the paths of `other`: the difference. Says whether any was there.
+    /// Paths below those of `other` stay.
+    pub fn subtract(&mut self, other: &Self) -> bool {
+        let mut changed = false;
+        self.subtract_with(other, &mut |node, taken| {
+            changed |= node.is_member && taken.is_member;
+            node.is_member &= !taken.is_member;
+            changed |= node.children.subtract(&taken.children);
+        });
+        changed
+    }
+
+    /// Takes out the paths of `other` and all that is below them.
+    pub fn subtract_below(&mut self, other: &Self) {
+        self.subtract_with(other, &mut |node, taken| {
+            if taken.is_member {
+                node.is_member = false;
+                node.children = Self::new();
+            } else {
+                node.children.subtract_below(&taken.children);
+            }
+        });
+    }
+
+    fn subtract_with(&mut self, other: &Self, take: &mut dyn FnMut(&mut Node, &Node)) {
+        let mut theirs = other.nodes.iter().peekable();
+        self.nodes.retain_mut(|node| {
+            while theirs.next_if(|taken| taken.element < node.element).is_some() {}
+            if let Some(taken) = theirs.next_if(|taken| taken.element == node.element) {
+                take(node, taken);
+            }
+            node.is_member || !node.children.is_empty()
+        });
+    }
+
+    /// The paths that are in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut both = Self::new();
+        let mut theirs = other.nodes.iter().peekable();
+        for node in &self.nodes {
+            while theirs.next_if(|right| right.element < node.element).is_some() {}
+            if let Some(right) = theirs.next_if(|right| right.element == node.element) {
+                let children = node.children.intersection(&right.children);
+                both.add(node.element.clone(), node.is_member && right.is_member, children);
+            }
+        }
+        both
+    }
+
+    /// Calls `visit` with each path, those above before those below them.
+    pub fn for_each<'a>(&'a self, visit: &mut dyn FnMut(&[&'a PathElement])) {
+        self.walk(&mut Vec::new(), visit);
+    }
+
+    fn walk<'a>(
+        &'a self,
+        path: &mut Vec<&'a PathElement>,
+        visit: &mut dyn FnMut(&[&'a PathElement]),
+    ) {
+        for node in &self.nodes {
+            path.push(&node.element);
+            if node.is_member {
+                visit(path);
+            }
+            node.children.walk(path, visit);
+            path.pop();
+        }
+    }
+
+    /// The paths as conflicts name them, such as `.spec.displayName`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.for_each(&mut |path| paths.push(path.iter().map(ToString::to_string).collect()));
+        paths
+    }
+
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+}
+
+impl fmt::Debug for FieldSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.paths()).finish()
+    }
+}

@@ -1,0 +1,261 @@
+//! What holds for any sets, objects, and order of writes.
+
+use std::collections::BTreeSet;
+
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use serde_json::Map;
+
+use super::*;
+
+type Paths = BTreeSet<Vec<PathElement>>;
+
+fn scalar() -> impl Strategy<Value = Scalar> {
+    let json = prop_oneof![
+        (-3_i64..4).prop_map(Value::from),
+        // Of longer ones, the library's reader may miss the last digit.
+        any::<i16>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<bool>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        Just(Value::Null),
+    ];
+    json.prop_map(|value| Scalar::from_value(&value).unwrap())
+}
+
+fn element() -> impl Strategy<Value = PathElement> {
+    prop_oneof![
+        4 => "[ab]".prop_map(PathElement::Field),
+        1 => any::<String>().prop_map(PathElement::Field),
+        1 => scalar().prop_map(PathElement::Value),
+        1 => btree_map("[ab]?", scalar(), 1..3)
+            .prop_map(|key| PathElement::Key(key.into_iter().collect())),
+        1 => any::<i64>().prop_map(PathElement::Index),
+    ]
+}
+
+fn paths() -> impl Strategy<Value = Paths> {
+    btree_set(vec(element(), 1..4), 0..12)
+}
+
+fn set_of_paths(paths: &Paths) -> FieldSet {
+    let mut set = FieldSet::new();
+    for path in paths {
+        set.insert(path);
+    }
+    set
+}
+
+fn paths_of_set(set: &FieldSet) -> Paths {
+    let mut paths = Paths::new();
+    set.for_each(&mut |path| {
+        paths.insert(path.iter().map(|step| (*step).clone()).collect());
+    });
+    paths
+}
+
+fn word() -> impl Strategy<Value = Value> {
+    "[xyz]".prop_map(Value::from)
+}
+
+fn words() -> impl Strategy<Value = Value> {
+    btree_map("[abc]", word(), 0..3).prop_map(|map| Value::Object(map.into_iter().collect()))
+}
+
+fn struct_of(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Value> {
+    let fields: Vec<_> = fields
+        .into_iter()
+        .map(|(name, value)| option::of(value).prop_map(move |value| Some((name, value?))))
+        .collect();
+    fields
+        .prop_map(|fields| {
+            let fields = fields.into_iter().flatten();
+            Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+        })
+        .boxed()
+}
+
+fn named(items: std::collections::BTreeMap<String, Value>) -> Value {
+    let item = |(name, mut item): (String, Value)| {
+        item["name"] = Value::from(name);
+        item
+    };
+    items.into_iter().map(item).collect()
+}
+
+/// An object with a label that stays, so that somebody always owns something.
+fn any_object() -> impl Strategy<Value = Value> {
+    let owner = struct_of(vec![("user", word().boxed()), ("team", word().boxed())]);
+    let port = (1..4_i64, any::<bool>()).prop_map(|(port, named)| {
+        if named {
+            json!({"containerPort": port, "name": "n"})
+        } else {
+            json!({ "containerPort": port })
+        }
+    });
+    let container = struct_of(vec![
+        ("image", word().boxed()),
+        ("args", vec(word(), 0..2).prop_map(Value::from).boxed()),
+        ("ports", vec(port, 0..2).prop_map(Value::from).boxed()),
+    ]);
+    let spec = struct_of(vec![
+        ("displayName", word().boxed()),
+        ("replicas", (0..2_i64).prop_map(Value::from).boxed()),
+        ("owner", owner.clone()),
+        ("data", words().boxed()),
+        ("selector", words().boxed()),
+        ("access", vec(owner, 0..2).prop_map(Value::from).boxed()),
+        ("tags", btree_set("[abc]", 0..3).prop_map(|set| json!(set)).boxed()),
+        ("containers", btree_map("[abc]", container, 0..3).prop_map(named).boxed()),
+        ("quotas", btree_map("[ab]", words(), 0..2).prop_map(|map| json!(map)).boxed()),
+        ("free", words().boxed()),
+    ]);
+    let metadata = struct_of(vec![
+        ("annotations", words().boxed()),
+        ("finalizers", btree_set("[abc]", 0..3).prop_map(|set| json!(set)).boxed()),
+    ]);
+    let object = struct_of(vec![
+        ("spec", spec),
+        ("data", words().boxed()),
+        ("status", struct_of(vec![("phase", word().boxed())])),
+    ]);
+    (object, metadata).prop_map(|(mut object, mut metadata)| {
+        metadata["labels"] = json!({"stays": "here"});
+        object["metadata"] = metadata;
+        object
+    })
+}
+
+/// Every path that an object has, those of structs and lists too.
+fn everything(object: &Value) -> FieldSet {
+    compare(&Value::Object(Map::new()), object, schema()).added
+}
+
+fn with(mut set: FieldSet, other: &FieldSet) -> FieldSet {
+    set.unite(other.clone());
+    set
+}
+
+fn without(mut set: FieldSet, other: &FieldSet) -> FieldSet {
+    set.subtract(other);
+    set
+}
+
+/// The sets of all entries, in their order.
+fn owned(object: &Object) -> Vec<(String, FieldSet)> {
+    let entries = object.metadata.managed_fields.iter();
+    entries.map(|entry| (entry.manager.clone(), set(entry.fields_v1.as_ref().unwrap()))).collect()
+}
+
+fn without_entries(object: &Object) -> Value {
+    let mut object = object.clone();
+    object.metadata.managed_fields.clear();
+    object.into_value()
+}
+
+/// Whether everything in the object has exactly one owner, and nothing else has.
+fn each_has_one_owner(object: &Object) -> Result<(), TestCaseError> {
+    let sets = owned(object);
+    let all = sets.iter().fold(FieldSet::new(), |all, (_, set)| with(all, set));
+    let lengths: usize = sets.iter().map(|(_, set)| set.len()).sum();
+    prop_assert_eq!(lengths, all.len(), "nothing has two owners");
+    let there = everything(&without_entries(object));
+    let too_much = without(all.clone(), &there);
+    prop_assert!(too_much.is_empty(), "owned, but not there: {:?}", too_much);
+    let nobodys = without(there, &all);
+    let structs = FieldSet::of_fields(&[&["metadata"], &["spec"], &["status"]]);
+    let missing = without(nobodys, &structs);
+    prop_assert!(missing.is_empty(), "without an owner: {:?}", missing);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(paths in paths()) {
+        let set = set_of_paths(&paths);
+        prop_assert_eq!(&FieldSet::from_fields_v1(&set.to_fields_v1()).unwrap(), &set);
+        let text = serde_json::to_vec(&set).unwrap();
+        let value = decode(&text, Format::Json).unwrap().value;
+        prop_assert_eq!(&FieldSet::from_fields_v1(&value).unwrap(), &set);
+        prop_assert_eq!(paths_of_set(&set), paths);
+    }
+
+    #[test]
+    fn sets_are_sets(a in paths(), b in paths()) {
+        let (left, right) = (set_of_paths(&a), set_of_paths(&b));
+        prop_assert_eq!(left.len(), a.len());
+        let union: Paths = a.union(&b).cloned().collect();
+        prop_assert_eq!(with(left.clone(), &right), set_of_paths(&union));
+        prop_assert_eq!(with(right.clone(), &left), set_of_paths(&union));
+        let difference: Paths = a.difference(&b).cloned().collect();
+        let mut rest = left.clone();
+        prop_assert_eq!(rest.subtract(&right), difference.len() < a.len());
+        prop_assert_eq!(&rest, &set_of_paths(&difference));
+        let intersection: Paths = a.intersection(&b).cloned().collect();
+        prop_assert_eq!(left.intersection(&right), set_of_paths(&intersection));
+        let below = |path: &Vec<PathElement>| b.iter().any(|taken| path.starts_with(taken));
+        let deep: Paths = a.iter().filter(|path| !below(path)).cloned().collect();
+        let mut rest = left.clone();
+        rest.subtract_below(&right);
+        prop_assert_eq!(rest, set_of_paths(&deep));
+        prop_assert!(union.iter().all(|path| left.contains(path) == a.contains(path)));
+    }
+
+    #[test]
+    fn steps_have_one_order(a in scalar(), b in scalar(), c in scalar()) {
+        prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+        if a <= b && b <= c {
+            prop_assert!(a <= c);
+        }
+    }
+
+    #[test]
+    fn a_comparison_leads_from_one_to_the_other(a in any_object(), b in any_object()) {
+        prop_assert!(compare(&a, &a, schema()).is_empty());
+        let there = compare(&a, &b, schema());
+        let back = compare(&b, &a, schema());
+        prop_assert_eq!(&there.added, &back.removed);
+        prop_assert_eq!(&there.modified, &back.modified);
+        let result = with(without(everything(&a), &there.removed), &there.added);
+        prop_assert_eq!(result, everything(&b));
+        // What apply would own is there, but for what only apply can own.
+        prop_assert!(without(set_of(&b, schema()), &everything(&b)).is_empty());
+    }
+
+    #[test]
+    fn every_field_has_one_owner(
+        writes in vec((any_object(), 0..14_usize), 1..24),
+    ) {
+        let mut live: Option<Object> = None;
+        for (seconds, (value, who)) in (0..).zip(writes) {
+            let who = manager(&format!("m{who}"));
+            let new = match &live {
+                Some(live) => rewrite(live, &value, &who, seconds),
+                None => write(None, &value, &who, seconds),
+            };
+            each_has_one_owner(&new)?;
+            prop_assert!(new.metadata.managed_fields.len() <= MAX_UPDATE_MANAGERS);
+            if let Some(live) = &live {
+                let changes = compare(&without_entries(live), &without_entries(&new), schema());
+                let his = owned(&new).into_iter().find(|(name, _)| *name == who.name);
+                let his = his.map(|(_, set)| set).unwrap_or_default();
+                prop_assert!(without(with(changes.added, &changes.modified), &his).is_empty());
+            }
+            prop_assert_eq!(&rewrite(&new, &value, &manager("other"), seconds + 1), &new);
+            live = Some(new);
+        }
+    }
+
+    #[test]
+    fn never_panics(text in "[fkvi.]?:?[{\\[\"a0:,\\]}]{0,8}", deep in 0..3_usize) {
+        let mut value = json!({ text: {} });
+        for _ in 0..deep {
+            value = json!({"f:a": value, ".": {}});
+        }
+        if let Ok(set) = FieldSet::from_fields_v1(&value) {
+            prop_assert_eq!(FieldSet::from_fields_v1(&set.to_fields_v1()), Ok(set));
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `managedFields` from write to write.
+
+use super::*;
+
+fn entries(object: &Object) -> Value {
+    serde_json::to_value(&object.metadata.managed_fields).unwrap()
+}
+
+/// Who owns what since when, in few words.
+fn owners(object: &Object) -> Vec<(String, i64, Value)> {
+    let entries = object.metadata.managed_fields.iter();
+    entries
+        .map(|entry| {
+            let seconds = entry.time.unwrap().unix_seconds();
+            (entry.manager.clone(), seconds, entry.fields_v1.clone().unwrap())
+        })
+        .collect()
+}
+
+fn owner(name: &str, seconds: i64, fields: Value) -> (String, i64, Value) {
+    (name.to_owned(), seconds, fields)
+}
+
+fn created() -> Value {
+    json!({
+        "apiVersion": API_VERSION, "kind": "K",
+        "metadata": {
+            "name": "a", "namespace": "n", "uid": "u", "generation": 1, "resourceVersion": "5",
+            "creationTimestamp": "2006-01-02T15:04:05Z", "generateName": "a-",
+            "labels": {"app": "web"}, "annotations": {"x.io/note": "s3cr3t"},
+            "finalizers": ["x.io/guard"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "ou"}],
+        },
+        "spec": {"displayName": "A", "data": {"k": "djE="}, "owner": {"user": "u"}},
+        "status": {},
+    })
+}
+
+#[test]
+fn a_create_owns_all_that_was_set() {
+    let object = write(None, &created(), &manager("kubectl-create"), 7);
+    assert_eq!(
+        entries(&object),
+        json!([{
+            "manager": "kubectl-create", "operation": "Update", "apiVersion": API_VERSION,
+            "time": "1970-01-01T00:00:07Z", "fieldsType": "FieldsV1",
+            "fieldsV1": {
+                "f:metadata": {
+                    "f:annotations": {".": {}, "f:x.io/note": {}},
+                    "f:finalizers": {".": {}, "v:\"x.io/guard\"": {}},
+                    "f:generateName": {},
+                    "f:labels": {".": {}, "f:app": {}},
+                    "f:ownerReferences": {".": {}, "k:{\"uid\":\"ou\"}": {}},
+                },
+                "f:spec": {
+                    "f:data": {".": {}, "f:k": {}},
+                    "f:displayName": {},
+                    "f:owner": {".": {}, "f:user": {}},
+                },
+            },
+        }])
+    );
+}
+
+#[test]
+fn a_map_at_the_top_is_owned_itself_and_a_struct_is_not() {
+    let new = json!({"data": {"a": "1"}, "spec": {"replicas": 1}, "metadata": {"name": "a"}});
+    let object = write(None, &new, &manager(""), 7);
+    let want = json!({"f:data": {".": {}, "f:a": {}}, "f:spec": {"f:replicas": {}}});
+    assert_eq!(owners(&object), [owner("unknown", 7, want)]);
+}
+
+#[test]
+fn an_update_takes_what_it_changes_and_gives_up_what_it_removes() {
+    let first = write(
+        None,
+        &json!({"spec": {"displayName": "A", "data": {"a": "1", "b": "1", "c": "1"}}}),
+        &manager("a"),
+        1,
+    );
+    let second = rewrite(
+        &first,
+        &json!({"spec": {"displayName": "A", "data": {"a": "1", "b": "2", "d": "1"}}}),
+        &manager("b"),
+        2,
+    );
+    assert_eq!(
+        owners(&second),
+        [
+            owner("a", 1, json!({"f:spec": {"f:displayName": {}, "f:data": {".": {}, "f:a": {}}}})),
+            owner("b", 2, json!({"f:spec": {"f:data": {"f:b": {}, "f:d": {}}}})),
+        ],
+        "and the time of a loser stays"
+    );
+    // The first takes one back and removes one of his own; the time is that of the change.
+    let third = rewrite(
+        &second,
+        &json!({"spec": {"data": {"a": "1", "b": "3", "d": "1"}}}),
+        &manager("a"),
+        3,
+    );
+    assert_eq!(
+        owners(&third),
+        [
+            owner("b", 2, json!({"f:spec": {"f:data": {"f:d": {}}}})),
+            owner("a", 3, json!({"f:spec": {"f:data": {".": {}, "f:a": {}, "f:b": {}}}})),
+        ]
+    );
+    // Whoever owns nothing any more is gone.
+    let fourth =
+        rewrite(&third, &json!({"spec": {"data": {"a": "1", "b": "3"}}}), &manager("c"), 4);
+    assert_eq!(owners(&fourth).len(), 1);
+}
+
+#[test]
+fn to_remove_what_one_owns_moves_ones_time() {
+    let first =
+        write(None, &json!({"spec": {"displayName": "A", "replicas": 1}}), &manager("a"), 1);
+    let second = rewrite(&first, &json!({"spec": {"replicas": 1}}), &manager("a"), 2);
+    assert_eq!(owners(&second), [owner("a", 2, json!({"f:spec": {"f:replicas": {}}}))]);
+    let both = rewrite(&second, &json!({"spec": {"displayName": "B"}}), &manager("b"), 3);
+    assert_eq!(owners(&both), [owner("b", 3, json!({"f:spec": {"f:displayName": {}}}))]);
+}
+
+#[test]
+fn a_write_that_changes_nothing_changes_no_entry() {
+    let mut first = write(None, &created(), &manager("a"), 1);
+    // Not even one that the server would write in another way.
+    first.metadata.managed_fields.push(entry("b", 1, &json!({"f:gone": {".": {}}})));
+    for who in ["a", "b"] {
+        assert_eq!(rewrite(&first, &created(), &manager(who), 2), first);
+        assert_eq!(write(Some(&first), &created(), &manager(who), 2), first, "none sent");
+    }
+    let mut other_times = object(&created());
+    other_times.metadata.managed_fields.clone_from(&first.metadata.managed_fields);
+    other_times.metadata.managed_fields[0].time = None;
+    let again = write(Some(&first), &other_times.into_value(), &manager("a"), 2);
+    assert_eq!(again, first, "times that a client made up are not taken");
+}
+
+#[test]
+fn updates_and_applies_and_subresources_are_told_apart() {
+    let mut live = write(None, &json!({"spec": {"displayName": "A"}}), &manager("m"), 1);
+    let mut applied = entry("m", 1, &json!({"f:spec": {"f:replicas": {}, "f:displayName": {}}}));
+    applied.operation = crate::object::Operation::Apply;
+    live.metadata.managed_fields.push(applied);
+    let status = Manager { subresource: "status".to_owned(), ..manager("m") };
+    let new = json!({"spec": {"displayName": "B"}, "status": {"phase": "x"}});
+    let object = rewrite(&live, &new, &status, 2);
+    let shown: Vec<_> = object
+        .metadata
+        .managed_fields
+        .iter()
+        .map(|entry| (entry.operation.as_str(), entry.subresource.as_str()))
+        .collect();
+    assert_eq!(shown, [("Apply", ""), ("Update", "status")]);
+    assert_eq!(
+        owners(&object),
+        [
+            owner("m", 1, json!({"f:spec": {"f:replicas": {}}})),
+            owner(
+                "m",
+                2,
+                json!({"f:spec": {"f:displayName": {}}, "f:status": {".": {}, "f:phase": {}}})
+            ),
+        ]
+    );
+}
+
+#[test]
+fn one_empty_entry_ends_tracking() {
+    let live = write(None, &created(), &manager("a"), 1);
+    let mut new = created();
+    new["metadata"]["managedFields"] = json!([{}]);
+    new["spec"]["displayName"] = json!("B");
+    let reset = write(Some(&live), &new, &manager("a"), 2);
+    assert_eq!(reset.metadata.managed_fields, []);
+    // From then on there is nothing to keep, until an apply begins anew.
+    new["metadata"]["managedFields"] = json!([]);
+    new["spec"]["displayName"] = json!("C");
+    assert_eq!(write(Some(&reset), &new, &manager("a"), 3).metadata.managed_fields, []);
+    // In a create, there was nothing to end.
+    new["metadata"]["managedFields"] = json!([{}]);
+    assert_eq!(owners(&write(None, &new, &manager("a"), 1)).len(), 1);
+}
+
+#[test]
+fn entries_that_a_client_rewrote_are_taken_over() {
+    let live = write(None, &created(), &manager("kubectl-client-side-apply"), 1);
+    let mut new = created();
+    let moved = entry("flux", 5, live.metadata.managed_fields[0].fields_v1.as_ref().unwrap());
+    new["metadata"]["managedFields"] = json!([&moved]);
+    let same = write(Some(&live), &new, &manager("patcher"), 6);
+    assert_eq!(same.metadata.managed_fields, [moved], "the patcher set no field");
+
+    new["spec"]["displayName"] = json!("B");
+    let changed = write(Some(&live), &new, &manager("patcher"), 6);
+    let names: Vec<_> = owners(&changed).into_iter().map(|(name, _, _)| name).collect();
+    assert_eq!(names, ["flux", "patcher"]);
+
+    let status = Manager { subresource: "status".to_owned(), ..manager("patcher") };
+    let through_status = write(Some(&live), &new, &status, 6);
+    assert_eq!(owners(&through_status)[0].0, "kubectl-client-side-apply");
+}
+
+#[test]
+fn garbage_is_ignored_in_favour_of_what_is_stored() {
+    let live = write(None, &created(), &manager("a"), 1);
+    let good = serde_json::to_value(entry("b", 1, &json!({"f:x": {}}))).unwrap();
+    for (field, value) in [
+        ("operation", json!("Guess")),
+        ("operation", json!(null)),
+        ("apiVersion", json!("")),
+        ("fieldsType", json!("")),
+        ("fieldsType", json!("FieldsV2")),
+        ("fieldsV1", json!({"x": {}})),
+        ("fieldsV1", json!({"v:{": {}})),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        let mut new = created();
+        new["metadata"]["managedFields"] = json!([good, bad]);
+        assert_eq!(write(Some(&live), &new, &manager("a"), 2), live, "{bad}");
+    }
+    let mut new = created();
+    new["metadata"]["managedFields"] = json!(vec![good; MAX_ENTRIES + 1]);
+    assert_eq!(write(Some(&live), &new, &manager("a"), 2), live);
+}
+
+#[test]
+fn what_is_stored_and_cannot_be_read_is_dropped_alone() {
+    let mut live = write(None, &created(), &manager("a"), 1);
+    live.metadata.managed_fields.push(ManagedFieldsEntry::default());
+    live.metadata.managed_fields.push(ManagedFieldsEntry {
+        api_version: "g/v0".to_owned(),
+        ..entry("old", 1, &json!({"f:spec": {"f:gone": {}}}))
+    });
+    let mut new = created();
+    new["spec"]["displayName"] = json!("B");
+    let names = |object: &Object| -> Vec<String> {
+        owners(object).into_iter().map(|(name, _, _)| name).collect()
+    };
+    assert_eq!(names(&write(Some(&live), &new, &manager("b"), 2)), ["a", "b"]);
+}
+
+#[test]
+fn the_oldest_updates_become_one() {
+    let data = |count: usize| -> Value {
+        let data: serde_json::Map<_, _> =
+            (0..count).map(|i| (format!("k{i:02}"), json!("v"))).collect();
+        json!({"spec": {"data": data}})
+    };
+    let mut object = write(None, &data(1), &manager("m00"), 0);
+    for (seconds, i) in (1..).zip(1..13) {
+        object = rewrite(&object, &data(i + 1), &manager(&format!("m{i:02}")), seconds);
+    }
+    let owners = owners(&object);
+    assert_eq!(owners.len(), MAX_UPDATE_MANAGERS);
+    let ancient = json!({"f:spec": {"f:data": {
+        ".": {}, "f:k00": {}, "f:k01": {}, "f:k02": {}, "f:k03": {},
+    }}});
+    assert_eq!(owners[0], owner(ANCIENT_CHANGES, 3, ancient));
+    assert_eq!(owners[1], owner("m04", 4, json!({"f:spec": {"f:data": {"f:k04": {}}}})));
+}
+
+#[test]
+fn the_entries_are_sorted() {
+    let managers = Managers::decode(&[
+        entry("b", 2, &json!({"f:x": {}})),
+        entry("a", 2, &json!({"f:x": {}})),
+        entry("z", 1, &json!({"f:x": {}})),
+        ManagedFieldsEntry {
+            operation: crate::object::Operation::Apply,
+            ..entry("zz", 9, &json!({"f:x": {}}))
+        },
+        ManagedFieldsEntry { subresource: "status".to_owned(), ..entry("a", 2, &json!({})) },
+        ManagedFieldsEntry { time: None, ..entry("none", 0, &json!({})) },
+    ])
+    .unwrap();
+    let shown: Vec<_> = managers
+        .encode()
+        .into_iter()
+        .map(|entry| entry.manager + "/" + &entry.subresource)
+        .collect();
+    assert_eq!(shown, ["zz/", "none/", "z/", "a/", "a/status", "b/"]);
+}
+
+#[test]
+fn secret_fields_are_never_owned() {
+    let ignored = FieldSet::of_fields(&[&["spec", "owner"], &["spec", "displayName"]]);
+    let kind = TrackedKind { schema: schema(), ignored: &ignored };
+    let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "displayName": "d"}}));
+    track_update(None, &mut new, &kind, &manager("m"), at(1));
+    assert_eq!(new.metadata.managed_fields, []);
+    let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
+    track_update(None, &mut new, &kind, &manager("m"), at(1));
+    assert_eq!(owners(&new), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
+    // Not even if a client says so.
+    let mut said = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
+    let fields = json!({"f:spec": {"f:owner": {".": {}, "f:user": {}}, "f:replicas": {}}});
+    said.metadata.managed_fields = vec![entry("m", 1, &fields)];
+    track_update(Some(&new), &mut said, &kind, &manager("other"), at(2));
+    assert_eq!(said, new);
+}

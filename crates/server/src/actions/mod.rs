@@ -1,0 +1,3 @@
+//! Kinds that do something instead of being kept.
+
+pub(crate) mod selves;

@@ -1,0 +1,143 @@
+//! Self: who is the caller, and what is his key (decision 1)?
+
+use bytes::Bytes;
+use postern_auth::identity::Identity;
+use postern_kinds::AnyKind;
+use postern_kinds::namespace::PROJECT_PREFIX;
+use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::selves::{Fields, SelfKind, Status, TeamInfo, UserInfo};
+use postern_kinds::team::{self, Team};
+use postern_kinds::user::{self, User};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::names;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::GetOptions;
+use postern_meta::status::ApiError;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::authorize::Permit;
+use crate::registry::{Answer, Registry, keys};
+
+/// Is the permit for this kind?
+pub(crate) fn is_asked(permit: &Permit) -> bool {
+    permit.kind().info().kind == SelfKind.info().kind
+}
+
+/// Answers a question that was posted.
+///
+/// # Errors
+/// 403 and 404 for another key that the caller may not read, or that is not there.
+pub(crate) async fn create(
+    registry: &Registry,
+    permit: &Permit,
+    object: Object,
+) -> Result<Answer, ApiError> {
+    let asked = Fields::deserialize(&object.fields).unwrap_or_default().spec;
+    answer(registry, permit, object.metadata, &asked.access_key).await
+}
+
+/// Answers who the caller is, under whatever name is asked for.
+///
+/// # Errors
+/// 500 when what is stored cannot be read.
+pub(crate) async fn get(registry: &Registry, permit: &Permit) -> Result<Answer, ApiError> {
+    let name = permit.target().name.clone().unwrap_or_default();
+    answer(registry, permit, ObjectMeta { name, ..ObjectMeta::default() }, "").await
+}
+
+async fn answer(
+    registry: &Registry,
+    permit: &Permit,
+    metadata: ObjectMeta,
+    other_key: &str,
+) -> Result<Answer, ApiError> {
+    registry.cache().fresh().await?;
+    let status = if other_key.is_empty() {
+        status_of(registry, permit.identity())
+    } else {
+        status_of_other(registry, permit, other_key).await?
+    };
+    let spec = postern_kinds::selves::Spec { access_key: other_key.to_owned() };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(Fields { spec, status })
+    else {
+        return Err(ApiError::internal("the answer could not be encoded", "Self"));
+    };
+    let info = SelfKind.info();
+    let object = Object {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        metadata: ObjectMeta {
+            name: metadata.name,
+            creation_timestamp: Some(registry.source().now()),
+            ..ObjectMeta::default()
+        },
+        fields,
+    };
+    Ok(Answer { json: Bytes::from(object.to_json_bytes()) })
+}
+
+/// Whoever may read a key may ask whom it shows.
+async fn status_of_other(
+    registry: &Registry,
+    permit: &Permit,
+    key: &str,
+) -> Result<Status, ApiError> {
+    if names::dns1123_subdomain(key).is_err() {
+        // Perhaps the key itself instead of its name: that is not repeated.
+        let mut errors = FieldErrors::new();
+        let detail = "must be the name of an access key";
+        errors.push(FieldError::invalid("spec.accessKey", BadValue::Omitted, detail));
+        return Err(ApiError::invalid(SelfKind.info().group_kind(), "", errors));
+    }
+    let reading = permit.reading(&OwnedAccessKey, key)?;
+    registry.get(&reading, &GetOptions::default()).await?;
+    let identity = registry.cache().directory().identity_of_key(key);
+    let gone = || ApiError::not_found(OwnedAccessKey.info().group_resource(), key);
+    Ok(status_of(registry, &*identity.ok_or_else(gone)?))
+}
+
+fn status_of(registry: &Registry, identity: &Identity) -> Status {
+    let key = stored::<owned_access_key::Fields>(registry, &OwnedAccessKey, &identity.access_key);
+    let key = key.unwrap_or_default().spec;
+    Status {
+        user: identity.user.as_deref().map(|name| user_info(registry, name)),
+        team: identity.team.as_deref().map(|name| team_info(registry, name)),
+        subject: identity.name.clone(),
+        uid: identity.uid.clone(),
+        groups: identity.groups.clone(),
+        access_key: identity.access_key.clone(),
+        access_key_type: key.r#type,
+        access_key_scope: key.scope,
+        project_namespace_prefix: PROJECT_PREFIX.to_owned(),
+    }
+}
+
+fn user_info(registry: &Registry, name: &str) -> UserInfo {
+    let spec = stored::<user::Fields>(registry, &User, name).unwrap_or_default().spec;
+    let teams: Vec<String> =
+        registry.cache().directory().teams_of(name).map(str::to_owned).collect();
+    UserInfo {
+        name: name.to_owned(),
+        display_name: spec.display_name,
+        username: spec.username,
+        email: spec.email,
+        subject: spec.subject,
+        teams: teams.iter().map(|team| team_info(registry, team)).collect(),
+    }
+}
+
+fn team_info(registry: &Registry, name: &str) -> TeamInfo {
+    let spec = stored::<team::Fields>(registry, &Team, name).unwrap_or_default().spec;
+    TeamInfo { name: name.to_owned(), display_name: spec.display_name }
+}
+
+fn stored<F: DeserializeOwned>(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+) -> Option<F> {
+    let key = keys::object(kind.info(), None, name);
+    let object = registry.cache().of(kind.info()).get(&key).ok()??;
+    F::deserialize(&object.decode().ok()?.fields).ok()
+}

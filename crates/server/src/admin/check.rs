@@ -1,0 +1,65 @@
+//! Looking at everything that is stored: can it be opened, and is it what it should be?
+
+use postern_kinds::{ALL, AnyKind};
+use postern_meta::decode::{Format, decode};
+use postern_meta::event::WatchEventType;
+use postern_store::redb::Redb;
+use postern_store::seal::Sealed;
+use postern_store::{Entry, ListRequest, Store as _};
+
+use super::{Answer, Damage, MAX_REPORTED, Progress};
+use crate::cache::{CachedObject, stored_head};
+use crate::registry::keys;
+
+/// Values that are held at once: 64 MiB, if all were of the greatest length.
+const PAGE: usize = 16;
+
+/// Checks every value; what is damaged is part of the answer.
+pub(super) async fn run(
+    sealed: &Sealed<Redb>,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<Answer> {
+    let collections: Vec<(String, &dyn AnyKind)> =
+        ALL.iter().map(|kind| (keys::collection(kind.info()), *kind)).collect();
+    let (mut seen, mut damaged_total) = (0, 0);
+    let mut damaged = Vec::new();
+    let mut after = None;
+    loop {
+        let request = ListRequest { after, limit: PAGE, ..ListRequest::default() };
+        let page = sealed.list(request).await?;
+        after = page.last_key().cloned();
+        seen += (page.entries.len() + page.damaged.len()) as u64;
+        let unopened = page.damaged.iter().map(|found| (&found.key, found.reason.clone()));
+        let unread = page.entries.iter().filter_map(|entry| {
+            wrong_with(entry, &collections).map(|reason| (&entry.key, reason.to_owned()))
+        });
+        for (key, reason) in unopened.chain(unread) {
+            damaged_total += 1;
+            if damaged.len() < MAX_REPORTED {
+                damaged.push(Damage { key: keys::shown(key).to_owned(), reason });
+            }
+        }
+        report(Progress { seen, remaining: page.remaining });
+        if page.remaining == 0 || after.is_none() {
+            return Ok(Answer::Check { seen, damaged, damaged_total });
+        }
+    }
+}
+
+/// What is wrong with a value that could be opened.
+fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&'static str> {
+    if entry.key.starts_with(keys::DIGESTS) {
+        let readable = decode(&entry.value, Format::Json).is_ok();
+        return (!readable).then_some("it is no record of an access key");
+    }
+    let mut mine = collections.iter().filter(|(prefix, _)| entry.key.starts_with(prefix));
+    let (_, kind) = mine.next()?;
+    let head = stored_head(kind.info());
+    let (key, position) = (entry.key.clone(), entry.position);
+    let object =
+        CachedObject::from_stored(&head, key, position, WatchEventType::Added, &entry.value);
+    let Some(object) = object.and_then(|object| object.decode().ok()) else {
+        return Some("it is no object of its kind");
+    };
+    kind.holds_on(&object).err().map(|_| "its fields are not those of its kind")
+}

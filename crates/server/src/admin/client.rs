@@ -1,0 +1,72 @@
+//! The asking side: over the socket of a server that runs, or, without one, on the database itself.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+use super::{AdminCommand, Answer, Progress, Reply, Request, read_line, storage, to_line};
+use crate::data_dir::DataDir;
+
+/// Bytes of one line of an answer: the damaged keys of a check are the longest.
+const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A server that says nothing for this long is given up. It tells how far it has come more often.
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Does what is asked for: the server on `data_dir` does, or, when none runs, this process, which
+/// then is the only one that may have the database open. `key_dir` is where the seal keys are, if
+/// not in the data directory; a running server knows that by itself.
+///
+/// # Errors
+/// What went wrong, in the server's words if it was there; that the server has to run, for
+/// [`AdminCommand::ResetKey`] without one.
+pub async fn call(
+    data_dir: &Path,
+    key_dir: Option<&Path>,
+    command: AdminCommand,
+    mut progress: impl FnMut(Progress) + Send,
+) -> anyhow::Result<Answer> {
+    let socket = data_dir.join(DataDir::ADMIN_SOCKET);
+    match UnixStream::connect(&socket).await {
+        Ok(stream) => ask(stream, command, &mut progress).await,
+        Err(error) if nobody_listens(&error) => {
+            anyhow::ensure!(
+                command != AdminCommand::ResetKey,
+                "no server runs on {}: start it, and ask again",
+                data_dir.display()
+            );
+            storage::run_offline(data_dir, key_dir, command, &mut progress).await
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot reach {}", socket.display())),
+    }
+}
+
+fn nobody_listens(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+async fn ask(
+    mut stream: UnixStream,
+    command: AdminCommand,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<Answer> {
+    let gone = || "the server has closed the connection without an answer";
+    stream.write_all(&to_line(&Request { command })?).await.with_context(gone)?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut lines).take(MAX_LINE_BYTES);
+        let read = tokio::time::timeout(SILENCE_TIMEOUT, bounded.read_until(b'\n', &mut line));
+        read.await.context("the server says nothing any more")?.with_context(gone)?;
+        anyhow::ensure!(line.ends_with(b"\n"), gone());
+        match read_line(&line).context("the server's answer cannot be understood")? {
+            Reply::Progress(at) => progress(at),
+            Reply::Answer(answer) => return Ok(answer),
+            Reply::Error(error) => anyhow::bail!(error),
+        }
+    }
+}

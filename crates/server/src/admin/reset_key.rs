@@ -1,0 +1,122 @@
+//! A new key for the administrator, for when all are lost.
+
+use postern_auth::bearer::BearerToken;
+use postern_auth::identity::MASTERS_GROUP;
+use postern_kinds::owned_access_key::{KEY_PATH, OwnedAccessKey};
+use postern_kinds::user::User;
+use postern_kinds::{AnyKind, SecretText, Verb};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::GetOptions;
+use postern_meta::status::ApiError;
+use serde_json::{Value, json};
+
+use super::{Access, Answer};
+use crate::Server;
+use crate::admit::Writing;
+use crate::authorize::Permit;
+use crate::data_dir::write_private;
+use crate::kubeconfig;
+use crate::registry::first_start::{ADMIN, spec};
+use crate::registry::{Registry, decoded};
+
+/// Makes a key for the user `admin`, who is mended if he can no longer do what the first start
+/// let him do, and writes the kubeconfig. Other keys stay as they are.
+///
+/// The kubeconfig is written when the key is stored: were the server to stop between the two, the
+/// old file would still be there, and asking again would help.
+pub(crate) async fn reset_key(server: &Server, access: &Access) -> anyhow::Result<Answer> {
+    let registry = server.registry();
+    let user_mended = mend_user(registry).await.map_err(|error| said(&error))?;
+    let other_keys = working_keys(registry);
+    let key = new_key(registry).await.map_err(|error| said(&error))?;
+    let key_name = key.metadata.name.clone();
+    let mut value = key.fields.get(KEY_PATH[0]).cloned().unwrap_or_default();
+    let Some(Value::String(value)) = value.get_mut(KEY_PATH[1]).map(Value::take) else {
+        anyhow::bail!("the new access key was made, but its value is not in the answer");
+    };
+    let token = BearerToken::of_key(&SecretText::from(value));
+    let trust = access.trust.load_full();
+    write_private(&access.kubeconfig, &kubeconfig::new(&access.host, &trust, &token))?;
+    let kubeconfig = access.kubeconfig.clone();
+    Ok(Answer::ResetKey { kubeconfig, key_name, user_mended, other_keys })
+}
+
+fn said(error: &ApiError) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.status().message)
+}
+
+async fn new_key(registry: &Registry) -> Result<Object, ApiError> {
+    let metadata = ObjectMeta { generate_name: format!("{ADMIN}-"), ..ObjectMeta::default() };
+    let fields = json!({ "displayName": "Made by reset-key", "user": ADMIN });
+    create(registry, &OwnedAccessKey, metadata, fields).await
+}
+
+async fn create(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    metadata: ObjectMeta,
+    fields: Value,
+) -> Result<Object, ApiError> {
+    let info = kind.info();
+    let permit = Permit::for_server(kind, Verb::Create, None, &metadata.name);
+    let object = Object {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        metadata,
+        fields: spec(fields),
+    };
+    decoded(&registry.create(&permit, object, &Writing::by_server()).await?)
+}
+
+/// Lets the user be there, enabled, and in `system:masters`. Answers whether there was something
+/// to mend.
+async fn mend_user(registry: &Registry) -> Result<bool, ApiError> {
+    let reading = Permit::for_server(&User, Verb::Get, None, ADMIN);
+    let found = registry.get(&reading, &GetOptions::default()).await;
+    let before = match found {
+        Ok(answer) => decoded(&answer)?.metadata,
+        Err(error) if error.code() == 404 => {
+            let metadata = ObjectMeta { name: ADMIN.to_owned(), ..ObjectMeta::default() };
+            let fields = json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] });
+            create(registry, &User, metadata, fields).await?;
+            return Ok(true);
+        }
+        Err(error) => return Err(error),
+    };
+    let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
+    let writing = Writing::by_server();
+    let mended = registry.update(&permit, &writing, |user| Ok(mended(user))).await?;
+    let after = decoded(&mended)?.metadata;
+    Ok(after.resource_version != before.resource_version)
+}
+
+fn mended(user: &Object) -> Object {
+    let mut user = user.clone();
+    let spec = user.fields.entry("spec").or_insert_with(|| json!({}));
+    let mut groups = spec["groups"].as_array().cloned().unwrap_or_default();
+    if !groups.contains(&Value::from(MASTERS_GROUP)) {
+        groups.push(MASTERS_GROUP.into());
+        spec["groups"] = groups.into();
+    }
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("disabled");
+    }
+    user
+}
+
+/// The names of the user's keys that work.
+fn working_keys(registry: &Registry) -> Vec<String> {
+    let cache = registry.cache();
+    let resource = cache.of(OwnedAccessKey.info());
+    let Ok(all) = resource.list(resource.prefix(), None, 0, None) else {
+        // Damage must not keep the administrator out.
+        tracing::warn!("the other access keys cannot be listed: one of them is damaged");
+        return Vec::new();
+    };
+    let keys = all.objects.iter().filter_map(|key| key.decode().ok());
+    let working = keys.filter(|key| {
+        let spec = key.fields.get("spec").unwrap_or(&Value::Null);
+        spec["user"] == ADMIN && spec["disabled"] != true
+    });
+    working.map(|key| key.metadata.name).collect()
+}

@@ -1,0 +1,77 @@
+//! Commands that concern the database alone: the same whether a server runs or not.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use postern_store::redb::{Options, Redb};
+use postern_store::seal::{KeyId, Keyring, Sealed};
+
+use super::{AdminCommand, Answer, Progress, check};
+use crate::data_dir::DataDir;
+use crate::start::open_store;
+
+/// Does it on a database that this process opens for it.
+pub(super) async fn run_offline(
+    data_dir: &Path,
+    key_dir: Option<&Path>,
+    command: AdminCommand,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<Answer> {
+    // Opening would make what is missing.
+    let database = DataDir::database_in(data_dir);
+    let there = database.try_exists()?;
+    anyhow::ensure!(there, "there is no database {}", database.display());
+    let dir = DataDir::open(data_dir, key_dir)?;
+    let sealed = open_store(&dir, Options::DEFAULT_CACHE_BYTES).await?;
+    let answer = run(&dir, &sealed, command, report).await;
+    sealed.inner().close().await;
+    answer
+}
+
+/// Does it.
+pub(super) async fn run(
+    dir: &DataDir,
+    sealed: &Sealed<Redb>,
+    command: AdminCommand,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<Answer> {
+    match command {
+        AdminCommand::ResetKey => anyhow::bail!("a new access key takes a running server"),
+        AdminCommand::RotateKey => rotate_key(dir, sealed).await,
+        AdminCommand::Reseal => reseal(sealed, report).await,
+        AdminCommand::Check => check::run(sealed, report).await,
+    }
+}
+
+/// The new key is on the disk before anything is sealed with it.
+async fn rotate_key(dir: &DataDir, sealed: &Sealed<Redb>) -> anyhow::Result<Answer> {
+    let path = dir.seal_keys();
+    let rotate = tokio::task::spawn_blocking(move || {
+        Keyring::rotate(&path).with_context(|| format!("cannot rotate {}", path.display()))
+    });
+    let ring = rotate.await??;
+    let answer = Answer::RotateKey { current: ring.current().to_string(), all: shown(ring.ids()) };
+    sealed.use_keyring(ring).await?;
+    Ok(answer)
+}
+
+async fn reseal(
+    sealed: &Sealed<Redb>,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<Answer> {
+    let done = sealed.reseal(|at| report(Progress { seen: at.seen, remaining: at.remaining }));
+    let done = done.await?;
+    let needed = match sealed.key_ids_in_use().await {
+        Ok(ids) => Some(shown(ids)),
+        Err(error) => {
+            tracing::warn!("which seal keys are needed cannot be told: {error}");
+            None
+        }
+    };
+    let postern_store::seal::Progress { seen, rewritten, damaged, .. } = done;
+    Ok(Answer::Reseal { seen, rewritten, damaged, needed })
+}
+
+fn shown(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
+    ids.into_iter().map(|id| id.to_string()).collect()
+}

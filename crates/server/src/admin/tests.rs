@@ -1,0 +1,190 @@
+//! The commands, given to a server that runs, and without one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_store::redb::Options;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::data_dir::DataDir;
+use crate::{Limits, Settings, System, open};
+
+fn settings(dir: &Path) -> Settings {
+    Settings {
+        keys: crate::KeyPolicy::default(),
+        data_dir: dir.to_owned(),
+        key_dir: None,
+        listen: ([127, 0, 0, 1], 0).into(),
+        hosts: Vec::new(),
+        certificate: None,
+        history: Duration::from_mins(5),
+        shutdown_delay: Duration::ZERO,
+        drain_timeout: Duration::from_secs(10),
+        limits: Limits::default(),
+        cache_bytes: Options::DEFAULT_CACHE_BYTES,
+    }
+}
+
+/// Runs a server on the directory while `run` does its work.
+async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
+    let (running, _) = open(settings(dir), Arc::new(System::default())).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let work = async {
+        // It listens as soon as it serves, which begins together with this.
+        while tokio::net::UnixStream::connect(dir.join("admin.sock")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        run.await;
+        stop.send(()).unwrap();
+    };
+    let until = async { stopped.await.unwrap() };
+    tokio::join!(running.serve(until), work);
+}
+
+async fn done(dir: &TempDir, command: AdminCommand) -> anyhow::Result<Answer> {
+    call(dir.path(), None, command, |_| {}).await
+}
+
+/// Rotates, reseals and checks; answers the current seal key.
+async fn care_for(dir: &TempDir, keys: usize) -> String {
+    let Answer::RotateKey { current, all } = done(dir, AdminCommand::RotateKey).await.unwrap()
+    else {
+        panic!("another command's answer")
+    };
+    assert_eq!(all.len(), keys);
+    assert_eq!(all.last(), Some(&current));
+    let Answer::Reseal { seen, rewritten, damaged, needed } =
+        done(dir, AdminCommand::Reseal).await.unwrap()
+    else {
+        panic!("another command's answer")
+    };
+    assert_eq!((rewritten, damaged), (seen, 0), "everything was older than the new key");
+    assert!(needed.unwrap().contains(&current));
+    let again = done(dir, AdminCommand::Reseal).await.unwrap();
+    assert!(matches!(again, Answer::Reseal { rewritten: 0, .. }));
+    let checked = done(dir, AdminCommand::Check).await.unwrap();
+    let Answer::Check { seen, damaged, damaged_total } = checked else {
+        panic!("another command's answer")
+    };
+    assert!(seen > 3);
+    assert_eq!((damaged, damaged_total), (Vec::new(), 0));
+    current
+}
+
+#[tokio::test]
+async fn storage_commands_work_with_and_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = done(&dir, AdminCommand::Check).await.unwrap_err();
+    assert!(missing.to_string().contains("there is no database"), "{missing}");
+    with_server(dir.path(), async {
+        care_for(&dir, 2).await;
+    })
+    .await;
+    assert!(!dir.path().join("admin.sock").exists());
+    care_for(&dir, 3).await;
+    let refused = done(&dir, AdminCommand::ResetKey).await.unwrap_err();
+    assert!(refused.to_string().contains("start it"), "{refused}");
+    with_server(dir.path(), async {}).await;
+}
+
+#[tokio::test]
+async fn progress_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let mut last = None;
+    let answer = call(dir.path(), None, AdminCommand::Check, |at| last = Some(at)).await.unwrap();
+    let Answer::Check { seen, .. } = answer else { panic!("another command's answer") };
+    assert_eq!(last, Some(Progress { seen, remaining: 0 }));
+}
+
+#[tokio::test]
+async fn damage_is_told_by_name_and_without_its_content() {
+    use postern_store::{Change, Store as _, Txn};
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let files = DataDir::open(dir.path(), None).unwrap();
+    let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let put = |key: &str, value: &'static str| Change::Put {
+        key: key.into(),
+        value: value.as_bytes().into(),
+    };
+    let key = "/objects/management.platform.sh/sharedsecrets/platform/broken";
+    let changes = vec![put(key, "canary"), put("/digests/00", "canary")];
+    sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    // What cannot even be opened: written past the seal.
+    let changes = vec![put("/objects/core/namespaces/unsealed", "canary")];
+    sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    sealed.inner().close().await;
+    drop(sealed);
+    let answer = done(&dir, AdminCommand::Check).await.unwrap();
+    let Answer::Check { damaged, damaged_total, .. } = answer else {
+        panic!("another command's answer")
+    };
+    let mut keys: Vec<&str> = damaged.iter().map(|damage| damage.key.as_str()).collect();
+    keys.sort_unstable();
+    let ours = "management.platform.sh/sharedsecrets/platform/broken";
+    assert_eq!(keys, ["/digests/00", "core/namespaces/unsealed", ours]);
+    assert_eq!(damaged_total, 3);
+    assert!(damaged.iter().all(|damage| !damage.reason.contains("canary")), "{damaged:?}");
+}
+
+#[tokio::test]
+async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {
+        let read = || crate::data_dir::read_if_there(&dir.path().join("admin.kubeconfig"));
+        let old = read().unwrap().unwrap();
+        let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
+        let shown = format!("{answer:?}");
+        let Answer::ResetKey { kubeconfig, user_mended, other_keys, .. } = answer else {
+            panic!("another command's answer")
+        };
+        assert_eq!(kubeconfig, dir.path().join("admin.kubeconfig"));
+        assert_eq!(other_keys, ["admin"]);
+        assert!(!user_mended);
+        let new = read().unwrap().unwrap();
+        assert_ne!(old, new);
+        let token = new.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
+        assert!(!shown.contains(token));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_who_can_do_nothing_any_more_is_mended() {
+    use postern_meta::object::Object;
+    use postern_store::{Change, Store as _, Txn};
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let files = DataDir::open(dir.path(), None).unwrap();
+    let key = "/objects/management.platform.sh/users/admin";
+    for round in 0..2 {
+        let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+        let changes = if round == 0 {
+            let stored = sealed.get(key).await.unwrap().value.unwrap().value;
+            let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
+            user.fields["spec"] = serde_json::json!({ "disabled": true, "groups": ["others"] });
+            vec![Change::Put { key: key.into(), value: crate::cache::to_stored(user) }]
+        } else {
+            let keys = [key, "/claims/users/admin"];
+            keys.iter().map(|&key| Change::Delete { key: key.into() }).collect()
+        };
+        let txn = Txn { conditions: Vec::new(), changes };
+        sealed.commit(txn).await.unwrap();
+        sealed.inner().close().await;
+        drop(sealed);
+        with_server(dir.path(), async {
+            for mended in [true, false] {
+                let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
+                let Answer::ResetKey { user_mended, .. } = answer else {
+                    panic!("another command's answer")
+                };
+                assert_eq!(user_mended, mended, "round {round}");
+            }
+        })
+        .await;
+    }
+}

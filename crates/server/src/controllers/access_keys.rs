@@ -1,0 +1,32 @@
+//! Notes when access keys were used, and removes those that expired long ago.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::registry::Registry;
+
+/// A key's use is stored at most this often (decision 3). A crash loses what came after, which
+/// can only make a key expire earlier.
+const INTERVAL: Duration = Duration::from_mins(1);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = registry.store_activity().await {
+            tracing::warn!(inner = error.inner(), "uses of access keys could not be stored");
+        }
+        if let Err(error) = registry.remove_expired_keys().await {
+            tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
+        }
+    }
+}
+
+/// Stores what has come since the last time, at the end.
+pub(crate) async fn finish(registry: &Registry) {
+    if let Err(error) = registry.store_activity().await {
+        tracing::warn!(inner = error.inner(), "uses of access keys could not be stored");
+    }
+}

@@ -1,0 +1,87 @@
+//! Who names whom as owner, by storage keys.
+//!
+//! By places and not by uids: that an owner of the right uid stands there is looked up when it
+//! matters, in the cache. So the index costs nothing for objects that have no owners.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Owners and dependents.
+#[derive(Default)]
+pub(super) struct Index {
+    owners: HashMap<Arc<str>, Vec<Arc<str>>>,
+    dependents: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Index {
+    /// Notes the owners of an object. Answers those that it no longer has.
+    pub(super) fn set(&mut self, key: &Arc<str>, owners: Vec<Arc<str>>) -> Vec<Arc<str>> {
+        let before = self.owners.remove(key).unwrap_or_default();
+        for owner in &before {
+            if let Some(dependents) = self.dependents.get_mut(owner) {
+                dependents.remove(key);
+                if dependents.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+        for owner in &owners {
+            self.dependents.entry(owner.clone()).or_default().insert(key.clone());
+        }
+        let left = before.into_iter().filter(|owner| !owners.contains(owner)).collect();
+        if !owners.is_empty() {
+            self.owners.insert(key.clone(), owners);
+        }
+        left
+    }
+
+    /// The objects that name this one as owner.
+    pub(super) fn dependents_of(&self, owner: &str) -> Vec<Arc<str>> {
+        self.dependents.get(owner).into_iter().flatten().cloned().collect()
+    }
+
+    /// Forgets everything about the objects of a collection, but not who depends on them. Answers
+    /// their owners, and their dependents.
+    pub(super) fn forget_collection(&mut self, prefix: &str) -> Vec<Arc<str>> {
+        let mine: Vec<_> =
+            self.owners.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
+        let mut concerned = Vec::new();
+        for key in mine {
+            concerned.extend(self.set(&key, Vec::new()));
+        }
+        let of_mine = self.dependents.iter().filter(|(owner, _)| owner.starts_with(prefix));
+        concerned.extend(of_mine.flat_map(|(_, dependents)| dependents.iter().cloned()));
+        concerned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|&name| name.into()).collect()
+    }
+
+    #[test]
+    fn both_sides_are_kept_in_step() {
+        let mut index = Index::default();
+        assert!(index.set(&"a".into(), keys(&["x", "y"])).is_empty());
+        index.set(&"b".into(), keys(&["x"]));
+        assert_eq!(index.dependents_of("x"), keys(&["a", "b"]));
+        assert_eq!(index.set(&"a".into(), keys(&["y"])), keys(&["x"]));
+        assert_eq!(index.dependents_of("x"), keys(&["b"]));
+        assert_eq!(index.set(&"b".into(), Vec::new()), keys(&["x"]));
+        assert!(index.dependents_of("x").is_empty());
+        assert!(!index.dependents.contains_key("x") && !index.owners.contains_key("b"));
+    }
+
+    #[test]
+    fn a_collection_is_forgotten_with_those_whom_that_concerns() {
+        let mut index = Index::default();
+        index.set(&"k/1".into(), keys(&["u/1"]));
+        index.set(&"z/1".into(), keys(&["k/1"]));
+        assert_eq!(index.forget_collection("k/"), keys(&["u/1", "z/1"]));
+        assert_eq!(index.dependents_of("k/1"), keys(&["z/1"]));
+    }
+}

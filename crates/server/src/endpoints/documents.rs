@@ -1,0 +1,122 @@
+//! Answers with the documents that describe the API. Who asks may read them; that has been
+//! decided before.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use postern_kinds::BASE_PATH;
+use postern_meta::accept::Offered;
+use postern_meta::gvk::GroupVersion;
+use postern_meta::status::ApiError;
+
+use super::accept::choose;
+use super::aggregated::{self, Root};
+use super::discovery;
+use super::fixed::{Fixed, tagged};
+use super::openapi::{v2, v3};
+use crate::Server;
+use crate::metrics;
+use crate::request::{Document, Parsed};
+use crate::wire::body::Body;
+use crate::wire::encode::{self, Wanted};
+use crate::wire::respond;
+
+/// The answer to a GET of a document.
+///
+/// # Errors
+/// 404 when there is none of that name; 406 when it cannot be had as the client wants it.
+pub(crate) fn answer(
+    server: &Server,
+    parsed: &Parsed,
+    document: Document,
+) -> Result<Response<Body>, ApiError> {
+    let root = match document {
+        Document::CoreVersions => Some(Root::Core),
+        Document::Groups => Some(Root::Groups),
+        _ => None,
+    };
+    if let Some(response) = root.and_then(|root| aggregated::answer(parsed, root)) {
+        return Ok(response);
+    }
+    let value = match document {
+        Document::CoreVersions => discovery::core_versions(),
+        Document::Groups => discovery::groups(),
+        Document::Group(name) => {
+            discovery::group(name).ok_or_else(ApiError::resource_not_served)?
+        }
+        Document::Resources(version) => discovery::resources(&version),
+        Document::Metrics => return Ok(metrics_text(server)),
+        Document::OpenApiV2 => return open_api_v2(parsed),
+        Document::OpenApiIndex => return open_api_index(server, parsed),
+        Document::OpenApi(version) => return open_api(parsed, version),
+    };
+    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
+    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
+    let content_type = wanted.representation.content_type();
+    let mut response = respond::whole(StatusCode::OK, content_type, bytes);
+    if root.is_some() {
+        // What else could have been had here must not be answered from a cache with this.
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    }
+    Ok(response)
+}
+
+/// In Prometheus' text format, whatever the client accepts: there is no other.
+fn metrics_text(server: &Server) -> Response<Body> {
+    respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, metrics::write(server).into())
+}
+
+/// The one document of version 2.
+fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+    let document = v2::document();
+    open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
+        .map(|form| form.answer(parsed))
+}
+
+/// The form of an OpenAPI document that the client accepts.
+fn open_api_form<'a>(
+    parsed: &Parsed,
+    json: &'a Fixed,
+    protobuf: &'a Fixed,
+    protobuf_types: &[&str],
+) -> Result<&'a Fixed, ApiError> {
+    let chosen = choose(&parsed.header_values(header::ACCEPT), |clause| {
+        if clause.takes_json() {
+            return Some(json);
+        }
+        protobuf_types.contains(&clause.media_type.as_str()).then_some(protobuf)
+    });
+    chosen.ok_or_else(|| {
+        let types = ["application/json"].into_iter().chain(protobuf_types.iter().copied());
+        ApiError::not_acceptable(&types.collect::<Vec<_>>())
+    })
+}
+
+/// The index names the hash of each document, so the hash of the index is that of them all.
+fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
+    let response = respond::value(StatusCode::OK, &v3::index(), wanted.pretty);
+    Ok(tagged(parsed, response, &v3::index_hash()))
+}
+
+/// One document of version 3. With the hash that the index names it never changes; with another,
+/// the client is sent to the right one.
+fn open_api(parsed: &Parsed, version: GroupVersion) -> Result<Response<Body>, ApiError> {
+    let found = v3::documents().iter().find(|document| document.version == version);
+    let found = found.ok_or_else(ApiError::resource_not_served)?;
+    let sent = parsed.query().get("hash");
+    if sent.is_some_and(|hash| hash != found.hash()) {
+        let path = v3::path_of(&version);
+        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash());
+        let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        return Ok(response);
+    }
+    let form = open_api_form(parsed, &found.json, &found.protobuf, &v3::PROTOBUF_TYPES)?;
+    let mut response = form.answer(parsed);
+    if sent.is_some() {
+        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
+        response.headers_mut().insert(header::CACHE_CONTROL, caching);
+    }
+    Ok(response)
+}

@@ -1,0 +1,65 @@
+//! Documents that stay the same for as long as the server runs: made once, compressed once, named
+//! by their hash.
+
+use aws_lc_rs::digest::{SHA512, digest};
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::request::Parsed;
+use crate::wire::body::{Body, gzip};
+use crate::wire::{encode, respond};
+
+/// One form of a document.
+pub(crate) struct Fixed {
+    content_type: &'static str,
+    bytes: Bytes,
+    gzipped: Option<Bytes>,
+    hash: String,
+}
+
+impl Fixed {
+    /// Takes the document's bytes.
+    pub(crate) fn new(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let gzipped = (bytes.len() > respond::GZIP_FROM_BYTES).then(|| gzip(&bytes));
+        let hash = hex::encode_upper(digest(&SHA512, &bytes));
+        Self { content_type, bytes, gzipped, hash }
+    }
+
+    /// SHA-512 of the document, in capitals, as upstream writes it.
+    pub(crate) fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The answer to a GET: the document, or 304 when the client has it already.
+    pub(crate) fn answer(&self, parsed: &Parsed) -> Response<Body> {
+        let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(parsed.headers()));
+        let bytes = zipped.unwrap_or(&self.bytes).clone();
+        let mut response = respond::whole(StatusCode::OK, self.content_type, bytes);
+        if zipped.is_some() {
+            respond::note_gzip(&mut response);
+        }
+        tagged(parsed, response, &self.hash)
+    }
+}
+
+/// Marks an answer with its hash, or leaves its body out when the client has that already.
+pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
+    let tag = format!("\"{hash}\"");
+    let known = parsed.header_values(header::IF_NONE_MATCH);
+    if known.iter().flat_map(|value| value.split(',')).any(|known| is_tag(known, &tag)) {
+        response = respond::empty(StatusCode::NOT_MODIFIED);
+    }
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.append(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// GET compares weakly (RFC 9110 section 13.1.2).
+fn is_tag(known: &str, tag: &str) -> bool {
+    let known = known.trim();
+    known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag
+}

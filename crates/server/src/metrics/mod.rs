@@ -1,0 +1,306 @@
+//! What is counted, in the names that kube-apiserver uses, so that its dashboards work.
+//!
+//! Written by hand rather than with a library: everything that can be counted is known when the
+//! server starts, so a request costs an index and a few atomic additions, with no lock, no hash
+//! and no allocation. Whatever is not among the known kinds and paths is counted as one: nobody
+//! can make the list longer by asking for things. No label holds a name, a user or a key.
+//!
+//! `text.rs` writes it all down; `process.rs` asks the system about this process.
+
+mod process;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use http::{Method, StatusCode};
+use postern_kinds::{ALL, Info, Verb};
+use postern_meta::time::Timestamp;
+use tokio::time::Instant;
+
+use crate::request::{Document, Parsed, ResourceTarget, Target};
+
+pub(crate) use text::{CONTENT_TYPE, write};
+
+/// Upper bounds of the histogram of durations, in microseconds: kube-apiserver's.
+const BUCKETS_MICROSECONDS: [u64; 23] = [
+    5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000, 1_250_000,
+    1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000,
+    15_000_000, 20_000_000, 30_000_000, 45_000_000, 60_000_000,
+];
+
+/// The status codes that are counted each on its own; 0 stands for all others.
+const CODES: [u16; 24] = [
+    200, 201, 202, 204, 301, 304, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 429,
+    500, 501, 503, 504, 0,
+];
+
+/// How much of a collection a request is about, in kube-apiserver's words.
+const SCOPES: [&str; 3] = ["resource", "namespace", "cluster"];
+
+/// Paths that are no resources. The last one stands for whatever else was asked for.
+const PATHS: [&str; 10] = [
+    "/api",
+    "/apis",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/metrics",
+    "/version",
+    "/livez",
+    "/readyz",
+    "/healthz",
+    "",
+];
+
+/// What a request is counted under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Subject(usize);
+
+impl Subject {
+    const OTHER: Self = Self::path(PATHS.len() - 1);
+
+    const fn path(index: usize) -> Self {
+        Self(index)
+    }
+
+    fn of_path(path: &str) -> Self {
+        PATHS.iter().position(|known| *known == path).map_or(Self::OTHER, Self::path)
+    }
+
+    fn of_resource(target: &ResourceTarget) -> Self {
+        let Some(kind) = counted_index(target) else { return Self::OTHER };
+        let verb = Verb::ALL.iter().position(|verb| *verb == target.verb).unwrap_or_default();
+        Self(PATHS.len() + (kind * Verb::ALL.len() + verb) * SCOPES.len() + scope_index(target))
+    }
+
+    fn of(parsed: &Parsed) -> Self {
+        let document = match parsed.target() {
+            Target::Resource(target) => return Self::of_resource(target),
+            Target::Document(document) => document,
+            Target::Nothing => return Self::OTHER,
+        };
+        if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
+            return Self::OTHER;
+        }
+        Self::of_path(match document {
+            Document::CoreVersions => "/api",
+            Document::Resources(version) if version.group.is_empty() => "/api",
+            Document::Groups | Document::Group(_) | Document::Resources(_) => "/apis",
+            Document::OpenApiV2 => "/openapi/v2",
+            Document::OpenApiIndex | Document::OpenApi(_) => "/openapi/v3",
+            Document::Metrics => "/metrics",
+        })
+    }
+}
+
+/// What is counted apart: every kind, and then whatever is reached behind the objects of one.
+fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
+    let kinds = ALL.iter().map(|kind| (kind.info(), ""));
+    let behind = ALL.iter().flat_map(|kind| {
+        kind.info().subresources.iter().map(|subresource| (kind.info(), subresource.name))
+    });
+    kinds.chain(behind)
+}
+
+fn counted_index(target: &ResourceTarget) -> Option<usize> {
+    let Some(subresource) = target.subresource else { return kind_index(target.kind.info()) };
+    let wanted = target.kind.info();
+    counted().position(|(info, behind)| {
+        behind == subresource && info.plural == wanted.plural && info.version == wanted.version
+    })
+}
+
+fn kind_index(info: &Info) -> Option<usize> {
+    ALL.iter().position(|kind| {
+        let known = kind.info();
+        known.plural == info.plural && known.version == info.version
+    })
+}
+
+fn scope_index(target: &ResourceTarget) -> usize {
+    if target.name.is_some() || target.verb == Verb::Create {
+        0
+    } else if target.namespace.is_some() {
+        1
+    } else {
+        2
+    }
+}
+
+/// A request that is being answered: what it is, and since when.
+pub(crate) struct Measured {
+    started: Instant,
+    subject: Subject,
+    dry_run: bool,
+}
+
+impl Measured {
+    /// From now on; what it is about is not known yet.
+    pub(crate) fn begin() -> Self {
+        Self { started: Instant::now(), subject: Subject::OTHER, dry_run: false }
+    }
+
+    /// It has been read.
+    pub(crate) fn note(&mut self, parsed: &Parsed) {
+        self.subject = Subject::of(parsed);
+        self.dry_run = parsed.query().get("dryRun") == Some("All");
+    }
+
+    /// It is for a path that needs no credential, such as `/readyz` or `/readyz/ping`.
+    pub(crate) fn note_public(&mut self, path: &str) {
+        let end = path.get(1..).and_then(|rest| rest.find('/')).map_or(path.len(), |at| at + 1);
+        self.subject = Subject::of_path(&path[..end]);
+    }
+}
+
+/// Requests of one subject.
+struct Series {
+    /// By dry run or not, and code.
+    codes: [[AtomicU64; CODES.len()]; 2],
+    /// Each counts what is above the bucket before it; the last one is without a bound.
+    buckets: [AtomicU64; BUCKETS_MICROSECONDS.len() + 1],
+    microseconds: AtomicU64,
+}
+
+impl Series {
+    fn new() -> Self {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self {
+            codes: [zeros(), zeros()],
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            microseconds: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Watches of one kind.
+struct Watches {
+    /// Open at the moment, by scope.
+    open: [AtomicI64; SCOPES.len()],
+    /// Events that were sent.
+    events: AtomicU64,
+}
+
+/// Everything that is counted.
+pub(crate) struct Metrics {
+    requests: Vec<Series>,
+    watches: Vec<Watches>,
+    started: Timestamp,
+}
+
+impl Metrics {
+    /// All at zero; `started` is when the process began to serve.
+    pub(crate) fn new(started: Timestamp) -> Self {
+        let subjects = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
+        let watches = || Watches {
+            open: std::array::from_fn(|_| AtomicI64::new(0)),
+            events: AtomicU64::new(0),
+        };
+        Self {
+            requests: std::iter::repeat_with(Series::new).take(subjects).collect(),
+            watches: std::iter::repeat_with(watches).take(ALL.len()).collect(),
+            started,
+        }
+    }
+
+    /// Counts a request that has its answer. What is still to be sent of the answer is not part
+    /// of the duration, and neither is what a watch tells later.
+    pub(crate) fn count(&self, measured: &Measured, code: StatusCode) {
+        let Some(series) = self.requests.get(measured.subject.0) else { return };
+        let code = CODES.iter().position(|known| *known == code.as_u16());
+        let code = code.unwrap_or(CODES.len() - 1);
+        series.codes[usize::from(measured.dry_run)][code].fetch_add(1, Ordering::Relaxed);
+        let elapsed = u64::try_from(measured.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_MICROSECONDS.partition_point(|bound| *bound < elapsed);
+        series.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        series.microseconds.fetch_add(elapsed, Ordering::Relaxed);
+    }
+
+    /// Counts a watch as open for as long as the meter lives.
+    pub(crate) fn watch(self: &Arc<Self>, target: &ResourceTarget) -> WatchMeter {
+        let kind = kind_index(target.kind.info()).unwrap_or_default();
+        let meter = WatchMeter { metrics: self.clone(), kind, scope: scope_index(target) };
+        self.watches[kind].open[meter.scope].fetch_add(1, Ordering::Relaxed);
+        meter
+    }
+}
+
+/// An open watch.
+pub(crate) struct WatchMeter {
+    metrics: Arc<Metrics>,
+    kind: usize,
+    scope: usize,
+}
+
+impl WatchMeter {
+    /// So many events have gone out.
+    pub(crate) fn sent(&self, events: usize) {
+        self.metrics.watches[self.kind].events.fetch_add(events as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for WatchMeter {
+    fn drop(&mut self) {
+        self.metrics.watches[self.kind].open[self.scope].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_has_a_place_of_its_own() {
+        let metrics = Metrics::new(Timestamp::from_unix_seconds(0));
+        let mut seen = std::collections::BTreeSet::new();
+        for kind in ALL {
+            for verb in Verb::ALL {
+                for (namespace, name) in [(None, None), (Some("n"), None), (Some("n"), Some("o"))] {
+                    let target = ResourceTarget {
+                        kind: *kind,
+                        verb: *verb,
+                        namespace: namespace.map(str::to_owned),
+                        name: name.map(str::to_owned),
+                        subresource: None,
+                    };
+                    let subject = Subject::of_resource(&target);
+                    assert!(metrics.requests.len() > subject.0);
+                    assert!(subject.0 > Subject::OTHER.0);
+                    // A create is about one object, wherever it goes.
+                    assert!(seen.insert(subject.0) || *verb == Verb::Create);
+                }
+            }
+        }
+        assert_eq!(Subject::of_path("/metrics"), Subject::path(4));
+        assert_eq!(Subject::of_path("/whatever"), Subject::OTHER);
+    }
+
+    #[test]
+    fn paths_of_single_checks_count_as_their_endpoint() {
+        for (path, want) in
+            [("/readyz/ping", "/readyz"), ("/readyz", "/readyz"), ("/x/y", ""), ("", ""), ("/", "")]
+        {
+            let mut measured = Measured::begin();
+            measured.note_public(path);
+            assert_eq!(PATHS[measured.subject.0], want, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_watch_is_open_while_its_meter_lives() {
+        let metrics = Arc::new(Metrics::new(Timestamp::from_unix_seconds(0)));
+        let target = ResourceTarget {
+            kind: ALL[0],
+            verb: Verb::Watch,
+            namespace: None,
+            name: None,
+            subresource: None,
+        };
+        let meter = metrics.watch(&target);
+        meter.sent(3);
+        assert_eq!(metrics.watches[0].open[2].load(Ordering::Relaxed), 1);
+        drop(meter);
+        assert_eq!(metrics.watches[0].open[2].load(Ordering::Relaxed), 0);
+        assert_eq!(metrics.watches[0].events.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,205 @@
+//! The counts in Prometheus' text format. No label's value needs quoting: they are names of
+//! kinds, verbs and paths that stand in this program.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use postern_kinds::{ALL, Info, Verb};
+
+use super::{BUCKETS_MICROSECONDS, CODES, PATHS, SCOPES, Series, counted, process};
+use crate::Server;
+
+/// The format's media type.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything.
+pub(crate) fn write(server: &Server) -> String {
+    let mut text = String::new();
+    requests(&mut text, server);
+    durations(&mut text, server);
+    in_flight(&mut text, server);
+    watches(&mut text, server);
+    stored(&mut text, server);
+    process::write(&mut text, server.metrics().started.unix_seconds());
+    text
+}
+
+/// What stands above the values of a metric.
+pub(super) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn read(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+/// What is counted under an index, in labels.
+fn labels(index: usize) -> String {
+    let Some(index) = index.checked_sub(PATHS.len()) else {
+        let (verb, path) = (if PATHS[index].is_empty() { "other" } else { "GET" }, PATHS[index]);
+        return format!(
+            "verb=\"{verb}\",group=\"\",version=\"\",resource=\"\",subresource=\"{path}\",scope=\"\""
+        );
+    };
+    let scope = SCOPES[index % SCOPES.len()];
+    let verb = Verb::ALL[index / SCOPES.len() % Verb::ALL.len()];
+    let of = counted().nth(index / SCOPES.len() / Verb::ALL.len());
+    let (resource, behind) =
+        of.map_or_else(Default::default, |(info, behind)| (resource_labels(info), behind));
+    let verb = shown_verb(verb);
+    format!("verb=\"{verb}\",{resource},subresource=\"{behind}\",scope=\"{scope}\"")
+}
+
+fn resource_labels(info: &Info) -> String {
+    let (group, version) = (info.version.group, info.version.version);
+    format!("group=\"{group}\",version=\"{version}\",resource=\"{}\"", info.plural)
+}
+
+/// Verbs in capitals; those that write, by their method.
+fn shown_verb(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Get => "GET",
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::Create => "POST",
+        Verb::Update => "PUT",
+        Verb::Patch => "PATCH",
+        Verb::Delete => "DELETE",
+        Verb::DeleteCollection => "DELETECOLLECTION",
+    }
+}
+
+fn requests(text: &mut String, server: &Server) {
+    let name = "apiserver_request_total";
+    head(text, name, "counter", "Requests, by what they were about and how they were answered.");
+    for (index, series) in server.metrics().requests.iter().enumerate() {
+        for (dry_run, codes) in ["", "All"].iter().zip(&series.codes) {
+            for (code, count) in CODES.iter().zip(codes) {
+                let count = read(count);
+                if count == 0 {
+                    continue;
+                }
+                let code = if *code == 0 { "other".to_owned() } else { code.to_string() };
+                let labels = labels(index);
+                let _ = writeln!(
+                    text,
+                    "{name}{{{labels},component=\"apiserver\",code=\"{code}\",\
+                     dry_run=\"{dry_run}\"}} {count}"
+                );
+            }
+        }
+    }
+}
+
+fn durations(text: &mut String, server: &Server) {
+    let name = "apiserver_request_duration_seconds";
+    let help = "Seconds from a request's head to its answer's.";
+    head(text, name, "histogram", help);
+    for (index, series) in server.metrics().requests.iter().enumerate() {
+        histogram(text, name, index, series);
+    }
+}
+
+fn histogram(text: &mut String, name: &str, index: usize, series: &Series) {
+    let counts: Vec<u64> = series.buckets.iter().map(read).collect();
+    let all: u64 = counts.iter().sum();
+    if all == 0 {
+        return;
+    }
+    let labels = format!("{},component=\"apiserver\"", labels(index));
+    let mut below = 0;
+    for (bound, count) in BUCKETS_MICROSECONDS.iter().zip(&counts) {
+        below += count;
+        let bound = seconds(*bound);
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}");
+    }
+    let sum = seconds(read(&series.microseconds));
+    let _ = writeln!(
+        text,
+        "{name}_bucket{{{labels},le=\"+Inf\"}} {all}\n{name}_sum{{{labels}}} {sum}\n\
+         {name}_count{{{labels}}} {all}"
+    );
+}
+
+/// Microseconds as seconds, without zeros at the end.
+fn seconds(microseconds: u64) -> String {
+    let text = format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn in_flight(text: &mut String, server: &Server) {
+    let name = "apiserver_current_inflight_requests";
+    head(text, name, "gauge", "Requests that are being answered.");
+    let (reading, writing) = server.flow().in_flight();
+    let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {reading}");
+    let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {writing}");
+}
+
+fn watches(text: &mut String, server: &Server) {
+    let name = "apiserver_longrunning_requests";
+    head(text, name, "gauge", "Watches that are open.");
+    for (kind, watches) in ALL.iter().zip(&server.metrics().watches) {
+        for (scope, open) in SCOPES.iter().zip(&watches.open) {
+            let labels = resource_labels(kind.info());
+            let open = open.load(Ordering::Relaxed);
+            if open > 0 {
+                let _ = writeln!(
+                    text,
+                    "{name}{{verb=\"WATCH\",{labels},subresource=\"\",scope=\"{scope}\",\
+                     component=\"apiserver\"}} {open}"
+                );
+            }
+        }
+    }
+    let name = "apiserver_watch_events_total";
+    head(text, name, "counter", "Events that were sent to watches, bookmarks among them.");
+    for (kind, watches) in ALL.iter().zip(&server.metrics().watches) {
+        let labels = resource_labels(kind.info());
+        let _ = writeln!(text, "{name}{{{labels}}} {}", read(&watches.events));
+    }
+}
+
+fn stored(text: &mut String, server: &Server) {
+    let cache = server.registry().cache();
+    let name = "apiserver_storage_objects";
+    head(text, name, "gauge", "Objects that are stored.");
+    for resource in cache.resources() {
+        let info = resource.kind().info();
+        let (group, plural, count) = (info.version.group, info.plural, resource.count());
+        let _ = writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {count}");
+    }
+    let name = "postern_store_revision";
+    head(text, name, "gauge", "Transactions that have been stored, over all of the server's life.");
+    let _ = writeln!(text, "{name} {}", cache.applied());
+    let name = "postern_build_info";
+    head(text, name, "gauge", "The version of this server, as a label.");
+    let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_short() {
+        for (microseconds, want) in
+            [(5_000, "0.005"), (1_250_000, "1.25"), (60_000_000, "60"), (0, "0"), (1, "0.000001")]
+        {
+            assert_eq!(seconds(microseconds), want);
+        }
+    }
+
+    #[test]
+    fn labels_say_what_was_asked_for() {
+        assert_eq!(
+            labels(4),
+            "verb=\"GET\",group=\"\",version=\"\",resource=\"\",subresource=\"/metrics\",scope=\"\""
+        );
+        let list = Verb::ALL.iter().position(|verb| *verb == Verb::List).unwrap();
+        assert_eq!(
+            labels(PATHS.len() + list * SCOPES.len() + 2),
+            "verb=\"LIST\",group=\"\",version=\"v1\",resource=\"namespaces\",subresource=\"\",\
+             scope=\"cluster\""
+        );
+    }
+}

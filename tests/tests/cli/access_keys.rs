@@ -1,0 +1,130 @@
+//! Access keys, from the administrator's terminal to somebody else's.
+
+use postern_tests::cli::Person;
+use postern_tests::{Home, Server, Setup};
+
+use crate::{admin, authority, url};
+
+/// The key alone, as `KEY=$(…)` takes it.
+async fn key_of(person: &Person, arguments: &[&str]) -> String {
+    let told = person.run(arguments).await;
+    assert_eq!(told.code, 0, "{}", told.everything());
+    let key = told.text().strip_suffix('\n').unwrap().to_owned();
+    assert!(key.starts_with("pst_") && key.len() == 63, "the key alone is on the standard output");
+    assert!(!told.err.contains(&key), "the key is not told twice");
+    key
+}
+
+async fn log_in(person: &Person, server: &Server, key: &str) {
+    let (url, ca) = (url(server), authority(person, server));
+    let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
+    let told = person.run_with(&login, format!("{key}\n").as_bytes()).await;
+    assert_eq!(told.code, 0, "{}", told.everything());
+    assert!(!told.everything().contains(key));
+}
+
+const READ: [&str; 5] = ["get", "secret", "db.password", "-o", "value"];
+
+#[tokio::test]
+async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let (admin, other) = (admin(&server), Person::new());
+    admin.ok(&["set", "secret", "db.password", "correct horse"]).await;
+    let key = key_of(&admin, &["create", "accesskey", "ci", "--ttl", "720h"]).await;
+    log_in(&other, &server, &key).await;
+    assert_eq!(other.ok(&READ).await, "correct horse");
+    let who = other.ok(&["whoami"]).await;
+    assert!(who.contains("admin") && who.contains("ci") && !who.contains(&key), "{who}");
+
+    admin.ok(&["disable", "accesskey", "ci"]).await;
+    let said = other.fails(1, &READ).await;
+    assert!(said.contains("access key disabled") && said.contains("enable accesskey"), "{said}");
+    admin.ok(&["enable", "accesskey", "ci"]).await;
+    assert_eq!(other.ok(&READ).await, "correct horse");
+
+    let new = key_of(&admin, &["rotate", "accesskey", "ci"]).await;
+    assert_ne!(new, key);
+    let said = other.fails(1, &READ).await;
+    assert!(said.contains("access key not found") && said.contains("postern login"), "{said}");
+    assert!(!said.contains(&key));
+    log_in(&other, &server, &new).await;
+    assert_eq!(other.ok(&READ).await, "correct horse");
+
+    // The port is another one now; the key is what has to live on.
+    server.stop().await;
+    let server = Setup::on(&home).start().await;
+    log_in(&other, &server, &new).await;
+    assert_eq!(other.ok(&READ).await, "correct horse");
+
+    admin.ok(&["delete", "accesskey", "ci"]).await;
+    let said = other.fails(1, &READ).await;
+    assert!(said.contains("access key not found"), "{said}");
+    assert!(!home.logged().contains(&new) && !home.logged().contains(&key));
+}
+
+#[tokio::test]
+async fn rotating_ones_own_key_says_what_to_do() {
+    let server = Server::start().await;
+    let (admin, other) = (admin(&server), Person::new());
+    let key = key_of(&admin, &["create", "accesskey"]).await;
+    log_in(&other, &server, &key).await;
+    let who: serde_json::Value =
+        serde_json::from_str(&other.ok(&["whoami", "-o", "json"]).await).unwrap();
+    let name = who["status"]["accessKey"].as_str().unwrap();
+    let told = other.run(&["rotate", "accesskey", name]).await;
+    assert!(told.err.contains("logged in with"), "{}", told.err);
+    let new = told.text().trim_end().to_owned();
+    assert!(other.fails(1, &["whoami"]).await.contains("not found"));
+    let by_environment = other.clone().with("POSTERN_ACCESS_KEY", &new);
+    assert!(by_environment.ok(&["whoami"]).await.contains(name));
+}
+
+#[tokio::test]
+async fn users_and_teams_have_keys() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin
+        .ok(&["create", "user", "ada", "--display-name", "Ada", "--email", "ada@example.com"])
+        .await;
+    admin.ok(&["create", "team", "red", "--users", "ada", "--groups", "a,b"]).await;
+    let ada = key_of(&admin, &["create", "accesskey", "ada-1", "--user", "ada"]).await;
+    let red = key_of(&admin, &["create", "accesskey", "red-1", "--team=red", "--ttl=30d"]).await;
+    let (person, team) = (Person::new(), Person::new());
+    log_in(&person, &server, &ada).await;
+    log_in(&team, &server, &red).await;
+    let name = |kind: &str| format!("{kind}.management.platform.sh/");
+    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, name("user") + "ada\n");
+    assert_eq!(team.ok(&["whoami", "-o", "name"]).await, name("team") + "red\n");
+    let listed = admin.ok(&["list", "accesskeys", "-o", "wide"]).await;
+    for wanted in ["ada-1", "user/ada", "team/red", "2592000", "TTL SECONDS"] {
+        assert!(listed.contains(wanted), "{wanted}: {listed}");
+    }
+    assert!(admin.ok(&["list", "users"]).await.contains("Ada"));
+    let names = admin.ok(&["list", "teams", "-o", "name"]).await;
+    assert_eq!(names, name("team") + "red\n");
+    let said = person.fails(1, &["create", "user", "bob"]).await;
+    assert!(said.contains("forbidden") && said.contains("postern whoami"), "{said}");
+    for what in [&["user", "ada"], &["team", "red"]] {
+        admin.ok(&[&["delete"], &what[..]].concat()).await;
+    }
+    assert!(person.fails(1, &["whoami"]).await.contains("access key"));
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "accesskey", "ci"]).await;
+    let said = admin.fails(1, &["create", "accesskey", "ci"]).await;
+    assert!(said.contains("already exists") && said.contains("another name"), "{said}");
+    let said = admin.fails(1, &["create", "accesskey", "--user", "nobody"]).await;
+    assert!(said.contains("nobody"), "{said}");
+    let said = admin.fails(1, &["disable", "accesskey", "cj"]).await;
+    assert!(said.contains("not found") && said.contains("did you mean ci?"), "{said}");
+    let said = admin.fails(1, &["rotate", "accesskey", "cj"]).await;
+    assert!(said.contains("not found"), "{said}");
+    let json = admin.ok(&["create", "accesskey", "whole", "-o", "json"]).await;
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(object["spec"]["key"].as_str().unwrap().starts_with("pst_"));
+}

@@ -1,0 +1,69 @@
+//! What the machine's own administrator asks for: `postern admin …` and `postern storage …`.
+
+use postern_tests::cli::Person;
+use postern_tests::objects::{secret, secret_path, secrets, value_of};
+use postern_tests::{Home, Kubeconfig, Setup};
+
+/// Somebody on the server's machine.
+fn operator(home: &Home) -> Person {
+    Person::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_lost_key_is_replaced_and_goes_on_being_secret() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let old = server.kubeconfig().token.clone();
+    let told = operator(&home).run(&["admin", "reset-key"]).await;
+    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(told.text().trim(), home.kubeconfig().to_str().unwrap());
+    let new = Kubeconfig::read(&home.kubeconfig()).unwrap().token;
+    assert_ne!(new, old);
+    assert!(!told.everything().contains(&new) && told.err.contains("admin"), "{told:?}");
+    let client = server.client().with_token(&new);
+    client.get(&secrets("platform")).send().await.expect(200);
+    server.client().get(&secrets("platform")).send().await.expect(200);
+    server.stop().await;
+    let told = operator(&home).fails(1, &["admin", "reset-key"]).await;
+    assert!(told.contains("start it"), "{told}");
+}
+
+#[tokio::test]
+async fn seal_keys_are_rotated_and_everything_stays_readable() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    let before = secret("before", "old");
+    server.client().post(&secrets("platform")).json(&before).send().await.expect(201);
+    rotate(&home).await;
+    let read = server.client().get(&secret_path("before")).send().await.expect(200);
+    assert_eq!(value_of(&read), "old");
+    server.stop().await;
+    rotate(&home).await;
+    let server = Setup::on(&home).start().await;
+    let read = server.client().get(&secret_path("before")).send().await.expect(200);
+    assert_eq!(value_of(&read), "old");
+    server.stop().await;
+}
+
+/// The same with a server and without.
+async fn rotate(home: &Home) {
+    let operator = operator(home);
+    let key = operator.ok(&["storage", "rotate-key"]).await;
+    assert!(!key.trim().is_empty());
+    let resealed = operator.ok(&["storage", "reseal"]).await;
+    assert!(resealed.trim().parse::<u64>().unwrap() > 0, "{resealed}");
+    assert_eq!(operator.ok(&["storage", "reseal"]).await.trim(), "0", "nothing is left");
+    assert_eq!(operator.ok(&["storage", "check"]).await, "");
+}
+
+#[tokio::test]
+async fn a_place_without_a_database_is_told() {
+    let nowhere = Person::new();
+    let missing = nowhere.path().join("missing");
+    let directory = missing.to_str().unwrap();
+    for command in ["rotate-key", "reseal", "check"] {
+        let told = nowhere.fails(1, &["storage", command, "--data-dir", directory]).await;
+        assert!(told.contains("missing"), "{told}");
+    }
+    assert!(!missing.exists(), "looking makes nothing");
+}

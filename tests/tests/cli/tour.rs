@@ -1,0 +1,41 @@
+//! The page on the command line, run as it stands.
+
+use std::os::unix::fs::symlink;
+
+use postern_tests::Server;
+use postern_tests::cli::Person;
+use postern_tests::kubectl::repository;
+use postern_tests::wait;
+use tokio::process::Command;
+
+#[tokio::test]
+async fn the_page_on_the_command_line_is_true() {
+    let server = Server::start().await;
+    let person = Person::new();
+    let page = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap();
+    let blocks = page.split("\n```sh\n").skip(1);
+    let script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
+    assert!(script.contains("postern create accesskey"), "the page shows commands");
+    let script = script.replace("https://127.0.0.1:8443", &crate::url(&server));
+    let binary = person.command(&[]).as_std().get_program().to_owned();
+    std::fs::create_dir(person.path().join("bin")).unwrap();
+    symlink(binary, person.path().join("bin/postern")).unwrap();
+    symlink(server.home().data(), person.path().join("postern-data")).unwrap();
+    let path = format!("{}/bin:{}", person.path().display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command
+        .args(["-euxo", "pipefail", "-c", &script])
+        .current_dir(person.path())
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", person.path())
+        .kill_on_drop(true);
+    let output = wait::within("the tour to end", command.output()).await.unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    for expected in ["hunter2", "NAMESPACE", "user/admin", "shop"] {
+        assert!(out.contains(expected), "{expected} is not in:\n{out}\n{err}");
+    }
+    assert!(!out.contains("pst_"), "no key is on the screen:\n{out}");
+}

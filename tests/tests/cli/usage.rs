@@ -1,0 +1,84 @@
+//! Commands that cannot be understood, help, completions and manual pages: all without a server.
+
+use postern_tests::cli::Person;
+
+#[tokio::test]
+async fn what_makes_no_sense_ends_with_2_and_says_why() {
+    let person = Person::new();
+    for (arguments, wanted) in [
+        (&["get", "secret"][..], "NAME"),
+        (&["get", "secret", "Upper.key"], "NAME"),
+        (&["get", "secret", "db."], "first dot"),
+        (&["get", "secret", "db", "-o", "value"], "db.KEY"),
+        (&["get", "secret", "db", "-o", "xml"], "json"),
+        (&["get", "secret", "db.key", "--all"], "--all"),
+        (&["get", "secret", "db", "--all", "-o", "json"], "cannot be used with"),
+        (&["get", "secret", "db", "-n", "a.b"], "--namespace"),
+        (&["get", "secret", "db", "--timeout", "0"], "above zero"),
+        (&["get", "secret", "db", "--server", "https://h", "--context", "x"], "cannot be used"),
+        (&["set", "secret", "db", "hush"], "db.KEY"),
+        (&["set", "secret", "db.key", "hush", "--from-file", "x"], "cannot be used with"),
+        (&["set", "secret", "db.key", "hush", "more-hush"], "behind --"),
+        (&["set", "secret", "db.key", "--hush"], "behind --"),
+        (&["set", "secret", "db.key", "--access-key", "-"], "cannot be both"),
+        (&["list", "secrets", "-A", "-n", "x"], "cannot be used with"),
+        (&["create", "accesskey", "UPPER"], "NAME"),
+        (&["create", "accesskey", "--ttl", "soon"], "720h"),
+        (&["create", "accesskey", "--ttl", "-5m"], "negative"),
+        (&["create", "accesskey", "--ttl", "1.5h"], "720h"),
+        (&["create", "accesskey", "--user", "a", "--team", "b"], "cannot be used with"),
+        (&["create", "user", "a/b"], "NAME"),
+        (&["create", "team", "a", "--users", "B"], "--users"),
+        (&["delete", "secret", "a/b"], "NAME"),
+        (&["completion", "powershell"], "bash"),
+        (&["login", "https://h", "pst_hush"], "behind --"),
+        (&["login", "https://h", "--access-key", "hush hush"], "one word"),
+        (&["whoami", "--access-key", "hush\u{7f}", "--server", "https://h"], "one word"),
+        (&["frobnicate"], "unrecognized subcommand"),
+    ] {
+        let said = person.fails(2, arguments).await;
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+        assert!(!said.contains("hush") && !said.contains("panicked"), "{arguments:?}: {said}");
+    }
+    let said = person.fails(1, &["list", "secrets"]).await;
+    assert!(said.contains("not logged in") && said.contains("postern login"), "{said}");
+    let said = person.clone().with("KUBECONFIG", "").fails(1, &["logout"]).await;
+    assert!(said.contains("not logged in"), "{said}");
+    assert!(!person.kubeconfig().exists(), "nothing is made");
+}
+
+#[tokio::test]
+async fn help_completions_and_manual_pages() {
+    // What stands in the environment must not show up in them.
+    let person = Person::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
+    let help = person.ok(&["create", "accesskey", "--help"]).await;
+    for wanted in
+        ["--ttl", "--user", "--team", "POSTERN_ACCESS_KEY", "KUBECONFIG", "standard output"]
+    {
+        assert!(help.contains(wanted), "{wanted}: {help}");
+    }
+    assert!(!help.contains("hush"));
+    assert!(person.ok(&["--version"]).await.starts_with("postern "));
+    for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
+        let script = person.ok(&["completion", shell]).await;
+        assert!(script.contains(wanted) && script.contains("accesskey"), "{shell}");
+    }
+    assert!(person.ok(&["man"]).await.contains(".TH postern 1"));
+    let pages = person.path().join("man/deep");
+    person.ok(&["man", "--out", pages.to_str().unwrap()]).await;
+    for page in ["postern.1", "postern-login.1", "postern-get-secret.1", "postern-serve.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(text.contains(".TH") && !text.contains("hush"), "{page}");
+    }
+    let file = person.file("file", "");
+    let said = person.fails(1, &["man", "--out", &file]).await;
+    assert!(said.contains("cannot write"), "{said}");
+}
+
+#[tokio::test]
+async fn the_completions_are_shell_scripts() {
+    let person = Person::new();
+    let script = person.file("postern.bash", person.ok(&["completion", "bash"]).await);
+    let checked = std::process::Command::new("bash").args(["-n", &script]).status().unwrap();
+    assert!(checked.success());
+}

@@ -1,0 +1,97 @@
+//! Values that stand for secrets, and a search for them in every form in which they could be left
+//! lying.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use postern_tests::Random;
+
+/// So many bytes of a form in a row are the value: short enough to find pieces, long enough never
+/// to be found by chance.
+const PIECE_BYTES: usize = 14;
+
+/// A value of 48 letters that is nobody's but this test's.
+pub(crate) fn value(random: &mut Random) -> String {
+    (0..48).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect()
+}
+
+/// Finds values, whole or in half, as they are, backwards, in hex and in base64.
+#[derive(Default)]
+pub(crate) struct Search {
+    pieces: HashSet<Vec<u8>>,
+    /// Which two bytes a piece can begin with: the quick look before the thorough one.
+    begins: HashSet<[u8; 2]>,
+}
+
+impl Search {
+    /// A search for values of at least 32 bytes.
+    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut search = Self::default();
+        for value in values {
+            search.add(value);
+        }
+        search
+    }
+
+    /// One more value.
+    pub(crate) fn add(&mut self, value: &str) {
+        assert!(value.len() >= 32, "a value that is found by chance proves nothing");
+        for form in forms(value) {
+            for start in [0, form.len() / 2] {
+                let piece = form[start..start + PIECE_BYTES].to_vec();
+                self.begins.insert([piece[0], piece[1]]);
+                self.pieces.insert(piece);
+            }
+        }
+    }
+
+    /// Where one of them is.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<usize> {
+        bytes.windows(PIECE_BYTES).position(|window| {
+            self.begins.contains(&[window[0], window[1]]) && self.pieces.contains(window)
+        })
+    }
+
+    /// Panics where one of them is, and shows what stands around it.
+    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
+        let Some(at) = self.find(bytes) else { return };
+        let around = &bytes[at.saturating_sub(200)..bytes.len().min(at + 100)];
+        panic!("{what} tells a secret: …{}…", String::from_utf8_lossy(around));
+    }
+}
+
+fn hex(value: &str, upper: bool) -> String {
+    let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+    let digit = |digit: u8| char::from(digits[usize::from(digit)]);
+    value.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn forms(value: &str) -> Vec<Vec<u8>> {
+    let mut forms = vec![value.as_bytes().to_vec(), value.bytes().rev().collect()];
+    forms.extend([hex(value, false).into_bytes(), hex(value, true).into_bytes()]);
+    // Base64 looks different at each of the three places where the value can begin; the first and
+    // last characters depend on the neighbours and are left out.
+    for shift in 0..3 {
+        let shifted = format!("{}{value}", "x".repeat(shift));
+        for text in [STANDARD.encode(&shifted), URL_SAFE.encode(&shifted)] {
+            forms.push(text.as_bytes()[4..text.len() - 4].to_vec());
+        }
+    }
+    forms
+}
+
+#[test]
+fn what_is_there_is_found() {
+    let value = value(&mut Random::new(1));
+    let search = Search::of([value.as_str()]);
+    for text in [
+        format!("before {value} after"),
+        format!("half of it: {}", &value[24..]),
+        STANDARD.encode(format!("before {value}")),
+        hex(&value, false),
+    ] {
+        assert!(search.find(text.as_bytes()).is_some(), "{text}");
+    }
+    assert!(search.find(&b"nothing of the kind, however long one looks".repeat(9)).is_none());
+}

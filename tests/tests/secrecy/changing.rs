@@ -1,0 +1,184 @@
+//! What changes tell: nothing of what is never shown, neither the old values nor the new ones.
+
+use postern_tests::http::Client;
+use postern_tests::status::failure;
+use serde_json::{Value, json};
+
+use crate::stage::{KEYS, Secrets, Stage, collection, key_path};
+
+/// The paths of what is never shown.
+const PATHS: [&str; 5] = [
+    "/spec/key",
+    "/spec/identity/connectorData",
+    "/spec/oidcLogin/idToken",
+    "/spec/oidcLogin/accessToken",
+    "/spec/oidcLogin/refreshToken",
+];
+
+async fn patch(stage: &Stage, client: &Client, name: &str, operations: &Value) -> u16 {
+    stage.ask(client.patch(&key_path(name), "json-patch", operations)).await.status
+}
+
+async fn json_patches(stage: &Stage, client: &Client, name: &str) {
+    for path in PATHS {
+        let value = stage.secret();
+        for (operations, code) in [
+            (json!([{ "op": "add", "path": path, "value": value }]), 200),
+            (json!([{ "op": "replace", "path": path, "value": value }]), 422),
+            (json!([{ "op": "remove", "path": path }]), 422),
+            (json!([{ "op": "test", "path": path, "value": value }]), 422),
+            (json!([{ "op": "copy", "from": path, "path": "/spec/displayName" }]), 422),
+            (json!([{ "op": "move", "from": path, "path": "/spec/description" }]), 422),
+            (json!([{ "op": "add", "path": path, "value": [value] }]), 422),
+            (json!([{ "op": "shout", "path": path, "value": value }]), 400),
+            (json!({ "op": "add", "path": path, "value": value }), 400),
+        ] {
+            let found = patch(stage, client, name, &operations).await;
+            // What does not fit the object is a bad request or not to be processed.
+            let fits = found == code || (code >= 400 && [400, 422].contains(&found));
+            assert!(fits, "{found} for {operations}");
+        }
+    }
+}
+
+async fn merge_patches(stage: &Stage, client: &Client, name: &str) {
+    let secrets = stage.secrets();
+    let whole = json!({ "spec": secrets.object(name)["spec"] });
+    stage.ask(client.patch(&key_path(name), "merge-patch", &whole)).await.expect(200);
+    for spec in [
+        json!({ "key": [secrets.key] }),
+        json!({ "key": format!("{} x", secrets.key) }),
+        json!({ "identity": secrets.connector_data }),
+        json!({ "oidcLogin": { "idToken": { "is": secrets.id_token } } }),
+    ] {
+        let changes = json!({ "spec": spec });
+        let reply = stage.ask(client.patch(&key_path(name), "merge-patch", &changes)).await;
+        assert!([400, 422].contains(&reply.status), "{changes}: {}", reply.text());
+    }
+    let text = whole.to_string();
+    for (kind, body) in [
+        ("merge-patch", text[..text.len() - 2].to_owned()),
+        ("merge-patch", format!("\"{}\"", secrets.key)),
+        ("strategic-merge-patch", text.clone()),
+        ("apply-patch", text),
+    ] {
+        let kind = format!("application/{kind}+json");
+        let request = client.request("PATCH", &key_path(name)).body(&kind, body);
+        let reply = stage.ask(request).await;
+        // Patch types may be served or not: that they tell nothing is what counts here.
+        assert!(reply.status < 500, "{}", reply.text());
+    }
+    let strict = format!("{}?fieldValidation=Strict", key_path(name));
+    let mut unknown = whole.clone();
+    unknown["spec"]["unknown"] = secrets.key.clone().into();
+    let reply = stage.ask(client.patch(&strict, "merge-patch", &unknown)).await;
+    assert!([400, 422].contains(&reply.status), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn changes_repeat_neither_old_nor_new_values() {
+    let stage = Stage::new(11).await;
+    for (client, name) in stage.clients().iter().zip(["one", "two"]) {
+        let mut object = stage.secrets().object(name);
+        let made = stage.create(client.post(&collection(KEYS)).json(&object)).await;
+        json_patches(&stage, client, name).await;
+        merge_patches(&stage, client, name).await;
+        object = stage.secrets().object(name);
+        let outdated = made["metadata"]["resourceVersion"].clone();
+        object["metadata"]["resourceVersion"] = outdated;
+        let reply = stage.ask(client.put(&key_path(name)).json(&object)).await;
+        assert!(failure(&reply).starts_with("409 Conflict"));
+        let read = stage.ask(client.get(&key_path(name))).await.expect(200);
+        object["metadata"] = read["metadata"].clone();
+        stage.ask(client.put(&key_path(name)).json(&object)).await.expect(200);
+        stage.ask(client.put(&key_path(name)).yaml(&object.to_string())).await;
+        stage.ask(client.get(&key_path(name))).await.expect(200);
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn what_is_never_shown_is_in_no_managed_fields() {
+    let stage = Stage::new(12).await;
+    let [client, _] = stage.clients();
+    let object = stage.secrets().object("managed");
+    stage.create(client.post(&collection(KEYS)).json(&object)).await;
+    let rotated = json!({ "spec": stage.secrets().object("managed")["spec"] });
+    let patch = client.patch(&key_path("managed"), "merge-patch", &rotated);
+    stage.ask(patch).await.expect(200);
+    let read = stage.ask(client.get(&key_path("managed"))).await.expect(200);
+    let managed = read["metadata"]["managedFields"].to_string();
+    assert!(managed.contains("f:email"), "what is shown is noted: {managed}");
+    for name in ["f:key", "f:connectorData", "f:idToken", "f:accessToken", "f:refreshToken"] {
+        assert!(!managed.contains(name), "{name} is in {managed}");
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn kubectl_apply_leaves_no_copy() {
+    let stage = Stage::new(13).await;
+    let [client, _] = stage.clients();
+    let kubectl = stage.server.kubectl();
+    for round in ["created", "configured"] {
+        let file = kubectl.file("key.json", &stage.secrets().object("applied").to_string());
+        let said = kubectl.ok(&["apply", "-f", &file]).await;
+        assert!(said.contains(round), "{said}");
+        stage.refuse("kubectl apply", said.as_bytes());
+        let said = kubectl.ok(&["get", "ownedaccesskey", "applied", "-o", "yaml"]).await;
+        assert!(said.contains("last-applied-configuration"), "{said}");
+        stage.refuse("kubectl get", said.as_bytes());
+    }
+    let value = stage.secret();
+    for text in [
+        format!("{{\"spec\": {{\"key\": \"{value}\""),
+        format!("{{\"spec\":{{\"key\":\"{value}\"}}}} {{\"spec\":1}}"),
+        format!("spec: {{key: {value}}}"),
+        format!("[\"{value}\"]"),
+    ] {
+        let annotation = format!("kubectl.kubernetes.io/last-applied-configuration={text}");
+        let annotate = ["annotate", "--overwrite", "ownedaccesskey", "applied", &annotation];
+        kubectl.ok(&annotate).await;
+        let read = stage.ask(client.get(&key_path("applied"))).await.expect(200);
+        assert!(!read.to_string().contains("last-applied"), "dropped as a whole: {read}");
+    }
+    stage.end().await;
+}
+
+async fn works(stage: &Stage, client: &Client, value: &str) -> bool {
+    let as_bearer = client.with_token(value);
+    stage.ask(as_bearer.get(&collection("selves/me"))).await.status == 200
+}
+
+async fn made_by_the_server(stage: &Stage, client: &Client) -> String {
+    let object = json!({ "metadata": { "name": "made" }, "spec": {} });
+    let reply = client.post(&collection(KEYS)).json(&object).send().await.expect(201);
+    let value = reply["spec"]["key"].as_str().unwrap().to_owned();
+    stage.learn(&value);
+    value
+}
+
+#[tokio::test]
+async fn a_generated_key_is_told_once_in_all_its_life() {
+    let stage = Stage::new(14).await;
+    let [client, _] = stage.clients();
+    let first = made_by_the_server(&stage, &client).await;
+    let merge = async |spec: Value| {
+        let patch = json!({ "spec": spec });
+        stage.ask(client.patch(&key_path("made"), "merge-patch", &patch)).await.expect(200)
+    };
+    assert!(works(&stage, &client, &first).await);
+    merge(json!({ "disabled": true })).await;
+    assert!(!works(&stage, &client, &first).await);
+    merge(json!({ "disabled": false })).await;
+    assert!(works(&stage, &client, &first).await);
+    let Secrets { key: second, .. } = stage.secrets();
+    merge(json!({ "key": second })).await;
+    assert!(!works(&stage, &client, &first).await && works(&stage, &client, &second).await);
+    merge(json!({ "key": first })).await;
+    assert!(works(&stage, &client, &first).await && !works(&stage, &client, &second).await);
+    stage.ask(client.delete(&key_path("made"))).await.expect(200);
+    let third = made_by_the_server(&stage, &client).await;
+    assert!(!works(&stage, &client, &first).await && works(&stage, &client, &third).await);
+    stage.end().await;
+}

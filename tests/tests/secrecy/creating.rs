@@ -1,0 +1,167 @@
+//! What a create tells: the key, once, in its own answer.
+
+use postern_tests::http::Client;
+use postern_tests::status::failure;
+use serde_json::{Value, json};
+
+use crate::stage::{KEYS, Stage, collection, key_path};
+
+/// JSON is YAML, and a comment makes it YAML alone.
+fn yaml(object: &Value) -> String {
+    format!("# one key\n{object}\n")
+}
+
+async fn create_every_way(stage: &Stage, client: &Client, prefix: &str) {
+    let queries = ["", "?fieldValidation=Strict", "?fieldValidation=Ignore", "?pretty=true"];
+    for (number, query) in queries.iter().enumerate() {
+        let path = format!("{}{query}", collection(KEYS));
+        for form in ["json", "yaml"] {
+            let secrets = stage.secrets();
+            let name = format!("{prefix}-{form}-{number}");
+            let object = secrets.object(&name);
+            let request = match form {
+                "json" => client.post(&path).json(&object),
+                _ => client.post(&path).yaml(&yaml(&object)),
+            };
+            let made = stage.create(request).await;
+            assert_eq!(made["spec"]["key"], secrets.key, "shown once");
+            stage.ask(client.get(&key_path(&name))).await.expect(200);
+        }
+    }
+    let mut object = stage.secrets().object(&format!("{prefix}-unknown"));
+    object["spec"]["oidcLogin"]["unknown"] = json!(true);
+    object["spec"]["unknown"] = json!({ "more": 1 });
+    stage.create(client.post(&collection(KEYS)).json(&object)).await;
+}
+
+#[tokio::test]
+async fn a_create_shows_the_key_and_nothing_else() {
+    let stage = Stage::new(1).await;
+    for (client, prefix) in stage.clients().iter().zip(["one", "two"]) {
+        create_every_way(&stage, client, prefix).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn dry_runs_show_nothing_and_issue_nothing() {
+    let stage = Stage::new(2).await;
+    let [client, _] = stage.clients();
+    let path = format!("{}?dryRun=All", collection(KEYS));
+    let secrets = stage.secrets();
+    stage.ask(client.post(&path).json(&secrets.object("dry"))).await.expect(201);
+    stage.ask(client.post(&path).yaml(&yaml(&secrets.object("dry")))).await.expect(201);
+    let stranger = client.with_token(&secrets.key);
+    let reply = stage.ask(stranger.get(&collection(KEYS))).await;
+    assert!(failure(&reply).contains("access key not found"));
+    let mut made = stage.create(client.post(&collection(KEYS)).json(&secrets.object("wet"))).await;
+    let put = format!("{}?dryRun=All", key_path("wet"));
+    made["spec"]["key"] = stage.secret().into();
+    stage.ask(client.put(&put).json(&made)).await.expect(200);
+    let rotation = json!({ "spec": { "key": stage.secret() } });
+    stage.ask(client.patch(&put, "merge-patch", &rotation)).await.expect(200);
+    stage.ask(client.with_token(&secrets.key).get(&key_path("wet"))).await.expect(200);
+    stage.ask(client.delete(&put)).await.expect(200);
+    stage.end().await;
+}
+
+/// Bodies that carry secrets and are refused.
+fn refused(stage: &Stage) -> Vec<(&'static str, String)> {
+    let secrets = stage.secrets();
+    let object = secrets.object("refused");
+    let text = object.to_string();
+    let with = |pointer: &str, value: Value| {
+        let mut object = object.clone();
+        *object.pointer_mut(pointer).unwrap() = value;
+        ("application/json", object.to_string())
+    };
+    let twice = text.replacen("\"spec\":{", &format!("\"spec\":{{\"key\":\"{}\",", secrets.key), 1);
+    vec![
+        with("/spec/key", json!([secrets.key])),
+        with("/spec/key", json!({ "value": secrets.key })),
+        with("/spec/key", json!(format!("{} ", secrets.key))),
+        with("/spec/key", json!(format!("{}é", secrets.key))),
+        with("/spec/key", json!(secrets.key.repeat(200))),
+        with("/spec/key", json!(&secrets.key[..31])),
+        with("/spec/identity", json!(secrets.connector_data)),
+        with("/spec/identity/connectorData", json!([secrets.connector_data])),
+        with("/spec/oidcLogin", json!([secrets.id_token])),
+        with("/spec/oidcLogin/idToken", json!({ "value": secrets.id_token })),
+        with("/spec/oidcLogin/accessToken", json!([[secrets.access_token]])),
+        with("/spec", json!(secrets.key)),
+        with("/spec", json!([secrets.object("inner")["spec"]])),
+        with("/spec/user", json!(5)),
+        with("/spec/user", json!("nobody")),
+        with("/metadata/name", json!("Not A Name")),
+        ("application/json", text[..text.len() - 3].to_owned()),
+        ("application/json", format!("{text}}}")),
+        ("application/json", format!("\"{}\"", secrets.key)),
+        ("application/json", text.replacen("\",", "\\q\",", 1)),
+        ("application/yaml", format!("spec:\n  key: {}\n user: x\n", secrets.key)),
+        ("application/yaml", format!("spec: {{key: {}", secrets.key)),
+        ("application/yaml", format!("spec: !!binary {}\n", secrets.key)),
+        ("application/yaml", format!("spec: *{}\n", secrets.key)),
+        ("application/yaml", format!("spec:\n  key: |\n    {0}\n    {0}\n", secrets.key)),
+        ("text/plain", text.clone()),
+        ("application/vnd.kubernetes.protobuf", text),
+        ("application/json", twice),
+    ]
+}
+
+#[tokio::test]
+async fn refusals_repeat_nothing() {
+    let stage = Stage::new(3).await;
+    for client in stage.clients() {
+        for validation in ["Strict", "Warn", "Ignore"] {
+            let path = format!("{}?dryRun=All&fieldValidation={validation}", collection(KEYS));
+            let bodies = refused(&stage);
+            let last = bodies.len() - 1;
+            for (number, (content_type, body)) in bodies.into_iter().enumerate() {
+                let reply = stage.ask(client.post(&path).body(content_type, body.clone())).await;
+                // A field that is there twice is refused only by who asks for that.
+                let taken = number == last && validation != "Strict";
+                let code = reply.status;
+                assert_eq!(code == 201, taken, "{validation} {code} {body}: {}", reply.text());
+                assert!(code < 500, "{code} {body}: {}", reply.text());
+            }
+        }
+    }
+    let [client, _] = stage.clients();
+    let secrets = stage.secrets();
+    stage.create(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
+    let again = stage.ask(client.post(&collection(KEYS)).json(&secrets.object("second"))).await;
+    assert!(failure(&again).starts_with("409 Conflict"));
+    let again = stage.ask(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
+    assert!(failure(&again).starts_with("409 "));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn credentials_are_repeated_nowhere() {
+    let stage = Stage::new(4).await;
+    for client in stage.clients() {
+        let value = stage.secret();
+        let path = collection(KEYS);
+        for header in [
+            format!("Bearer {value}"),
+            format!("bearer pst_{value}"),
+            format!("Bearer  {value}"),
+            format!("Bearer {value} {value}"),
+            format!("Bearer {value},{value}"),
+            format!("Bearer {value}é"),
+            format!("Basic {value}"),
+            format!("Bearer {}", value.repeat(200)),
+            value.clone(),
+        ] {
+            let request = client.get(&path).without("authorization");
+            let reply = stage.ask(request.header("authorization", &header)).await;
+            assert_eq!(reply.status, 401, "{}", reply.text());
+        }
+        let doubled = client.get(&path).header("authorization", &format!("Bearer {value}"));
+        assert_eq!(stage.ask(doubled).await.status, 401);
+        let query = format!("{path}?access_token={value}&token={value}&limit={value}");
+        let reply = stage.ask(client.get(&query).without("authorization")).await;
+        assert_eq!(reply.status, 401);
+    }
+    stage.end().await;
+}

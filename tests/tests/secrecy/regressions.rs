@@ -1,0 +1,150 @@
+//! Mistakes that were made once: each is asked for by a decision, and was not so at first.
+
+use postern_tests::Server;
+use postern_tests::http::Client;
+use postern_tests::objects::version_of;
+use serde_json::{Value, json};
+
+use crate::stage::{KEYS, collection, key_path, make, user};
+
+async fn who(client: &Client) -> (u16, Value) {
+    let reply = client.get(&collection("selves/me")).send().await;
+    (reply.status, reply.json())
+}
+
+#[tokio::test]
+async fn a_deleted_key_stops_at_once_though_it_lingers() {
+    let server = Server::start().await;
+    let admin = server.client();
+    for (number, query) in
+        ["", "?gracePeriodSeconds=3600", "?propagationPolicy=Foreground"].iter().enumerate()
+    {
+        let name = format!("user-{number}");
+        let client = user(&admin, &name).await;
+        let key = key_path(&format!("{name}-key"));
+        let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+        client.patch(&key, "merge-patch", &held).send().await.expect(200);
+        admin.delete(&format!("{key}{query}")).send().await.expect(200);
+        assert_eq!(who(&client).await.0, 401, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_users_keys_stop_at_once_though_he_lingers() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let client = user(&admin, "ada").await;
+    let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    let path = collection("users/ada");
+    admin.patch(&path, "merge-patch", &held).send().await.expect(200);
+    admin.delete(&path).send().await.expect(200);
+    assert_eq!(who(&client).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_namesake_is_in_no_team_of_his_predecessor() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "ada").await;
+    make(&admin, "teams", "red", json!({ "users": ["ada"], "groups": ["ops"] })).await;
+    admin.delete(&collection("users/ada")).send().await.expect(200);
+    make(&admin, "users", "ada", json!({})).await;
+    let key = make(&admin, KEYS, "new", json!({ "user": "ada" })).await;
+    let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
+    let groups = who(&client).await.1["status"]["groups"].to_string();
+    assert!(!groups.contains("ops") && !groups.contains("platform:team:red"), "{groups}");
+}
+
+#[tokio::test]
+async fn preconditions_tell_nothing_of_the_keys_of_others() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let (ada, _bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
+    for preconditions in [json!({ "uid": "x" }), json!({ "resourceVersion": "1" })] {
+        let options = json!({ "preconditions": preconditions });
+        let reply = ada.delete(&key_path("bob-key")).json(&options).send().await;
+        assert_eq!(reply.status, 403, "{}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn the_past_does_not_show_the_last_use_of_a_namesake() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    make(&admin, KEYS, "shared", json!({ "user": "bob" })).await;
+    let then = version_of(&admin.get(&collection(KEYS)).send().await.expect(200));
+    admin.delete(&key_path("shared")).send().await.expect(200);
+    let key = make(&admin, KEYS, "shared", json!({})).await;
+    who(&admin.with_token(key["spec"]["key"].as_str().unwrap())).await;
+    let past = format!("{}?resourceVersion={then}&resourceVersionMatch=Exact", collection(KEYS));
+    let list = bob.get(&past).send().await.expect(200);
+    let items = list["items"].as_array().unwrap();
+    let shared = items.iter().find(|item| item["metadata"]["name"] == "shared").unwrap();
+    assert_eq!(shared["status"], json!({}), "it was never used");
+}
+
+#[tokio::test]
+async fn a_users_subject_that_is_too_long_is_his_mistake() {
+    let server = Server::start().await;
+    let object = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "x".repeat(5000) } });
+    let reply = server.client().post(&collection("users")).json(&object).send().await;
+    assert_eq!(reply.status, 422, "{}", reply.text());
+    assert!(reply.text().contains("spec.subject"), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn bad_times_are_named() {
+    let server = Server::start().await;
+    for (spec, field) in [
+        (json!({ "identityRefresh": "x" }), "spec.identityRefresh"),
+        (json!({ "identity": { "identityRefresh": "x" } }), "spec.identity.identityRefresh"),
+        (json!({ "oidcLogin": { "lastRefresh": "x" } }), "spec.oidcLogin.lastRefresh"),
+    ] {
+        let object = json!({ "spec": spec });
+        let reply = server.client().post(&collection(KEYS)).json(&object).send().await;
+        assert_eq!(reply.status, 400, "{}", reply.text());
+        assert!(reply.text().contains(field), "{}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn the_keys_of_an_owner_are_a_list_like_others() {
+    let server = Server::start().await;
+    let client = server.client();
+    make(&client, KEYS, "second", json!({})).await;
+    let of_owner = collection("users/admin/accesskeys");
+    for (query, count) in [("?limit=1", 1), ("?labelSelector=none", 0)] {
+        let list = client.get(&format!("{of_owner}{query}")).send().await.expect(200);
+        assert_eq!(list["items"].as_array().unwrap().len(), count, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn managed_fields_that_are_sent_are_cleaned() {
+    let server = Server::start().await;
+    let fields = json!({ "f:spec": { "f:key": {}, "f:displayName": {} } });
+    let object = json!({
+        "metadata": { "managedFields": [{
+            "manager": "somebody", "operation": "Update", "fieldsType": "FieldsV1",
+            "apiVersion": "management.platform.sh/v1", "fieldsV1": fields,
+        }] },
+        "spec": { "displayName": "d" },
+    });
+    let made = server.client().post(&collection(KEYS)).json(&object).send().await.expect(201);
+    assert!(!made["metadata"]["managedFields"].to_string().contains("f:key"), "{made}");
+}
+
+#[tokio::test]
+async fn what_was_applied_already_is_unchanged() {
+    let server = Server::start().await;
+    let kubectl = server.kubectl();
+    let object = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "OwnedAccessKey",
+        "metadata": { "name": "applied" }, "spec": { "user": "admin", "displayName": "one" },
+    });
+    let file = kubectl.file("key.json", &object.to_string());
+    kubectl.ok(&["apply", "-f", &file]).await;
+    let again = kubectl.ok(&["apply", "-f", &file]).await;
+    assert!(again.contains("unchanged"), "{again}");
+}

@@ -1,0 +1,184 @@
+//! A server whose every answer is looked at, and whose remains are searched at the end.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use postern_tests::http::{Client, Reply, Request, based};
+use postern_tests::objects::GROUP;
+use postern_tests::{Home, Random, Server, Setup};
+use serde_json::{Value, json};
+
+use crate::canary::{self, Search};
+
+pub(crate) const KEYS: &str = "ownedaccesskeys";
+
+/// The path of a collection of our own group.
+pub(crate) fn collection(resource: &str) -> String {
+    format!("{GROUP}/{resource}")
+}
+
+/// The path of one access key.
+pub(crate) fn key_path(name: &str) -> String {
+    format!("{GROUP}/{KEYS}/{name}")
+}
+
+/// Makes an object, which has to work.
+pub(crate) async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    client.post(&collection(resource)).json(&object).send().await.expect(201)
+}
+
+/// A user, and a client with a key of his.
+pub(crate) async fn user(admin: &Client, name: &str) -> Client {
+    make(admin, "users", name, json!({})).await;
+    let key = make(admin, KEYS, &format!("{name}-key"), json!({ "user": name })).await;
+    admin.with_token(key["spec"]["key"].as_str().unwrap())
+}
+
+/// Values for all fields that are never shown.
+#[derive(Clone)]
+pub(crate) struct Secrets {
+    pub(crate) key: String,
+    pub(crate) connector_data: String,
+    pub(crate) id_token: String,
+    pub(crate) access_token: String,
+    pub(crate) refresh_token: String,
+}
+
+impl Secrets {
+    fn new(random: &mut Random) -> Self {
+        let mut value = || canary::value(random);
+        Self {
+            key: value(),
+            connector_data: value(),
+            id_token: value(),
+            access_token: value(),
+            refresh_token: value(),
+        }
+    }
+
+    fn all(&self) -> [&str; 5] {
+        [&self.key, &self.connector_data, &self.id_token, &self.access_token, &self.refresh_token]
+    }
+
+    /// A whole object that carries them.
+    pub(crate) fn object(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": "management.platform.sh/v1",
+            "kind": "OwnedAccessKey",
+            "metadata": { "name": name },
+            "spec": {
+                "user": "admin",
+                "key": self.key,
+                "identity": { "email": "ada@example.com", "connectorData": self.connector_data },
+                "oidcLogin": {
+                    "idToken": self.id_token,
+                    "accessToken": self.access_token,
+                    "refreshToken": self.refresh_token,
+                },
+            },
+        })
+    }
+}
+
+/// A server that logs everything, and what must not be found in its answers and remains.
+pub(crate) struct Stage {
+    pub(crate) home: Home,
+    pub(crate) server: Server,
+    search: RefCell<Search>,
+    random: RefCell<Random>,
+}
+
+impl Stage {
+    /// A new one.
+    pub(crate) async fn new(seed: u64) -> Self {
+        let home = Home::new();
+        let server = start(&home).await;
+        let search = RefCell::new(Search::of([server.kubeconfig().token.as_str()]));
+        Self { home, server, search, random: RefCell::new(Random::new(seed)) }
+    }
+
+    /// The administrator, over both protocols in turn.
+    pub(crate) fn clients(&self) -> [Client; 2] {
+        [self.server.client(), Client::http2(self.server.kubeconfig())]
+    }
+
+    /// New values, looked for from now on.
+    pub(crate) fn secrets(&self) -> Secrets {
+        let secrets = Secrets::new(&mut self.random.borrow_mut());
+        for value in secrets.all() {
+            self.search.borrow_mut().add(value);
+        }
+        secrets
+    }
+
+    /// One new value, looked for from now on.
+    pub(crate) fn secret(&self) -> String {
+        self.secrets().key
+    }
+
+    /// A value that the server made, looked for from now on.
+    pub(crate) fn learn(&self, value: &str) {
+        self.search.borrow_mut().add(value);
+    }
+
+    /// Sends, and the answer must tell nothing.
+    pub(crate) async fn ask(&self, request: Request<'_>) -> Reply {
+        let what = format!("{request:?}").split("headers").next().unwrap_or_default().to_owned();
+        let reply = request.send().await;
+        let shown = format!("{} {:?} {}", reply.status, reply.headers, reply.text());
+        self.refuse(&format!("the answer to {what}"), shown.as_bytes());
+        reply
+    }
+
+    /// Panics where the bytes tell one of the secrets.
+    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
+        self.search.borrow().refuse(what, bytes);
+    }
+
+    /// Sends a create. Its answer may tell the key, and nothing else.
+    pub(crate) async fn create(&self, request: Request<'_>) -> Value {
+        let reply = request.send().await;
+        let mut object = reply.expect(201);
+        let key = object["spec"].as_object_mut().unwrap().remove("key");
+        self.refuse("the answer to a create, without its key", object.to_string().as_bytes());
+        self.refuse("a header", format!("{:?}", reply.headers).as_bytes());
+        object["spec"]["key"] = key.expect("the answer to a create shows the key");
+        object
+    }
+
+    /// Looks at everything that is left: the metrics, then the files after a sudden death, what a
+    /// new server on them answers, and its log.
+    pub(crate) async fn end(self) {
+        // Over HTTP/2, whose library has the most to tell a log.
+        let [_, client] = self.clients();
+        let metrics = client.get(&based("/metrics")).send().await.expect_text(200);
+        self.refuse("the metrics", metrics.as_bytes());
+        let Self { home, server, search, .. } = self;
+        let search = search.into_inner();
+        server.kill();
+        search.refuse("the database", &read_all(&home.data().join("db")));
+        let server = start(&home).await;
+        let list = server.client().get(&collection(KEYS)).send().await.expect_text(200);
+        search.refuse("a list after a restart", list.as_bytes());
+        server.stop().await;
+        let rest = read_all(&home.data().join("db"));
+        assert!(rest.len() > 10_000, "there is a database");
+        search.refuse("the database at rest", &rest);
+        let log = home.logged() + &home.printed();
+        assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as can be");
+        search.refuse("the log", log.as_bytes());
+    }
+}
+
+async fn start(home: &Home) -> Server {
+    Setup::on(home).argument("--log").argument("trace").start().await
+}
+
+fn read_all(path: &Path) -> Vec<u8> {
+    if path.is_file() {
+        return std::fs::read(path).unwrap();
+    }
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|entry| read_all(&entry)).collect()
+}

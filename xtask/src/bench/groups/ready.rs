@@ -1,0 +1,58 @@
+//! From the start of the program to the first 200 on `/readyz`.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::bench::postern::arguments;
+use crate::bench::report::{Figure, Ratio, Section, Wanted};
+use crate::bench::server::{directory, free_port};
+
+/// The first start, starts without objects, and starts with many.
+pub(super) fn measure(bench: &Bench) -> Result<Section> {
+    let rounds = bench.pick(7, 3);
+    let dir = directory()?;
+    let mut section = Section::new(&[], bench);
+    let mut first = vec![];
+    for _ in 0..rounds {
+        first.push(start(bench, directory()?.path())?);
+    }
+    section.figures.push(times("first start, which makes keys and administrator", &first));
+    start(bench, dir.path())?;
+    let empty: Vec<_> = (0..rounds).map(|_| start(bench, dir.path())).collect::<Result<_>>()?;
+    section.figures.push(times("empty", &empty));
+    section.ratios.push(Ratio::of_rounds("empty, ms", Wanted::AtMost(100.0), empty, None));
+    let objects: u64 = bench.pick(100_000, 10_000);
+    let mut server = bench.start_postern_on(dir)?;
+    bench.fill_postern(&mut server, objects)?;
+    let dir = server.stop()?;
+    let full: Vec<_> = (0..rounds).map(|_| start(bench, dir.path())).collect::<Result<_>>()?;
+    section.figures.push(times(&format!("{objects} objects"), &full));
+    let what = format!("with {objects} objects, ms");
+    section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(600.0), full, None));
+    Ok(section)
+}
+
+/// One start, in milliseconds.
+fn start(bench: &Bench, dir: &Path) -> Result<f64> {
+    let data = dir.join("data");
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let (kubeconfig, output) = (text(&data.join("admin.kubeconfig")), text(&dir.join("output")));
+    let mut words = vec!["ready".to_owned()];
+    words.extend(["--kubeconfig".to_owned(), kubeconfig, "--output".to_owned(), output]);
+    words.extend(["--".to_owned(), text(&bench.postern)]);
+    words.extend(arguments(&data, &format!("127.0.0.1:{}", free_port()?)));
+    crate::bench::machine::wait_for_quiet(&bench.stop)?;
+    let milliseconds = bench.run_load(&words)?.number("ready_milliseconds");
+    println!("    ready after {milliseconds:.0} ms");
+    Ok(milliseconds)
+}
+
+fn times(run: &str, milliseconds: &[f64]) -> Figure {
+    Figure {
+        run: run.to_owned(),
+        server: "postern".to_owned(),
+        values: milliseconds.iter().map(|time| format!("{time:.0} ms")).collect(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Single objects at 32 connections: read, created, changed.
+
+use anyhow::Result;
+
+use super::figure;
+use crate::bench::Bench;
+use crate::bench::load::{FRESH, Found};
+use crate::bench::postern::BODY_BYTES;
+use crate::bench::report::{Ratio, Rounds, Section, Wanted};
+use crate::bench::server::Server;
+
+/// Objects that reads and updates go to.
+const OBJECTS: u64 = 1000;
+
+/// Our GET beside nginx's of a file as long, and `OpenBao`'s of a value as long.
+pub(super) fn reads(bench: &Bench) -> Result<Section> {
+    let mut postern = bench.start_postern()?;
+    bench.fill_postern(&mut postern, OBJECTS)?;
+    let get = ["load get", "--prefix", "base", "--seconds", bench.pick("5", "2")];
+    let length = bench.once(&mut postern, &get)?.number("body_bytes_average");
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small length")]
+    let length = length as u64;
+    let mut nginx = bench.start_nginx(&[length])?;
+    let mut openbao = bench.start_openbao()?;
+    fill_openbao(bench, &mut openbao)?;
+    let file = format!("/{length}");
+    let send = ["load list", "--path", &file, "--seconds", bench.pick("5", "2")];
+    let (mut to_nginx, mut to_openbao) = (Rounds::default(), Rounds::default());
+    let mut section = Section::new(&[&postern, &nginx, &openbao], bench);
+    for round in 0..bench.pick(5, 2) {
+        let ours = bench.measure(&mut postern, &get)?;
+        let theirs = bench.measure(&mut nginx, &send)?;
+        let vault = bench.measure(&mut openbao, &get)?;
+        to_nginx.add(&ours, &theirs, Found::per_second);
+        to_openbao.add(&ours, &vault, Found::per_second);
+        if round == 0 {
+            let multiplexed = ["--http", "2", "--connections", "1", "--streams", "32"];
+            let http2 = bench.measure(&mut postern, &[&get[..], &multiplexed].concat())?;
+            section.figures.push(figure("GET, HTTP/2, 1 × 32 streams", "postern", &http2));
+        }
+        section.figures.push(figure("GET by name", "postern", &ours));
+        section.figures.push(figure("static file", "nginx", &theirs));
+        section.figures.push(figure("GET by name", "openbao", &vault));
+    }
+    section.notes.push(format!("An answer's body is {length} bytes; nginx serves a file as long."));
+    section.ratios.push(ratio("GET by name", "nginx", &to_nginx, Wanted::AtLeast(0.6)));
+    section.ratios.push(ratio("GET by name", "openbao", &to_openbao, Wanted::AtLeast(7.0)));
+    Ok(section)
+}
+
+/// Our create and update beside `OpenBao`'s.
+pub(super) fn writes(bench: &Bench) -> Result<Section> {
+    let mut postern = bench.start_postern()?;
+    bench.fill_postern(&mut postern, OBJECTS)?;
+    let mut openbao = bench.start_openbao()?;
+    fill_openbao(bench, &mut openbao)?;
+    let seconds = bench.pick("4", "2");
+    let to = |operation, prefix| {
+        [operation, "--prefix", prefix, "--seconds", seconds, "--body-bytes", BODY_BYTES]
+    };
+    let (mut created, mut updated) = (Rounds::default(), Rounds::default());
+    let mut section = Section::new(&[&postern, &openbao], bench);
+    for _ in 0..bench.pick(4, 2) {
+        let ours = bench.measure(&mut postern, &to("load create", FRESH))?;
+        let theirs = bench.measure(&mut openbao, &to("load kv-put", FRESH))?;
+        created.add(&ours, &theirs, Found::per_second);
+        section.figures.push(figure("create", "postern", &ours));
+        section.figures.push(figure("put, new name", "openbao", &theirs));
+        let ours = bench.measure(&mut postern, &to("load update", "base"))?;
+        let theirs = bench.measure(&mut openbao, &to("load kv-update", "base"))?;
+        updated.add(&ours, &theirs, Found::per_second);
+        section.figures.push(figure("update", "postern", &ours));
+        section.figures.push(figure("put, old name", "openbao", &theirs));
+    }
+    section.ratios.push(ratio("create", "openbao", &created, Wanted::AtLeast(5.0)));
+    section.ratios.push(ratio("update", "openbao", &updated, Wanted::AtLeast(5.0)));
+    Ok(section)
+}
+
+/// Values as long as our objects are when they are stored.
+fn fill_openbao(bench: &Bench, openbao: &mut Server) -> Result<()> {
+    let count = OBJECTS.to_string();
+    let fill = ["load kv-put", "--prefix", "base", "--body-bytes", "1024", "--seconds", "120"];
+    bench.once(openbao, &[&fill[..], &["--count", &count]].concat())?;
+    Ok(())
+}
+
+fn ratio(what: &str, peer: &str, rounds: &Rounds, wanted: Wanted) -> Ratio {
+    let what = format!("{what} at 32 connections, requests a second to {peer}'s");
+    rounds.ratio(&what, wanted)
+}

@@ -1,0 +1,60 @@
+//! One writer, many watchers: how long after the write was sent does each watcher have the event?
+
+use anyhow::{Result, ensure};
+
+use crate::bench::Bench;
+use crate::bench::load::{FRESH, Found};
+use crate::bench::report::{Figure, Rounds, Section, Wanted};
+
+/// Delivery beside the bare fan-out server.
+pub(super) fn measure(bench: &Bench) -> Result<Section> {
+    let mut postern = bench.start_postern()?;
+    let mut probe = bench.start_probe()?;
+    let events = bench.pick("500", "150");
+    let watch =
+        ["watch", "--watchers", "100", "--rate", "50", "--events", events, "--prefix", FRESH];
+    let ours = [&watch[..], &["--body-bytes", "838"]].concat();
+    let length = bench.once(&mut postern, &ours)?.text("event_bytes_average");
+    let theirs = [&watch[..], &["--body-bytes", &length]].concat();
+    let mut section = Section::new(&[&postern, &probe], bench);
+    let (mut p50, mut p99) = (Rounds::default(), Rounds::default());
+    for _ in 0..bench.pick(5, 2) {
+        let found = bench.measure(&mut postern, &ours)?;
+        let bare = bench.measure(&mut probe, &theirs)?;
+        for one in [&found, &bare] {
+            let whole = one.text("events") == one.text("events_expected");
+            ensure!(
+                whole,
+                "only {} of {} events came",
+                one.text("events"),
+                one.text("events_expected")
+            );
+        }
+        p50.add(&found, &bare, |found| found.number("delivery_microseconds.p50"));
+        p99.add(&found, &bare, |found| found.number("delivery_microseconds.p99"));
+        section.figures.push(figure("postern", &found));
+        section.figures.push(figure("bare fan-out", &bare));
+    }
+    section.notes.push(format!(
+        "100 watchers, 50 writes a second, events of {length} bytes. The bare fan-out server writes \
+         13 pages and syncs twice for each write, sends the bytes on, and does nothing else."
+    ));
+    let what = "delivery p50 to the bare fan-out server's";
+    section.ratios.push(p50.ratio(what, Wanted::AtMost(1.5)));
+    let what = "delivery p99 to the bare fan-out server's";
+    section.ratios.push(p99.ratio(what, Wanted::AtMost(2.0)));
+    Ok(section)
+}
+
+fn figure(server: &str, found: &Found) -> Figure {
+    Figure {
+        run: "write to 100 watchers".to_owned(),
+        server: server.to_owned(),
+        values: vec![
+            format!("{:.0} µs CPU/write", found.cpu()),
+            format!("delivery p50 {:.0} µs", found.number("delivery_microseconds.p50")),
+            format!("delivery p99 {:.0} µs", found.number("delivery_microseconds.p99")),
+            format!("write p50 {:.0} µs", found.number("write_microseconds.p50")),
+        ],
+    }
+}

@@ -1,0 +1,74 @@
+//! The machine that is measured on: what it is, and whether it is quiet.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::stop::Stop;
+
+/// Above this share of all processors, others disturb a measurement.
+pub(crate) const QUIET_SHARE: f64 = 0.08;
+
+/// Nobody waits longer than this for a quiet machine.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Quiet is looked at for so long.
+const LOOK: Duration = Duration::from_millis(700);
+
+/// What the report says of the machine.
+#[derive(Serialize, Deserialize, Clone, Default)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) memory_gib: u64,
+    pub(crate) kernel: String,
+    pub(crate) processor: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let (memory, processors) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
+        let kib: u64 =
+            field(&memory, "MemTotal:").split(' ').next().unwrap_or("").parse().unwrap_or(0);
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            memory_gib: kib.div_ceil(1 << 20),
+            // What stands behind the version is the distributor's, and tells nothing.
+            kernel: release.split('-').next().unwrap_or_default().to_owned(),
+            processor: field(&processors, "model name").trim_start_matches([':', ' ']).to_owned(),
+        }
+    }
+}
+
+fn field<'a>(text: &'a str, name: &str) -> &'a str {
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+}
+
+/// Waits for a quiet machine, and goes on without one when it takes too long.
+pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
+    let deadline = Instant::now() + QUIET_TIMEOUT;
+    loop {
+        let (busy, all) = ticks();
+        stop.sleep(LOOK)?;
+        let (busy_after, all_after) = ticks();
+        #[expect(clippy::cast_precision_loss, reason = "differences of a second")]
+        let share = (busy_after - busy) as f64 / (all_after - all).max(1) as f64;
+        if share < QUIET_SHARE || Instant::now() >= deadline {
+            return Ok(());
+        }
+    }
+}
+
+/// Busy and all ticks of all processors since the start.
+fn ticks() -> (u64, u64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    let fields: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).filter_map(|f| f.parse().ok()).collect();
+    let all: u64 = fields.iter().sum();
+    // The fourth and fifth are idle and waiting for the disk.
+    (all - fields.iter().skip(3).take(2).sum::<u64>(), all)
+}

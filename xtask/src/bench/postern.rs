@@ -1,0 +1,76 @@
+//! Our own server, with the settings that it has when nobody sets any.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use super::Bench;
+use super::server::{Server, directory, spawn};
+
+/// It is ready within this, however much is stored.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Bytes of a body that is stored as an object of about 1 KB: the server adds what it knows.
+pub(crate) const BODY_BYTES: &str = "838";
+
+/// The objects that are measured.
+pub(crate) const COLLECTION: &str =
+    "/kubernetes/management/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
+
+/// How it is started.
+pub(crate) fn arguments(dir: &Path, address: &str) -> Vec<String> {
+    let dir = dir.to_string_lossy();
+    ["serve", "--data-dir", &dir, "--listen", address, "--log", "warn"].map(str::to_owned).to_vec()
+}
+
+impl Bench {
+    /// A new server without any objects.
+    pub(crate) fn start_postern(&self) -> Result<Server> {
+        self.start_postern_on(directory()?)
+    }
+
+    /// A server on a directory that may have been used before.
+    pub(crate) fn start_postern_on(&self, dir: TempDir) -> Result<Server> {
+        let data = dir.path().join("data");
+        let kubeconfig = data.join("admin.kubeconfig");
+        let address = format!("127.0.0.1:{}", super::server::free_port()?);
+        let child = spawn(Command::new(&self.postern).args(arguments(&data, &address)), &dir)?;
+        let mut server = Server::new("postern", child, dir);
+        server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
+        server.collection = String::from(COLLECTION);
+        self.wait_until_answers(&mut server, "/readyz", READY_TIMEOUT)?;
+        Ok(server)
+    }
+
+    /// Fills a server with objects called `base-…`, over many connections.
+    pub(crate) fn fill_postern(&self, server: &mut Server, objects: u64) -> Result<()> {
+        let count = objects.to_string();
+        let fill =
+            ["load create", "--prefix", "base", "--body-bytes", BODY_BYTES, "--seconds", "600"];
+        let found = self.once(server, &[&fill[..], &["--count", &count]].concat())?;
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let all = found.number("succeeded") >= objects as f64;
+        anyhow::ensure!(all, "only {} of {objects} objects were created", found.text("succeeded"));
+        Ok(())
+    }
+
+    /// Waits until a path answers 200.
+    pub(crate) fn wait_until_answers(
+        &self,
+        server: &mut Server,
+        path: &str,
+        limit: Duration,
+    ) -> Result<()> {
+        let mut words = vec!["load".to_owned(), "list".to_owned()];
+        words.extend(server.access.iter().cloned());
+        words.extend(["--connections", "1", "--count", "1", "--path", path].map(str::to_owned));
+        let what = format!("{} did not answer {path}", server.name);
+        self.stop.wait_for(&what, limit, || {
+            server.check()?;
+            Ok(self.run_load(&words).is_ok_and(|found| found.number("succeeded") > 0.0))
+        })
+    }
+}

@@ -1,0 +1,284 @@
+//! What was found, kept by group, and written down as `docs/benchmarks.md`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::load::Found;
+use super::machine::Machine;
+use super::server::Server;
+use super::{Bench, groups, version};
+
+/// What a group found.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Section {
+    quick: bool,
+    machine: Machine,
+    /// Programs and their versions.
+    versions: Vec<String>,
+    pub(crate) ratios: Vec<Ratio>,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Section {
+    /// Nothing found yet, with these servers.
+    pub(crate) fn new(servers: &[&Server], bench: &Bench) -> Self {
+        let versions = servers.iter().filter_map(|server| match server.name {
+            "nginx" => Some(version(Path::new("nginx"), "-v").replace("nginx version: ", "")),
+            "openbao" => {
+                crate::fetch::openbao(&bench.root).ok().map(|bao| version(&bao, "version"))
+            }
+            _ => None,
+        });
+        let versions = std::iter::once(version(&bench.postern, "--version")).chain(versions);
+        Self {
+            quick: bench.quick,
+            machine: Machine::here(),
+            versions: versions.collect(),
+            ratios: Vec::new(),
+            figures: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// How a number has to stand to its limit.
+#[derive(Serialize, Deserialize, Clone, Copy)]
+pub(crate) enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// A number that something is wanted of.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Ratio {
+    what: String,
+    wanted: Wanted,
+    /// The median of the rounds.
+    measured: f64,
+    rounds: Vec<f64>,
+    /// The peer's processor time over ours for the same, above 1 where ours is less.
+    cpu: Option<f64>,
+}
+
+impl Ratio {
+    /// The median of the rounds' ratios.
+    pub(crate) fn of_rounds(
+        what: &str,
+        wanted: Wanted,
+        rounds: Vec<f64>,
+        cpu_rounds: Option<Vec<f64>>,
+    ) -> Self {
+        let (measured, cpu) = (median(&rounds), cpu_rounds.map(|rounds| median(&rounds)));
+        let ratio = Self { what: what.to_owned(), wanted, measured, rounds, cpu };
+        println!("  > {}", ratio.row());
+        ratio
+    }
+
+    fn is_met(&self) -> bool {
+        match self.wanted {
+            Wanted::AtLeast(limit) => self.measured >= limit,
+            Wanted::AtMost(limit) => self.measured <= limit,
+        }
+    }
+
+    fn row(&self) -> String {
+        let wanted = match self.wanted {
+            Wanted::AtLeast(limit) => format!("≥ {}", short(limit)),
+            Wanted::AtMost(limit) => format!("≤ {}", short(limit)),
+        };
+        let cpu = self.cpu.map_or("–".to_owned(), short);
+        let least = self.rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let spread = match self.rounds.len() {
+            0 | 1 => "–".to_owned(),
+            _ => format!("{} to {}", short(least), short(most)),
+        };
+        let met = if self.is_met() { "yes" } else { "**no**" };
+        let measured = short(self.measured);
+        format!("| {} | {cpu} | {measured} | {spread} | {wanted} | {met} |", self.what)
+    }
+}
+
+/// What the rounds of a comparison found.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    quiet: Vec<(f64, f64)>,
+    disturbed: Vec<(f64, f64)>,
+}
+
+impl Rounds {
+    /// Adds a round: the ratio that `of` makes of our number and the peer's, and the peer's
+    /// processor time over ours.
+    pub(crate) fn add(&mut self, ours: &Found, theirs: &Found, of: impl Fn(&Found) -> f64) {
+        let ratio = |a: f64, b: f64| a / b.max(0.001);
+        let round = (ratio(of(ours), of(theirs)), ratio(theirs.cpu(), ours.cpu()));
+        let quiet = ours.is_quiet() && theirs.is_quiet();
+        if quiet { &mut self.quiet } else { &mut self.disturbed }.push(round);
+    }
+
+    /// The rounds that nobody disturbed; all of them when there is none.
+    fn that_count(&self) -> (Vec<f64>, Vec<f64>) {
+        let rounds = if self.quiet.is_empty() { &self.disturbed } else { &self.quiet };
+        rounds.iter().copied().unzip()
+    }
+
+    /// What is made of it.
+    pub(crate) fn ratio(&self, what: &str, wanted: Wanted) -> Ratio {
+        let (rounds, costs) = self.that_count();
+        Ratio::of_rounds(what, wanted, rounds, Some(costs))
+    }
+}
+
+/// An absolute figure.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) run: String,
+    pub(crate) server: String,
+    /// With their units.
+    pub(crate) values: Vec<String>,
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
+/// Three digits that count, and no more than two behind the point.
+fn short(number: f64) -> String {
+    if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{number:.2}") }
+}
+
+/// Keeps what a group found.
+pub(crate) fn keep(directory: &Path, name: &str, section: &Section) -> Result<()> {
+    let text = serde_json::to_string_pretty(section)?;
+    std::fs::write(directory.join(format!("{name}.json")), text).context("cannot keep the findings")
+}
+
+/// Writes everything that is kept.
+pub(crate) fn write(root: &Path, directory: &Path) -> Result<()> {
+    let mut found = Vec::new();
+    for group in groups::ALL {
+        let path = directory.join(format!("{}.json", group.name));
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            // What an older version of this program kept, is measured anew.
+            if let Ok(section) = serde_json::from_str::<Section>(&text) {
+                found.push((group.title, section));
+            }
+        }
+    }
+    let path = root.join("docs").join("benchmarks.md");
+    std::fs::write(&path, render(&found))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+const HEAD: &str = "# Benchmarks
+
+Written by `cargo xtask bench`; do not edit. Every comparison is made within one run, the servers in
+alternation, and the median of the rounds' ratios counts: absolute figures of a machine that also
+runs the client tell little, ratios tell more, and processor time for each request is the steadiest
+of all. A measurement that others disturbed by more than 8 % of the machine is repeated up to twice;
+rounds that stay disturbed only count where there are no others.
+
+`CPU` is the peer's processor time for the same work divided by ours: above 1, ours takes less.
+
+";
+
+const HOW: &str = "
+## How
+
+- The client is `postern-bench` (in `benches/`), on the same machine, with one thread. All traffic is
+  TLS 1.3 over loopback, HTTP/1.1 with connections kept open, 32 of them unless it says otherwise,
+  each with one request at a time.
+- Postern runs with its defaults: objects are sealed, and durable before they are acknowledged. An
+  object is a SharedSecret of about 1 KB as it is stored.
+- nginx has one worker, no access log, connections that are never closed, an open file cache, and a
+  certificate of the same kind (ECDSA P-256).
+- OpenBao has raft storage on the same disk, no audit, no mlock, and the key-value engine without
+  versions, which is the faster one. Its values are as long as our objects.
+- CPU for each request is user and system time of all of the server's processes, from `/proc`.
+- A ratio of requests a second is bounded by what one client thread can ask for.
+";
+
+fn render(found: &[(&str, Section)]) -> String {
+    let mut text = HEAD.to_owned();
+    for line in about(found) {
+        writeln!(text, "- {line}").ok();
+    }
+    text.push_str("\n## Ratios and targets\n");
+    for (title, section) in found {
+        let quick = if section.quick { " (a quick run: an indication only)" } else { "" };
+        writeln!(text, "\n### {}{quick}\n", capitalised(title)).ok();
+        text.push_str("| what | CPU | measured, median | rounds | wanted | met |\n");
+        text.push_str("|---|---|---|---|---|---|\n");
+        for ratio in &section.ratios {
+            writeln!(text, "{}", ratio.row()).ok();
+        }
+        for note in &section.notes {
+            writeln!(text, "\n{note}").ok();
+        }
+    }
+    text.push_str("\n## Absolute figures\n\nOne row for each round.\n");
+    for (title, section) in found {
+        writeln!(
+            text,
+            "\n### {}: figures\n\n| run | server | figures |\n|---|---|---|",
+            capitalised(title)
+        )
+        .ok();
+        for figure in &section.figures {
+            writeln!(text, "| {} | {} | {} |", figure.run, figure.server, figure.values.join(", "))
+                .ok();
+        }
+    }
+    text.push_str(HOW);
+    text
+}
+
+/// The machine and the versions, as far as they are known.
+fn about(found: &[(&str, Section)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let machines = found.iter().map(|(_, section)| {
+        let Machine { cores, memory_gib, kernel, processor } = &section.machine;
+        format!("Machine: {cores} cores ({processor}), {memory_gib} GiB, Linux {kernel}")
+    });
+    let versions = found.iter().flat_map(|(_, section)| section.versions.iter().cloned());
+    for line in machines.chain(versions) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn capitalised(title: &str) -> String {
+    let mut letters = title.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_count_lies_between() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+        assert!(median(&[]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_target_is_met_or_not() {
+        let met = |wanted, measured| Ratio::of_rounds("x", wanted, vec![measured], None).is_met();
+        assert!(met(Wanted::AtLeast(0.6), 0.6) && !met(Wanted::AtLeast(0.6), 0.59));
+        assert!(met(Wanted::AtMost(1.3), 1.3) && !met(Wanted::AtMost(1.3), 1.31));
+    }
+}

@@ -1,0 +1,123 @@
+//! A server that was started here: how it is reached, what it costs, and its end.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A server that is told to end has so long, before it is ended.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A running server; ended, and its directory removed, when dropped.
+pub(crate) struct Server {
+    /// As it is called in the report.
+    pub(crate) name: &'static str,
+    /// What the load program is told about it: where it is, and who we are.
+    pub(crate) access: Vec<String>,
+    /// The collection of the objects.
+    pub(crate) collection: String,
+    /// Everything that it keeps.
+    pub(crate) dir: TempDir,
+    child: Child,
+    /// Processes that it has started, which end with it.
+    helpers: Vec<u32>,
+}
+
+impl Server {
+    /// Takes charge of a process.
+    pub(crate) fn new(name: &'static str, child: Child, dir: TempDir) -> Self {
+        let (access, collection) = (Vec::new(), String::new());
+        Self { name, access, collection, dir, child, helpers: Vec::new() }
+    }
+
+    /// A file in the server's own directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// An error if it has ended already, with the end of what it said.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let said = std::fs::read_to_string(self.path("output")).unwrap_or_default();
+        let end: Vec<_> = said.lines().rev().take(5).collect();
+        anyhow::bail!("{} ended: {status}\n{}", self.name, end.join("\n"))
+    }
+
+    /// Looks for processes that it has started.
+    pub(crate) fn find_helpers(&mut self) -> Result<()> {
+        let own = self.child.id().to_string();
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+            if parent == Some(own.as_str()) {
+                self.helpers.push(pid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Its processes, as the load program takes them.
+    pub(crate) fn pids(&self) -> String {
+        let all = std::iter::once(self.child.id()).chain(self.helpers.iter().copied());
+        all.map(|pid| pid.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Ends it and gives its directory back, to start it again on.
+    pub(crate) fn stop(mut self) -> Result<TempDir> {
+        end(&mut self.child);
+        let empty = tempfile::tempdir()?;
+        Ok(std::mem::replace(&mut self.dir, empty))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Starts a program whose output goes into a file of its directory.
+pub(crate) fn spawn(command: &mut Command, dir: &TempDir) -> Result<Child> {
+    let output = File::create(dir.path().join("output"))?;
+    let program = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))
+}
+
+/// Asks a process to end, and ends it if it does not.
+pub(crate) fn end(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let deadline = Instant::now() + END_TIMEOUT;
+    if let (Some(pid), Ok(None)) = (pid, child.try_wait()) {
+        // If it has just ended, all is well.
+        kill_process(pid, Signal::TERM).ok();
+    }
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() >= deadline {
+            child.kill().ok();
+            child.wait().ok();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A directory for a server.
+pub(crate) fn directory() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("postern-bench-").tempdir().context("no temporary directory")
+}
+
+/// A port that was free a moment ago, for servers that cannot say which one they took.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
