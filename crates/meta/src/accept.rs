@@ -68,75 +68,83 @@ impl Representation {
     }
 }
 
-/// The `Accept` header.
+/// One acceptable form, as a client named it.
 #[derive(Debug)]
-pub struct Accept;
-
-struct Clause<'a> {
-    media_type: &'a str,
+pub struct Clause<'a> {
+    /// In small letters.
+    pub media_type: String,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
-impl Accept {
-    /// The first acceptable clause that can be served, the best quality first. No header means
-    /// JSON.
-    ///
-    /// # Errors
-    /// 406 when there is none. A client that asks only for a reduced form never gets the full
-    /// object instead: it would not expect the secrets in it.
-    pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, ApiError> {
-        let mut clauses: Vec<Clause<'_>> = headers
-            .iter()
-            .flat_map(|header| header.split(','))
-            .filter_map(clause)
-            .take(MAX_CLAUSES)
+impl<'a> Clause<'a> {
+    /// The value of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<&'a str> {
+        self.parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// Does plain JSON satisfy it?
+    pub fn takes_json(&self) -> bool {
+        matches!(self.media_type.as_str(), "application/json" | "application/*" | "*/*")
+    }
+
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let media_type = parts.next().filter(|media_type| media_type.contains('/'))?;
+        let parameters: Vec<(&str, &str)> = parts
+            .filter_map(|part| part.split_once('='))
+            .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
             .collect();
-        if clauses.is_empty() && headers.iter().all(|header| header.trim().is_empty()) {
-            return Ok(Representation { format: Format::Json, transform: Transform::None });
-        }
-        // Stable: clauses of one quality stay in the client's order.
-        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-        let mut acceptable = clauses.iter().filter(|clause| clause.quality > 0.0);
-        acceptable.find_map(|clause| served(clause, offered)).ok_or_else(|| {
-            let mut types = vec![Format::Json.media_type()];
-            if offered.yaml() {
-                types.push(Format::Yaml.media_type());
-            }
-            ApiError::not_acceptable(&types)
-        })
+        let quality = parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case("q"));
+        let quality = quality.map_or(1.0, |(_, value)| value.parse().unwrap_or(0.0));
+        let quality = if (0.0..=1.0).contains(&quality) { quality } else { 0.0 };
+        Some(Clause { media_type: media_type.to_ascii_lowercase(), parameters, quality })
     }
 }
 
-fn clause(text: &str) -> Option<Clause<'_>> {
-    let mut parts = text.split(';').map(str::trim);
-    let media_type = parts.next().filter(|media_type| media_type.contains('/'))?;
-    let parameters: Vec<(&str, &str)> = parts
-        .filter_map(|part| part.split_once('='))
-        .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
-        .collect();
-    let quality = parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case("q"));
-    let quality = quality.map_or(1.0, |(_, value)| value.parse().unwrap_or(0.0));
-    let quality = if (0.0..=1.0).contains(&quality) { quality } else { 0.0 };
-    Some(Clause { media_type, parameters, quality })
+/// The first thing that is offered to a client, which is asked for the best of its `Accept`
+/// clauses first. No header means `*/*`.
+pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> Option<T> {
+    let clauses = headers.iter().flat_map(|header| header.split(','));
+    let mut clauses: Vec<Clause<'_>> =
+        clauses.filter_map(Clause::parse).take(MAX_CLAUSES).collect();
+    if headers.iter().all(|header| header.trim().is_empty()) {
+        clauses.extend(Clause::parse("*/*"));
+    }
+    // Stable: clauses of one quality stay in the client's order.
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses.iter().filter(|clause| clause.quality > 0.0).find_map(offer)
+}
+
+/// How an answer is to look that can be had in the forms of `offered`: by the first acceptable
+/// clause that can be served, the best quality first. No header means JSON.
+///
+/// # Errors
+/// 406 when there is none. A client that asks only for a reduced form never gets the full object
+/// instead: it would not expect the secrets in it.
+pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, ApiError> {
+    choose(headers, |clause| served(clause, offered)).ok_or_else(|| {
+        let mut types = vec![Format::Json.media_type()];
+        if offered.yaml() {
+            types.push(Format::Yaml.media_type());
+        }
+        ApiError::not_acceptable(&types)
+    })
 }
 
 fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
-    let format = match clause.media_type.to_ascii_lowercase().as_str() {
-        "application/json" | "*/*" | "application/*" => Format::Json,
+    let format = match clause.media_type.as_str() {
+        _ if clause.takes_json() => Format::Json,
         "application/yaml" | "application/x-yaml" | "text/yaml" if offered.yaml() => Format::Yaml,
         _ => return None,
     };
-    let parameter = |wanted: &str| {
-        clause.parameters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
-    };
-    let Some(kind) = parameter("as").filter(|kind| !kind.is_empty()) else {
+    let Some(kind) = clause.parameter("as").filter(|kind| !kind.is_empty()) else {
         return Some(Representation { format, transform: Transform::None });
     };
-    if parameter("g") != Some("meta.k8s.io") {
+    if clause.parameter("g") != Some("meta.k8s.io") {
         return None;
     }
-    let version = match parameter("v") {
+    let version = match clause.parameter("v") {
         Some("v1") => "v1",
         Some("v1beta1") => "v1beta1",
         _ => return None,
@@ -253,11 +261,34 @@ mod tests {
             ("text/html", Offered::Object, None),
             ("nonsense", Offered::Object, None),
         ] {
-            let got = Accept::negotiate(&[header], offered);
+            let got = negotiate(&[header], offered);
             assert_eq!(got.as_ref().ok(), want.as_ref(), "{header}");
             if let Err(error) = got {
                 assert_eq!(error.code(), 406);
             }
+        }
+    }
+
+    #[test]
+    fn the_best_that_is_offered() {
+        let chosen = |headers: &[&str]| {
+            choose(headers, |clause| match clause.media_type.as_str() {
+                "application/special" => Some(clause.parameter("v").unwrap_or("none").to_owned()),
+                _ => clause.takes_json().then(|| "json".to_owned()),
+            })
+        };
+        for (headers, want) in [
+            (&[][..], Some("json")),
+            (&[""], Some("json")),
+            (&["*/*"], Some("json")),
+            (&["application/special;v=1,application/json"], Some("1")),
+            (&["application/special;q=0.1", "application/json"], Some("json")),
+            (&["application/special;q=0"], None),
+            (&["APPLICATION/Special; v=\"2\""], Some("2")),
+            (&["text/html"], None),
+            (&["nonsense"], None),
+        ] {
+            assert_eq!(chosen(headers).as_deref(), want, "{headers:?}");
         }
     }
 
@@ -278,7 +309,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(header in ".{0,100}", second in "[a-z*/;=,q.0-9 ]{0,60}") {
-            if let Err(error) = Accept::negotiate(&[&header, &second], Offered::List) {
+            if let Err(error) = negotiate(&[&header, &second], Offered::List) {
                 prop_assert_eq!(error.code(), 406);
             }
         }

@@ -4,10 +4,10 @@
 use std::sync::OnceLock;
 
 use http::{HeaderValue, Response, header};
+use postern_meta::accept::choose;
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Map, Value, json};
 
-use super::accept::choose;
 use super::discovery;
 use super::fixed::Fixed;
 use crate::request::Parsed;

@@ -3,11 +3,10 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 use postern_kinds::BASE_PATH;
-use postern_meta::accept::Offered;
+use postern_meta::accept::{Offered, choose};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::status::ApiError;
 
-use super::accept::choose;
 use super::aggregated::{self, Root};
 use super::discovery;
 use super::fixed::{Fixed, tagged};

@@ -1,6 +1,5 @@
 //! What is served besides objects: health, version, discovery, OpenAPI.
 
-mod accept;
 mod aggregated;
 mod fixed;
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use postern_kinds::AnyKind;
-use postern_meta::accept::{Accept, Offered, Representation, Transform};
+use postern_meta::accept::{Offered, Representation, Transform, negotiate};
 use postern_meta::decode::{Format, encode_yaml};
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
@@ -43,7 +43,7 @@ impl Wanted {
     /// # Errors
     /// 406 when nothing that is offered is acceptable; 400 for a bad `includeObject`.
     pub(crate) fn of(parsed: &Parsed, offered: Offered, now: Timestamp) -> Result<Self, ApiError> {
-        let representation = Accept::negotiate(&parsed.header_values(header::ACCEPT), offered)?;
+        let representation = negotiate(&parsed.header_values(header::ACCEPT), offered)?;
         let include = match representation.transform {
             Transform::Table { .. } => table::include_of(parsed.query())?,
             _ => IncludeObject::default(),
@@ -71,7 +71,7 @@ pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
 pub(crate) fn failure_form(headers: &HeaderMap) -> (Format, bool) {
     let accept = headers.get_all(header::ACCEPT);
     let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
-    let format = Accept::negotiate(&accept, Offered::Document).map_or(Format::Json, |r| r.format);
+    let format = negotiate(&accept, Offered::Document).map_or(Format::Json, |r| r.format);
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     (format, agent.is_some_and(is_for_people))
 }
