@@ -85,6 +85,7 @@ pub async fn open(
     settings: Settings,
     source: Arc<dyn Source>,
 ) -> anyhow::Result<(Running, Welcome)> {
+    warm_up(&source);
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(open_store(&dir, settings.cache_bytes).await?);
     let store: Arc<dyn Store> = sealed.clone();
@@ -102,6 +103,13 @@ pub async fn open(
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
     Ok((Running { server, sealed, watch, listener, tls, settings, dir, address }, welcome))
+}
+
+/// Asks for a first random byte, on a thread of its own. The generator seeds itself from the
+/// processor's jitter then, besides the kernel, which takes longer than all else at an empty start.
+fn warm_up(source: &Arc<dyn Source>) {
+    let source = source.clone();
+    tokio::task::spawn_blocking(move || source.fill(&mut [0]));
 }
 
 fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
