@@ -10,8 +10,8 @@
 //!   served, so the answer to it waits a moment.
 //! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
 //!   more connections at work than there are places, they wait unseen until the server gets around
-//!   to them. When all its threads are busy besides, a part of the requests is refused, as large
-//!   as it takes for no more connections to be at work than there are places.
+//!   to them. When all its threads are busy besides, connections draw lots for turns, half as
+//!   many as there are places, and those that lose are refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,16 +42,15 @@ const MAX_HELD: usize = 20_000;
 /// there are as many as places, so that each shows.
 const CROWD_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A connection's turn, in intervals: as long as a refused one is held on average, so that of all
+/// connections the part that wins is the part that is at work.
+const TURN_INTERVALS: u32 = 6;
+
 /// Threads that work for more than so many hundredths of the time are busy.
 const BUSY_HUNDREDTHS: u32 = 90;
 
-/// By how many thousandths the refused part grows for each time over the limit, and shrinks when
-/// there is no crowd. A refused connection stays away for a while, so a small part does much.
-const SHED_UP: usize = 15;
-const SHED_DOWN: u32 = 5;
-
-/// The most that is refused for crowding, in thousandths.
-const SHED_MOST: u32 = 900;
+/// The chance of a connection for which there is room.
+const CERTAIN: u32 = 1000;
 
 /// The golden ratio's fraction of 2^64: its multiples are spread evenly, which is all the
 /// randomness that is needed here.
@@ -81,6 +80,8 @@ pub(crate) struct Line {
     refused: AtomicBool,
     /// The interval in which it was at work last.
     interval: AtomicU32,
+    /// The interval in which its turn ends.
+    turn_end: AtomicU32,
 }
 
 impl Line {
@@ -90,6 +91,7 @@ impl Line {
             requests: AtomicU32::new(0),
             refused: AtomicBool::new(false),
             interval: AtomicU32::new(0),
+            turn_end: AtomicU32::new(0),
         }
     }
 
@@ -107,8 +109,12 @@ pub(crate) struct Flow {
     writing: Places,
     watches: Arc<Mutex<HashMap<String, usize>>>,
     interval: AtomicU32,
+    /// Connections with requests that were let in, in this interval.
     at_work: AtomicUsize,
-    shed_thousandths: AtomicU32,
+    /// Requests that were let in because their connections are new, in this interval.
+    newcomers: AtomicUsize,
+    /// The chance of a connection without a turn to get one, in thousandths.
+    chance: AtomicU32,
     held: AtomicUsize,
     spread: AtomicU64,
 }
@@ -168,7 +174,8 @@ impl Flow {
             watches: Arc::default(),
             interval: AtomicU32::new(1),
             at_work: AtomicUsize::new(0),
-            shed_thousandths: AtomicU32::new(0),
+            newcomers: AtomicUsize::new(0),
+            chance: AtomicU32::new(CERTAIN),
             held: AtomicUsize::new(0),
             spread: AtomicU64::new(0),
         }
@@ -186,11 +193,12 @@ impl Flow {
         line: &Line,
     ) -> Result<Place, ApiError> {
         let is_new = line.is_new();
-        self.note_at_work(line);
         let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
         let places = if writes { &self.writing } else { &self.reading };
-        let sheds = !is_new && self.sheds();
-        if let Some(place) = places.enter(key, is_new).filter(|_| !sheds) {
+        if self.has_turn(line, is_new)
+            && let Some(place) = places.enter(key, is_new)
+        {
+            self.note_at_work(line);
             return Ok(place);
         }
         line.refused.store(true, Ordering::Relaxed);
@@ -201,10 +209,23 @@ impl Flow {
         ))
     }
 
-    /// Is this one of the requests that are refused because of a crowd?
-    fn sheds(&self) -> bool {
-        let part = self.shed_thousandths.load(Ordering::Relaxed);
-        part > 0 && self.spread_below(1000) < u64::from(part)
+    /// May this connection be at work? When there is a crowd, it draws lots for a turn; so many
+    /// that are new as there are places in reserve go before.
+    fn has_turn(&self, line: &Line, is_new: bool) -> bool {
+        let chance = self.chance.load(Ordering::Relaxed);
+        let now = self.interval.load(Ordering::Relaxed);
+        if chance >= CERTAIN || now < line.turn_end.load(Ordering::Relaxed) {
+            return true;
+        }
+        let reserve = self.limits.reading / RESERVE_PART;
+        if is_new && self.newcomers.fetch_add(1, Ordering::Relaxed) < reserve {
+            return true;
+        }
+        let wins = self.spread_below(CERTAIN.into()) < u64::from(chance);
+        if wins {
+            line.turn_end.store(now + TURN_INTERVALS, Ordering::Relaxed);
+        }
+        wins
     }
 
     /// The next of numbers that are spread evenly.
@@ -243,22 +264,26 @@ impl Flow {
             let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
             let could = (now - last) * workers;
             self.interval.fetch_add(1, Ordering::Relaxed);
+            self.newcomers.store(0, Ordering::Relaxed);
             let at_work = self.at_work.swap(0, Ordering::Relaxed);
-            self.adjust(at_work, worked * 100 > could * BUSY_HUNDREDTHS);
+            let held = self.held.load(Ordering::Relaxed);
+            self.adjust(at_work + held, worked * 100 > could * BUSY_HUNDREDTHS);
             (last, busy_until_last) = (now, busy_until_now);
         }
     }
 
-    fn adjust(&self, at_work: usize, busy: bool) {
-        let part = self.shed_thousandths.load(Ordering::Relaxed);
-        let over = at_work.saturating_sub(self.limits.reading);
-        let next = if busy && over > 0 {
-            let up = over * SHED_UP / self.limits.reading.max(1) + 1;
-            part.saturating_add(u32::try_from(up).unwrap_or(u32::MAX)).min(SHED_MOST)
+    /// Gives `wanting` connections a chance for half as many turns as there are places, since
+    /// refusing the others takes time, too; a greater one each time while there is time left.
+    fn adjust(&self, wanting: usize, busy: bool) {
+        let chance = self.chance.load(Ordering::Relaxed);
+        let next = if busy {
+            let crowd = wanting > self.limits.reading;
+            let part = self.limits.reading / 2 * CERTAIN as usize / wanting.max(1);
+            if crowd { u32::try_from(part).unwrap_or(CERTAIN) } else { CERTAIN }
         } else {
-            part.saturating_sub(SHED_DOWN)
+            chance + chance / 4 + 1
         };
-        self.shed_thousandths.store(next, Ordering::Relaxed);
+        self.chance.store(next.clamp(1, CERTAIN), Ordering::Relaxed);
     }
 
     /// Requests in flight: those that read, those that write.
@@ -379,28 +404,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_has_a_part_refused_and_then_less() {
-        let flow = flow(1000);
-        flow.adjust(2000, false);
-        assert!(!flow.sheds(), "many at work are no crowd while there is time for all");
-        flow.adjust(1000, true);
-        assert!(!flow.sheds(), "nor are as many as there are places");
-        for _ in 0..12 {
-            flow.adjust(2000, true);
+    async fn a_crowd_draws_lots_for_turns() {
+        let flow = flow(100);
+        let lines: Vec<Line> = (0..500).map(|_| old_line()).collect();
+        flow.adjust(500, false);
+        assert!(lines.iter().all(|line| flow.has_turn(line, false)), "there is time for all");
+        flow.adjust(100, true);
+        assert!(lines.iter().all(|line| flow.has_turn(line, false)), "and places for these");
+
+        flow.adjust(500, true);
+        let winners: Vec<&Line> = lines.iter().filter(|line| flow.has_turn(line, false)).collect();
+        assert!((45..=55).contains(&winners.len()), "about a tenth: {}", winners.len());
+        assert!(winners.iter().all(|line| flow.has_turn(line, false)), "a turn lasts");
+        let news = (0..20).filter(|_| flow.has_turn(&Line::new(), true)).count();
+        assert!((10..=14).contains(&news), "ten that are new, and who wins: {news}");
+        flow.interval.fetch_add(TURN_INTERVALS, Ordering::Relaxed);
+        let again = winners.iter().filter(|line| flow.has_turn(line, false)).count();
+        assert!(again < winners.len() / 2, "and ends: {again}");
+        flow.adjust(1_000_000, true);
+        assert!(flow.enter(None, "k", &old_line()).await.is_err(), "who has no turn is refused");
+
+        for _ in 0..30 {
+            flow.adjust(500, false);
         }
-        let (line, new) = (old_line(), Line::new());
-        let mut refused = 0;
-        for number in 0..200 {
-            refused += usize::from(flow.enter(None, "k", &line).await.is_err());
-            if number < 10 {
-                assert!(flow.enter(None, "k", &new).await.is_ok(), "what is new is let in");
-            }
-        }
-        assert!((30..=50).contains(&refused), "about a fifth: {refused}");
-        for _ in 0..40 {
-            flow.adjust(2000, false);
-        }
-        assert!(flow.enter(None, "k", &line).await.is_ok());
-        assert!(!flow.sheds());
+        assert!(lines.iter().all(|line| flow.has_turn(line, false)));
     }
 }

@@ -163,8 +163,7 @@ async fn within_time(
     let authenticated =
         authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
     let _place = server.flow().enter(verb, authenticated.access_key(), line).await?;
-    let answer = tokio::time::timeout(limit, act(server, authenticated, body));
-    answer.await.unwrap_or_else(|_| {
+    tokio::time::timeout(limit, act(server, authenticated, body)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",
             limit.as_secs()
@@ -192,16 +191,18 @@ async fn resource(
     if permit.target().subresource.is_some() {
         return access_keys_of(server, parsed, permit).await.map(Outcome::from);
     }
+    // What writes is boxed: a request that reads would otherwise carry the room for all of it
+    // along, and be copied with it each time that it is handed on.
     match permit.target().verb {
         Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
         Verb::List => list(server, parsed, permit).await.map(Outcome::from),
         Verb::Watch => watch(server, parsed, permit).await.map(Outcome::from),
-        Verb::Create => create(server, parsed, permit, body).await,
-        Verb::Update => replace(server, parsed, permit, body).await,
-        Verb::Patch => patch(server, parsed, permit, body).await,
-        Verb::Delete => delete(server, parsed, permit, body).await.map(Outcome::from),
+        Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
+        Verb::Update => Box::pin(replace(server, parsed, permit, body)).await,
+        Verb::Patch => Box::pin(patch(server, parsed, permit, body)).await,
+        Verb::Delete => Box::pin(delete(server, parsed, permit, body)).await.map(Outcome::from),
         Verb::DeleteCollection => {
-            delete_collection(server, parsed, permit, body).await.map(Outcome::from)
+            Box::pin(delete_collection(server, parsed, permit, body)).await.map(Outcome::from)
         }
     }
 }
