@@ -20,6 +20,10 @@ quick:
 watch *FILTER:
     cargo nextest run {{FILTER}}
 
+# How fast it is, beside others.
+bench *ARGS:
+    cargo xtask bench {{ARGS}}
+
 # Direction of dependencies, length of functions and files.
 layout:
     cargo xtask check-layout

@@ -91,7 +91,6 @@ pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerTo
         || token.is_empty()
         || token.len() > MAX_TOKEN_BYTES
         || !printable
-        || token.contains(',')
     {
         return Err(Refusal::Malformed);
     }

@@ -134,12 +134,17 @@ impl Directory {
 
     /// Keys that ended before a time, in seconds since 1970.
     pub fn ended_before(&self, unix_seconds: i64) -> impl Iterator<Item = &str> {
+        let names = self.keys.keys().map(String::as_str);
+        names.filter(move |name| self.has_ended_before(name, unix_seconds))
+    }
+
+    /// Is this one of the keys that ended before a time?
+    pub fn has_ended_before(&self, name: &str, unix_seconds: i64) -> bool {
+        let Some(key) = self.keys.get(name) else { return false };
         let never = Activity::default();
-        self.keys.iter().filter_map(move |(name, key)| {
-            let activity = self.uses.get(name).filter(|used| used.uid == key.uid);
-            let end = key.life.ends_at(activity.map_or(&never, |used| &used.activity))?;
-            (end < unix_seconds).then_some(name.as_str())
-        })
+        let used = self.uses.get(name).filter(|used| used.uid == key.uid);
+        let end = key.life.ends_at(used.map_or(&never, |used| &used.activity));
+        end.is_some_and(|end| end < unix_seconds)
     }
 
     /// The teams that a user is in, by name.

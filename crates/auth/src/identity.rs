@@ -28,7 +28,7 @@ pub struct Identity {
     pub team: Option<String>,
     /// The access key that was shown.
     pub access_key: String,
-    /// Has the key a scope? Then it may do nothing but what the scope names.
+    /// Has the key a scope? Then it may do nothing but Self and discovery, so far.
     pub scoped: bool,
 }
 

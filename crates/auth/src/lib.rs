@@ -1,4 +1,4 @@
-//! Who is asking, and may they? Pure functions over snapshots: no network, no storage, no clock.
+//! Who is asking, and may they? Pure functions over data: no network, no storage, no clock.
 //!
 //! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in a [`directory`],
 //! which answers how the key stands ([`standing`]) and whom it shows ([`identity`]); [`decide`] says

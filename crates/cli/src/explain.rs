@@ -32,7 +32,8 @@ pub(crate) fn explain(error: &Error, server: &str) -> Failure {
             failure.hint(format!("is there really a Postern at {server}, without a proxy between?"))
         }
         Error::Key => failure.hint(LOG_IN),
-        Error::TooLarge { .. } | Error::Name(_) | Error::Trust(_) => failure,
+        Error::Trust(_) => failure.hint("--ca-file takes a file with certificates in PEM"),
+        Error::TooLarge { .. } | Error::Name(_) => failure,
     }
 }
 
@@ -48,7 +49,9 @@ fn of_certificate(failure: Failure, problem: &CertificateProblem) -> Failure {
         CertificateProblem::WrongTime => {
             failure.hint("check the clocks of both machines, and the server's certificate")
         }
-        CertificateProblem::Other(_) => failure,
+        CertificateProblem::Other(_) => {
+            failure.hint("whoever runs the server has to look at its certificate")
+        }
     }
 }
 
@@ -59,9 +62,14 @@ fn of_status(status: &Status, server: &str) -> Failure {
         (403, _) => Failure::new(message)
             .hint("your access key may not do this: `postern whoami` tells whose it is")
             .hint("ask an administrator, or the owner of the object, for the right"),
-        (404, _) => Failure::new(message),
+        (404, _) => of_missing(message, status),
         (_, Reason::AlreadyExists) => {
             Failure::new(message).hint("nothing was changed; choose another name")
+        }
+        (409, _) => Failure::new(message)
+            .hint("nothing was changed: somebody else was faster; look at it, and try again"),
+        (400 | 413 | 422, _) => {
+            Failure::new(message).hint("nothing was changed: correct it, and try again")
         }
         (429 | 503, _) => {
             Failure::new(format!("the server is too busy: {message}")).hint("try again in a moment")
@@ -70,6 +78,20 @@ fn of_status(status: &Status, server: &str) -> Failure {
             Failure::new(format!("the server failed: {message}")).hint("its log says more")
         }
         _ => Failure::new(message),
+    }
+}
+
+fn of_missing(message: String, status: &Status) -> Failure {
+    let kind = status.details.as_ref().map_or("", |details| details.kind.as_str());
+    let failure = Failure::new(message);
+    match kind {
+        "namespaces" => {
+            failure.hint("name another with -n, or make it with `kubectl create namespace NAME`")
+        }
+        "sharedsecrets" => failure.hint("`postern list secrets -A` shows what there is"),
+        "ownedaccesskeys" => failure.hint("`postern list accesskeys` shows what there is"),
+        "users" | "teams" => failure.hint(format!("`postern list {kind}` shows what there is")),
+        _ => failure,
     }
 }
 
@@ -115,7 +137,16 @@ mod tests {
             assert!(said.contains(message) && said.contains(wanted), "{said}");
             assert!(said.contains("postern login https://h"), "{said}");
         }
-        assert!(of(403, Reason::Forbidden, "no").contains("whoami"));
+        for (code, reason, wanted) in [
+            (403, Reason::Forbidden, "whoami"),
+            (409, Reason::AlreadyExists, "another name"),
+            (409, Reason::Conflict, "try again"),
+            (422, Reason::Invalid, "correct it"),
+            (429, Reason::TooManyRequests, "in a moment"),
+        ] {
+            let said = of(code, reason, "no");
+            assert!(said.contains(wanted), "{said}");
+        }
     }
 
     #[test]

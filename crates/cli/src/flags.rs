@@ -41,8 +41,8 @@ pub(crate) struct Credential {
     #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
     pub(crate) access_key: Option<SecretText>,
 
-    /// Trust the certificate authorities in this file, in PEM, and no others
-    /// [env: POSTERN_CA_FILE]
+    /// Trust the certificate authorities in this file, in PEM, and no others; goes with --server,
+    /// a kubeconfig has its own [env: POSTERN_CA_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 

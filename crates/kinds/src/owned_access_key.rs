@@ -331,7 +331,10 @@ impl Kind for OwnedAccessKey {
         if spec.r#type.is_empty() {
             "User".clone_into(&mut spec.r#type);
         }
-        if spec.ttl == 0 {
+        // A key that was made for ever, before there was a maximum, stays so: a change of a label
+        // must not end it.
+        let was_for_ever = old.is_some_and(|old| old.fields.spec.ttl == 0);
+        if spec.ttl == 0 && !was_for_ever {
             spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
         }
         new.fields.status = Status::default();
@@ -425,16 +428,29 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
         Principal::User(name) => (user::User.info(), name),
         Principal::Team(name) => (team::Team.info(), name),
     };
-    if new.metadata.owner_references.iter().any(|reference| reference.uid == uid) {
+    keep_reference(
+        &mut new.metadata.owner_references,
+        &OwnerReference {
+            api_version: info.version.to_string(),
+            kind: info.kind.to_owned(),
+            name: name.to_owned(),
+            uid,
+            ..OwnerReference::default()
+        },
+    );
+}
+
+/// Puts in a reference, unless the very same is there. One that has only its uid, and leads
+/// elsewhere, does not stand for it: it is taken out, since a uid may be there once.
+fn keep_reference(references: &mut Vec<OwnerReference>, kept: &OwnerReference) {
+    let place = |one: &OwnerReference| {
+        (one.api_version.clone(), one.kind.clone(), one.name.clone(), one.uid.clone())
+    };
+    if references.iter().any(|one| place(one) == place(kept)) {
         return;
     }
-    new.metadata.owner_references.push(OwnerReference {
-        api_version: info.version.to_string(),
-        kind: info.kind.to_owned(),
-        name: name.to_owned(),
-        uid,
-        ..OwnerReference::default()
-    });
+    references.retain(|one| one.uid != kept.uid);
+    references.push(kept.clone());
 }
 
 /// The reference is the server's: whoever may change the key may not cut it loose from its owner.
@@ -445,9 +461,7 @@ fn keep_reference_to_owner(new: &mut Draft<Fields>, old: &Draft<Fields>) {
             || (one.kind == "Team" && one.name == spec.team)
     };
     for kept in old.metadata.owner_references.iter().filter(is_owner) {
-        if !new.metadata.owner_references.iter().any(|one| one.uid == kept.uid) {
-            new.metadata.owner_references.push(kept.clone());
-        }
+        keep_reference(&mut new.metadata.owner_references, kept);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::withheld::LAST_APPLIED;
 /// Bytes of all decoded values of one secret.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
-/// Entries in `spec.access`: each becomes a Role and a binding, written in one transaction.
+/// Entries in `spec.access`: each is to become a Role and a binding, and a transaction has a limit.
 pub const MAX_ACCESS_ENTRIES: usize = 30;
 
 /// The kind.

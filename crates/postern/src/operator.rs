@@ -1,6 +1,7 @@
 //! What the machine's own administrator asks for: `postern admin …` and `postern storage …`.
 //!
-//! A running server does it, over its socket in the data directory. Data goes to stdout, talk and
+//! A running server does it, over its socket in the data directory; without one, what concerns the
+//! database alone is done here. Data goes to stdout, talk and
 //! progress to stderr.
 
 use std::fmt::Write as _;

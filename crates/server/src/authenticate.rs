@@ -27,10 +27,27 @@ pub(crate) struct Credential {
     pub(crate) digest: Option<Digest>,
 }
 
+impl Credential {
+    /// Does it still stand for whom it stood for?
+    ///
+    /// # Errors
+    /// 401 that says why not; 409 when its bearer has become somebody who may do other things.
+    pub(crate) fn check(&self, directory: &Directory, now: Timestamp) -> Result<(), ApiError> {
+        let Some(digest) = self.digest else { return Ok(()) };
+        let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
+        if standing.identity == self.identity {
+            return Ok(());
+        }
+        let message = "what the bearer of this access key may do has changed while the request \
+                       came in: send it again";
+        Err(ApiError::new(409, Reason::Conflict, message))
+    }
+}
+
 impl Authenticated {
-    /// The name of the access key that was shown.
-    pub(crate) fn access_key(&self) -> &str {
-        &self.credential.identity.access_key
+    /// The name of whoever the access key belongs to.
+    pub(crate) fn owner(&self) -> &str {
+        &self.credential.identity.name
     }
 
     /// Both, for the next stage.

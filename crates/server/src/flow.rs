@@ -3,15 +3,17 @@
 //! What is over a limit is refused with 429 and `Retry-After`, so that the work that was taken on
 //! is done in time. Health checks are not counted. Three things keep the surplus from hurting:
 //!
-//! - **A reserve.** The last tenth of the places goes only to whoever is not part of the crowd: a
-//!   key that has nothing in flight, or a connection with its first few requests. So an operator
-//!   gets in while somebody else, even with the same key, sends ten times what can be carried.
+//! - **A reserve.** The last tenth of the places goes only to whoever is not part of the crowd: the
+//!   whole of it to an owner of keys who has nothing in flight, half of it to connections with their
+//!   first few requests. So an operator gets in while somebody else, even with the same key, sends
+//!   ten times what can be carried; and nobody can take all places, however he connects.
 //! - **Holding.** A refused client that comes again at once would cost as much as one that is
 //!   served, so the answer to it waits a moment.
 //! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
 //!   more connections at work than there are places, they wait unseen until the server gets around
 //!   to them. When all its threads are busy besides, connections draw lots for turns, half as
-//!   many as there are places, and those that lose are refused.
+//!   many as there are places, and those that lose are refused. Each owner has some requests let in
+//!   without a turn, so that one whose connections are no part of the crowd does not notice it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -82,6 +84,8 @@ pub(crate) struct Line {
     interval: AtomicU32,
     /// The interval in which its turn ends.
     turn_end: AtomicU32,
+    /// Its requests that are held.
+    held: AtomicU32,
 }
 
 impl Line {
@@ -92,6 +96,7 @@ impl Line {
             refused: AtomicBool::new(false),
             interval: AtomicU32::new(0),
             turn_end: AtomicU32::new(0),
+            held: AtomicU32::new(0),
         }
     }
 
@@ -111,12 +116,47 @@ pub(crate) struct Flow {
     interval: AtomicU32,
     /// Connections with requests that were let in, in this interval.
     at_work: AtomicUsize,
-    /// Requests that were let in because their connections are new, in this interval.
-    newcomers: AtomicUsize,
+    /// Requests that were let in without a turn, in this interval.
+    early: Mutex<Early>,
     /// The chance of a connection without a turn to get one, in thousandths.
     chance: AtomicU32,
     held: AtomicUsize,
+    /// Connections with requests that are held.
+    held_lines: AtomicUsize,
     spread: AtomicU64,
+}
+
+/// Who was let in without a turn.
+#[derive(Default)]
+struct Early {
+    of_owner: HashMap<String, usize>,
+    from_owners: usize,
+    from_new: usize,
+}
+
+/// A refused request that waits for its answer; no longer, when its client has gone.
+struct Held<'a> {
+    flow: &'a Flow,
+    line: &'a Line,
+}
+
+impl<'a> Held<'a> {
+    fn new(flow: &'a Flow, line: &'a Line) -> Self {
+        flow.held.fetch_add(1, Ordering::Relaxed);
+        if line.held.fetch_add(1, Ordering::Relaxed) == 0 {
+            flow.held_lines.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { flow, line }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.flow.held.fetch_sub(1, Ordering::Relaxed);
+        if self.line.held.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.flow.held_lines.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Places for requests in flight, and who has them.
@@ -129,13 +169,13 @@ struct Places {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    of_key: HashMap<String, usize>,
+    of_owner: HashMap<String, usize>,
 }
 
 /// A place among the requests in flight; given back when dropped.
 pub(crate) struct Place {
     taken: Arc<Mutex<Taken>>,
-    key: String,
+    owner: String,
 }
 
 /// A place among the open watches of a key; given back when dropped.
@@ -149,18 +189,22 @@ impl Places {
         Self { limit, taken: Arc::default() }
     }
 
-    fn enter(&self, key: &str, is_new: bool) -> Option<Place> {
+    fn enter(&self, owner: &str, is_new: bool) -> Option<Place> {
         let mut taken = self.taken.lock();
-        let of_key = taken.of_key.get(key).copied().unwrap_or_default();
+        let of_owner = taken.of_owner.get(owner).copied().unwrap_or_default();
         let reserve = self.limit / RESERVE_PART;
-        let limit = if is_new || of_key == 0 { self.limit } else { self.limit - reserve };
-        if taken.all >= limit {
+        let kept_back = match (of_owner, is_new) {
+            (0, _) => 0,
+            (_, true) => reserve.div_ceil(2),
+            (_, false) => reserve,
+        };
+        if taken.all >= self.limit - kept_back {
             return None;
         }
         taken.all += 1;
-        taken.of_key.insert(key.to_owned(), of_key + 1);
+        taken.of_owner.insert(owner.to_owned(), of_owner + 1);
         drop(taken);
-        Some(Place { taken: self.taken.clone(), key: key.to_owned() })
+        Some(Place { taken: self.taken.clone(), owner: owner.to_owned() })
     }
 }
 
@@ -174,14 +218,15 @@ impl Flow {
             watches: Arc::default(),
             interval: AtomicU32::new(1),
             at_work: AtomicUsize::new(0),
-            newcomers: AtomicUsize::new(0),
+            early: Mutex::default(),
             chance: AtomicU32::new(CERTAIN),
             held: AtomicUsize::new(0),
+            held_lines: AtomicUsize::new(0),
             spread: AtomicU64::new(0),
         }
     }
 
-    /// A place among the requests in flight, for a request with this key over this connection.
+    /// A place among the requests in flight, for a request of this owner's over this connection.
     /// What is refused is held for a moment, which is why this takes its time.
     ///
     /// # Errors
@@ -189,36 +234,34 @@ impl Flow {
     pub(crate) async fn enter(
         &self,
         verb: Option<Verb>,
-        key: &str,
+        owner: &str,
         line: &Line,
     ) -> Result<Place, ApiError> {
         let is_new = line.is_new();
         let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
         let places = if writes { &self.writing } else { &self.reading };
-        if self.has_turn(line, is_new)
-            && let Some(place) = places.enter(key, is_new)
+        if self.has_turn(owner, line, is_new)
+            && let Some(place) = places.enter(owner, is_new)
         {
             self.note_at_work(line);
             return Ok(place);
         }
         line.refused.store(true, Ordering::Relaxed);
-        self.hold().await;
+        self.hold(line).await;
         Err(ApiError::too_many_requests(
             "Too many requests, please try again later.",
             RETRY_AFTER_SECONDS,
         ))
     }
 
-    /// May this connection be at work? When there is a crowd, it draws lots for a turn; so many
-    /// that are new as there are places in reserve go before.
-    fn has_turn(&self, line: &Line, is_new: bool) -> bool {
+    /// May this connection be at work? When there is a crowd, it draws lots for a turn.
+    fn has_turn(&self, owner: &str, line: &Line, is_new: bool) -> bool {
         let chance = self.chance.load(Ordering::Relaxed);
         let now = self.interval.load(Ordering::Relaxed);
         if chance >= CERTAIN || now < line.turn_end.load(Ordering::Relaxed) {
             return true;
         }
-        let reserve = self.limits.reading / RESERVE_PART;
-        if is_new && self.newcomers.fetch_add(1, Ordering::Relaxed) < reserve {
+        if self.is_early(owner, is_new) {
             return true;
         }
         let wins = self.spread_below(CERTAIN.into()) < u64::from(chance);
@@ -228,18 +271,38 @@ impl Flow {
         wins
     }
 
+    /// Is it let in without a turn? In each interval, so many requests of each owner are as make a
+    /// twentieth of the places, and as many from connections that are new; of all owners together
+    /// half the places.
+    fn is_early(&self, owner: &str, is_new: bool) -> bool {
+        let reserve = (self.limits.reading / RESERVE_PART).div_ceil(2);
+        let mut early = self.early.lock();
+        if is_new && early.from_new < reserve {
+            early.from_new += 1;
+            return true;
+        }
+        let of_owner = early.of_owner.get(owner).copied().unwrap_or_default();
+        if of_owner >= reserve || early.from_owners >= self.limits.reading / 2 {
+            return false;
+        }
+        early.from_owners += 1;
+        early.of_owner.insert(owner.to_owned(), of_owner + 1);
+        true
+    }
+
     /// The next of numbers that are spread evenly.
     fn spread_below(&self, end: u64) -> u64 {
         let next = self.spread.fetch_add(SPREAD, Ordering::Relaxed).wrapping_add(SPREAD);
         ((next >> 32) * end) >> 32
     }
 
-    async fn hold(&self) {
-        if self.held.fetch_add(1, Ordering::Relaxed) < MAX_HELD {
+    async fn hold(&self, line: &Line) {
+        let held = Held::new(self, line);
+        if self.held.load(Ordering::Relaxed) <= MAX_HELD {
             let most = u64::try_from(HOLD.as_micros()).unwrap_or(u64::MAX);
             tokio::time::sleep(HOLD + Duration::from_micros(self.spread_below(most))).await;
         }
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        drop(held);
     }
 
     fn note_at_work(&self, line: &Line) {
@@ -264,9 +327,9 @@ impl Flow {
             let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
             let could = (now - last) * workers;
             self.interval.fetch_add(1, Ordering::Relaxed);
-            self.newcomers.store(0, Ordering::Relaxed);
+            *self.early.lock() = Early::default();
             let at_work = self.at_work.swap(0, Ordering::Relaxed);
-            let held = self.held.load(Ordering::Relaxed);
+            let held = self.held_lines.load(Ordering::Relaxed);
             self.adjust(at_work + held, worked * 100 > could * BUSY_HUNDREDTHS);
             (last, busy_until_last) = (now, busy_until_now);
         }
@@ -312,12 +375,12 @@ impl Flow {
     }
 }
 
-/// One less for a key; keys with none are forgotten.
-fn count_down(counts: &mut HashMap<String, usize>, key: &str) {
-    if let Some(count) = counts.get_mut(key) {
+/// One less for somebody; those with none are forgotten.
+fn count_down(counts: &mut HashMap<String, usize>, name: &str) {
+    if let Some(count) = counts.get_mut(name) {
         *count -= 1;
         if *count == 0 {
-            counts.remove(key);
+            counts.remove(name);
         }
     }
 }
@@ -326,7 +389,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.taken.lock();
         taken.all -= 1;
-        count_down(&mut taken.of_key, &self.key);
+        count_down(&mut taken.of_owner, &self.owner);
     }
 }
 
@@ -376,20 +439,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_reserve_is_for_those_who_are_not_the_crowd() {
-        let flow = flow(20);
-        let crowd = old_line();
-        let mut places = Vec::new();
+        let flow = flow(40);
+        let (crowd, mut places) = (old_line(), Vec::new());
         while let Ok(place) = flow.enter(None, "crowd", &crowd).await {
             places.push(place);
         }
-        assert_eq!(places.len(), 18);
-        let operator = Line::new();
-        assert!(flow.enter(None, "crowd", &operator).await.is_ok(), "the same key, a new line");
-        let place = flow.enter(None, "other", &crowd).await.unwrap();
-        assert!(flow.enter(None, "other", &crowd).await.is_err(), "one that has a place already");
+        assert_eq!(places.len(), 36);
+        while let Ok(place) = flow.enter(None, "crowd", &Line::new()).await {
+            places.push(place);
+        }
+        assert_eq!(places.len(), 38, "new connections get a half of it");
+        let place = flow.enter(None, "other", &old_line()).await.unwrap();
+        let second = flow.enter(None, "other", &old_line()).await;
+        assert!(second.is_err(), "he has a place already");
+        assert!(flow.enter(None, "third", &old_line()).await.is_ok());
         drop((places, place));
         assert_eq!(flow.in_flight(), (0, 0));
-        assert!(flow.reading.taken.lock().of_key.is_empty());
+        assert!(flow.reading.taken.lock().of_owner.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_goes_away_is_no_longer_held() {
+        let flow = flow(1);
+        let (line, other) = (old_line(), old_line());
+        let _place = flow.enter(None, "k", &line).await.unwrap();
+        let mut waiting: Vec<_> =
+            [&line, &line, &other].map(|line| Box::pin(flow.enter(None, "k", line))).into();
+        for one in &mut waiting {
+            let waits = tokio::time::timeout(Duration::ZERO, one).await;
+            assert!(waits.is_err());
+        }
+        let held = || (flow.held.load(Ordering::Relaxed), flow.held_lines.load(Ordering::Relaxed));
+        assert_eq!(held(), (3, 2), "three requests of two connections");
+        waiting.truncate(1);
+        assert_eq!(held(), (1, 1));
+        drop(waiting);
+        assert_eq!(held(), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -407,26 +492,33 @@ mod tests {
     async fn a_crowd_draws_lots_for_turns() {
         let flow = flow(100);
         let lines: Vec<Line> = (0..500).map(|_| old_line()).collect();
+        let has_turn = |line: &Line| flow.has_turn("crowd", line, false);
         flow.adjust(500, false);
-        assert!(lines.iter().all(|line| flow.has_turn(line, false)), "there is time for all");
+        assert!(lines.iter().all(has_turn), "there is time for all");
         flow.adjust(100, true);
-        assert!(lines.iter().all(|line| flow.has_turn(line, false)), "and places for these");
+        assert!(lines.iter().all(has_turn), "and places for these");
 
         flow.adjust(500, true);
-        let winners: Vec<&Line> = lines.iter().filter(|line| flow.has_turn(line, false)).collect();
+        assert_eq!((0..5).filter(|_| flow.is_early("crowd", false)).count(), 5, "without a turn");
+        let winners: Vec<&Line> = lines.iter().filter(|line| has_turn(line)).collect();
         assert!((45..=55).contains(&winners.len()), "about a tenth: {}", winners.len());
-        assert!(winners.iter().all(|line| flow.has_turn(line, false)), "a turn lasts");
-        let news = (0..20).filter(|_| flow.has_turn(&Line::new(), true)).count();
-        assert!((10..=14).contains(&news), "ten that are new, and who wins: {news}");
+        assert!(winners.iter().all(|line| has_turn(line)), "a turn lasts");
         flow.interval.fetch_add(TURN_INTERVALS, Ordering::Relaxed);
-        let again = winners.iter().filter(|line| flow.has_turn(line, false)).count();
+        let again = winners.iter().filter(|line| has_turn(line)).count();
         assert!(again < winners.len() / 2, "and ends: {again}");
+
         flow.adjust(1_000_000, true);
-        assert!(flow.enter(None, "k", &old_line()).await.is_err(), "who has no turn is refused");
+        assert!(flow.enter(None, "crowd", &old_line()).await.is_err(), "who has none is refused");
+        let admin = (0..6).filter(|_| flow.is_early("admin", false)).count();
+        assert_eq!(admin, 5, "who is no part of the crowd does not notice it");
+        let new = (0..6).filter(|_| flow.is_early("crowd", true)).count();
+        assert_eq!(new, 5, "nor does a connection that is new");
+        let others = (0..100).filter(|n| flow.is_early(&n.to_string(), false)).count();
+        assert_eq!(others, 40, "as long as they are not a crowd together");
 
         for _ in 0..30 {
             flow.adjust(500, false);
         }
-        assert!(lines.iter().all(|line| flow.has_turn(line, false)));
+        assert!(lines.iter().all(has_turn));
     }
 }

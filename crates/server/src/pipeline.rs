@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use postern_kinds::owned_access_key::OwnedAccessKey;
@@ -162,7 +163,7 @@ async fn within_time(
     let now = server.source().now();
     let authenticated =
         authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
-    let _place = server.flow().enter(verb, authenticated.access_key(), line).await?;
+    let _place = server.flow().enter(verb, authenticated.owner(), line).await?;
     tokio::time::timeout(limit, act(server, authenticated, body)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",
@@ -266,14 +267,25 @@ async fn watch(
     Ok(respond::watch(watcher, slot, meter, wanted))
 }
 
+/// A whole body. It may take its time, and a key that stops meanwhile has stopped: who held back the
+/// end of a body could otherwise write until its time is over.
+async fn body_of(server: &Server, permit: &Permit, body: Incoming) -> Result<Bytes, ApiError> {
+    let body = input::read(body).await?;
+    let cache = server.registry().cache();
+    let _ = cache.fresh().await;
+    permit.credential().check(&cache.directory(), server.source().now())?;
+    Ok(body)
+}
+
 /// The object in a body, and what there is to warn about in it.
 async fn sent_object(
+    server: &Server,
     parsed: &Parsed,
     permit: &Permit,
     body: Incoming,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    let body = input::read(body).await?;
+    let body = body_of(server, permit, body).await?;
     let decoded = input::decode_body(parsed, &body)?;
     input::object_of(permit.kind(), decoded, validation)
 }
@@ -302,7 +314,8 @@ async fn create(
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
-    let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
+    let (object, warnings) =
+        sent_object(server, parsed, permit, body, options.field_validation).await?;
     let answer = if selves::is_asked(permit) {
         selves::create(server.registry(), permit, object).await?
     } else {
@@ -320,7 +333,8 @@ async fn replace(
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
-    let (object, warnings) = sent_object(parsed, permit, body, options.field_validation).await?;
+    let (object, warnings) =
+        sent_object(server, parsed, permit, body, options.field_validation).await?;
     let answer = server.registry().replace(permit, &writing(parsed, &options), object).await?;
     let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
     Ok(Outcome { response, warnings })
@@ -336,7 +350,7 @@ async fn patch(
     let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
-    let body = input::read(body).await?;
+    let body = body_of(server, permit, body).await?;
     let Decoded { value: patch, duplicates } =
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
@@ -366,7 +380,7 @@ async fn delete(
     body: Incoming,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
-    let options = delete_options(parsed, body).await?;
+    let options = delete_options(server, parsed, permit, body).await?;
     let deleted = server.registry().delete(permit, &options).await?;
     let kind = permit.kind();
     if deleted.lingers {
@@ -378,8 +392,13 @@ async fn delete(
     Ok(respond::value(StatusCode::OK, &status, wanted.pretty))
 }
 
-async fn delete_options(parsed: &Parsed, body: Incoming) -> Result<DeleteOptions, ApiError> {
-    let body = input::read(body).await?;
+async fn delete_options(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Incoming,
+) -> Result<DeleteOptions, ApiError> {
+    let body = body_of(server, permit, body).await?;
     if body.is_empty() {
         return DeleteOptions::from_query(parsed.query());
     }
@@ -394,7 +413,7 @@ async fn delete_collection(
 ) -> Result<Response<Body>, ApiError> {
     let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
     let which = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;
-    let options = delete_options(parsed, body).await?;
+    let options = delete_options(server, parsed, permit, body).await?;
     let deleted = server.registry().delete_collection(permit, &which, &options).await?;
     respond::list(permit.kind(), deleted, wanted)
 }

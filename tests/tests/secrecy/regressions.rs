@@ -1,8 +1,9 @@
 //! Mistakes that were made once: each is asked for by a decision, and was not so at first.
 
-use postern_tests::Server;
-use postern_tests::http::Client;
+use postern_tests::http::{Client, based};
 use postern_tests::objects::version_of;
+use postern_tests::slow::slow_body;
+use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
 use crate::stage::{KEYS, collection, key_path, make, user};
@@ -147,4 +148,80 @@ async fn what_was_applied_already_is_unchanged() {
     kubectl.ok(&["apply", "-f", &file]).await;
     let again = kubectl.ok(&["apply", "-f", &file]).await;
     assert!(again.contains("unchanged"), "{again}");
+}
+
+#[tokio::test]
+async fn a_key_that_stops_while_a_body_comes_in_makes_no_successor() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    let object = json!({ "metadata": { "name": "successor" }, "spec": { "user": "ada" } });
+    let (finish, body) = slow_body(&object);
+    let request = tokio::spawn(async move {
+        ada.post(&collection(KEYS)).streamed("application/json", body).try_send().await
+    });
+    let in_flight = "apiserver_current_inflight_requests{request_kind=\"mutating\"} 1";
+    wait::until("the request to be let in", async || {
+        let metrics = admin.get(&based("/metrics")).send().await.text();
+        metrics.contains(in_flight).then_some(())
+    })
+    .await;
+    let disabled = json!({ "spec": { "disabled": true } });
+    // A second writer would spoil the figure above.
+    admin.patch(&key_path("ada-key"), "merge-patch", &disabled).send().await.expect(200);
+    finish.send(()).unwrap();
+    let reply = request.await.unwrap().unwrap();
+    assert_eq!(reply.status, 401, "{}", reply.text());
+    admin.get(&key_path("successor")).send().await.expect(404);
+}
+
+#[tokio::test]
+async fn a_key_with_a_comma_works() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let value = "given,0123456789,abcdefghijklmnopqrstuvwxyz";
+    make(&admin, KEYS, "comma", json!({ "user": "admin", "key": value })).await;
+    assert_eq!(who(&admin.with_token(value)).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_maximum_does_not_end_a_key_that_was_made_for_ever() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    make(&server.client(), KEYS, "ever", json!({ "user": "admin" })).await;
+    make(&server.client(), KEYS, "short", json!({ "user": "admin", "ttl": 600 })).await;
+    server.stop().await;
+    let server = Setup::on(&home).argument("--access-key-max-ttl=1h").start().await;
+    let admin = server.client();
+    let label = json!({ "metadata": { "labels": { "a": "b" } } });
+    let ever = admin.patch(&key_path("ever"), "merge-patch", &label).send().await.expect(200);
+    assert_eq!(ever["spec"]["ttl"], Value::Null, "{ever}");
+    let none = json!({ "spec": { "ttl": 0 } });
+    let short = admin.patch(&key_path("short"), "merge-patch", &none).send().await.expect(200);
+    assert_eq!(short["spec"]["ttl"], 3600, "but none becomes so");
+    let new = make(&admin, KEYS, "new", json!({ "user": "admin" })).await;
+    assert_eq!(new["spec"]["ttl"], 3600);
+}
+
+#[tokio::test]
+async fn a_reference_that_leads_elsewhere_does_not_cut_a_key_loose() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "ada").await;
+    let uid =
+        admin.get(&collection("users/ada")).send().await.expect(200)["metadata"]["uid"].clone();
+    let elsewhere = json!([{ "apiVersion": "x/v1", "kind": "Foo", "name": "x", "uid": uid }]);
+    let patch = json!({ "metadata": { "ownerReferences": elsewhere } });
+    admin.patch(&key_path("ada-key"), "merge-patch", &patch).send().await.expect(200);
+    let object = json!({
+        "metadata": { "name": "ada-other", "ownerReferences": elsewhere }, "spec": { "user": "ada" },
+    });
+    admin.post(&collection(KEYS)).json(&object).send().await.expect(201);
+    admin.delete(&collection("users/ada")).send().await.expect(200);
+    for name in ["ada-key", "ada-other"] {
+        wait::until("the key to go with its owner", async || {
+            (admin.get(&key_path(name)).send().await.status == 404).then_some(())
+        })
+        .await;
+    }
 }

@@ -65,6 +65,21 @@ async fn a_reset_key_lets_the_administrator_in_at_once() {
 }
 
 #[tokio::test]
+async fn an_administrator_who_is_being_deleted_is_made_anew() {
+    let server = Server::start().await;
+    let path = based("/apis/management.platform.sh/v1/users/admin");
+    let held = serde_json::json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    server.client().patch(&path, "merge-patch", &held).send().await.expect(200);
+    server.client().delete(&path).send().await.expect(200);
+    assert_eq!(status_of(server.kubeconfig()).await, 401, "his keys have stopped");
+    let (text, _) = told(server.home(), "{\"command\":\"reset-key\"}\n").await;
+    let new = Kubeconfig::read(&server.home().kubeconfig()).unwrap();
+    assert_ne!(new.token, server.kubeconfig().token, "{text}");
+    assert_eq!(status_of(&new).await, 200);
+    assert_eq!(status_of(server.kubeconfig()).await, 401, "the old keys stay behind");
+}
+
+#[tokio::test]
 async fn storage_is_cared_for_while_it_serves() {
     let server = Server::start().await;
     let home = server.home();

@@ -28,7 +28,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("postern-store", &[]),
     ("postern-proxy", &[]),
     // Black box: what the tests share with the product can hide the product's mistakes.
-    (TESTS, &["postern-client"]),
+    (TESTS, &[]),
     // Measures over the wire, any server alike.
     ("postern-bench", &[]),
     ("xtask", &[]),

@@ -154,11 +154,13 @@ impl Logout {
         let name = match self.context.as_deref().or(config.current()) {
             Some(name) => name.to_owned(),
             None => {
-                return Err(Failure::new("not logged in: the kubeconfig has no current context"));
+                return Err(Failure::new("not logged in: the kubeconfig has no current context")
+                    .hint("--context names one; `kubectl config get-contexts` lists them"));
             }
         };
         let Some(place) = config.place(&name) else {
-            return Err(Failure::new(format!("the kubeconfig has no context {name:?}")));
+            return Err(Failure::new(format!("the kubeconfig has no context {name:?}"))
+                .hint("`kubectl config get-contexts` lists them"));
         };
         let ours = place.context["cluster"] == name.as_str()
             && place.context["user"] == name.as_str()

@@ -6,7 +6,7 @@ use postern_kinds::owned_access_key::{KEY_PATH, OwnedAccessKey};
 use postern_kinds::user::User;
 use postern_kinds::{AnyKind, SecretText, Verb};
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::GetOptions;
+use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
 use serde_json::{Value, json};
 
@@ -75,19 +75,37 @@ async fn mend_user(registry: &Registry) -> Result<bool, ApiError> {
     let found = registry.get(&reading, &GetOptions::default()).await;
     let before = match found {
         Ok(answer) => decoded(&answer)?.metadata,
-        Err(error) if error.code() == 404 => {
-            let metadata = ObjectMeta { name: ADMIN.to_owned(), ..ObjectMeta::default() };
-            let fields = json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] });
-            create(registry, &User, metadata, fields).await?;
-            return Ok(true);
-        }
+        Err(error) if error.code() == 404 => return make_user(registry).await,
         Err(error) => return Err(error),
     };
+    if before.is_terminating() {
+        // His keys have stopped, and no new one would work: whatever holds him, he ends now.
+        end_user(registry).await?;
+        return make_user(registry).await;
+    }
     let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
     let writing = Writing::by_server();
     let mended = registry.update(&permit, &writing, |user| Ok(mended(user))).await?;
     let after = decoded(&mended)?.metadata;
     Ok(after.resource_version != before.resource_version)
+}
+
+async fn make_user(registry: &Registry) -> Result<bool, ApiError> {
+    let metadata = ObjectMeta { name: ADMIN.to_owned(), ..ObjectMeta::default() };
+    let fields = json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] });
+    create(registry, &User, metadata, fields).await?;
+    Ok(true)
+}
+
+async fn end_user(registry: &Registry) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
+    registry.release(&permit, |user| user.metadata.finalizers.clear()).await?;
+    let permit = Permit::for_server(&User, Verb::Delete, None, ADMIN);
+    let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+    match registry.delete(&permit, &now).await {
+        Err(error) if error.code() != 404 => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn mended(user: &Object) -> Object {

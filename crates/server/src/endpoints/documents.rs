@@ -1,5 +1,5 @@
-//! Answers with the documents that describe the API. Who asks may read them; that has been
-//! decided before.
+//! Answers with the documents that describe the API, and with the metrics. Who asks may read them;
+//! that has been decided before.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use postern_kinds::BASE_PATH;

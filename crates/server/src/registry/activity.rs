@@ -8,12 +8,12 @@ use bytes::{Bytes, BytesMut};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::decode::decode_typed;
-use postern_meta::options::DeleteOptions;
+use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Txn, limits};
 
-use super::{Registry, keys};
+use super::{Registry, decoded, keys};
 use serde::Deserialize;
 
 use crate::authorize::Permit;
@@ -163,22 +163,40 @@ impl Registry {
         Some((Condition::At(key, object.position()), change))
     }
 
-    /// Removes keys that expired long ago.
+    /// Removes keys that expired long ago. One that cannot be removed does not keep the others.
     ///
     /// # Errors
-    /// Those of the first deletion that fails.
+    /// Those of the last deletion that failed.
     pub(crate) async fn remove_expired_keys(&self) -> Result<(), ApiError> {
         let limit = self.source().now().unix_seconds() - self.policy().expired_retention_seconds;
         let ended: Vec<String> =
             self.cache().directory().ended_before(limit).map(str::to_owned).collect();
+        let mut failed = Ok(());
         for name in ended {
-            let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
-            match self.delete(&permit, &DeleteOptions::default()).await {
-                Err(error) if error.code() != 404 => return Err(error),
-                _ => tracing::info!(key = name, "removed an access key that expired long ago"),
+            match self.remove_expired_key(&name, limit).await {
+                Ok(()) => tracing::info!(key = name, "removed an access key that expired long ago"),
+                // It has been changed or removed meanwhile, perhaps to live on.
+                Err(error) if error.code() == 404 || error.code() == 409 => {}
+                Err(error) => failed = Err(error),
             }
         }
-        Ok(())
+        failed
+    }
+
+    /// Removes one such key as it is now, or not at all.
+    async fn remove_expired_key(&self, name: &str, limit: i64) -> Result<(), ApiError> {
+        let reading = Permit::for_server(&OwnedAccessKey, Verb::Get, None, name);
+        let found = decoded(&self.get(&reading, &GetOptions::default()).await?)?.metadata;
+        if !self.cache().directory().has_ended_before(name, limit) {
+            return Ok(());
+        }
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, name);
+        let options = DeleteOptions {
+            precondition_uid: Some(found.uid),
+            precondition_resource_version: Some(found.resource_version),
+            ..DeleteOptions::default()
+        };
+        self.delete(&permit, &options).await.map(drop)
     }
 }
 

@@ -3,8 +3,9 @@
 //! - what an object has that is never shown (decision 3): a digest of an access key's value, and
 //!   values that only the server itself uses;
 //! - the way back from a digest to its key, which is how a bearer is recognised;
-//! - claims: what no two objects of a kind may have;
-//! - when an access key was used last.
+//! - claims: what no two objects of a kind may have.
+//!
+//! The note of when an access key was used last, which `activity` writes, is removed with its key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl Registry {
     }
 
     /// Deletes all objects that a list would answer, one after the other: this is not atomic, and
-    /// what has changed or gone meanwhile is left alone.
+    /// what is gone meanwhile is passed over.
     ///
     /// # Errors
     /// Those of the list, or of the first deletion that fails.

@@ -1,7 +1,8 @@
 //! The registry: what it means to create, read, change and remove an object of any kind.
 //!
-//! It acts on a `Permit` alone and stores nothing but what is `Admitted`. Nothing else in Postern
-//! writes to the store.
+//! It acts on a `Permit` alone and stores nothing but what is `Admitted`; the exceptions, the first
+//! start and the note of a key's last use, are here, too. Besides, only resealing writes to the
+//! store, and that changes how values are sealed, not what they are.
 
 pub(crate) mod activity;
 pub(crate) mod beside;
@@ -172,4 +173,4 @@ pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

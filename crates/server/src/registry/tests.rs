@@ -45,8 +45,8 @@ impl Source for Fixed {
     }
 }
 
-struct Fixture {
-    registry: Arc<Registry>,
+pub(crate) struct Fixture {
+    pub(crate) registry: Arc<Registry>,
     store: Arc<dyn Store>,
     clock: Arc<Fixed>,
     draining: watch::Sender<bool>,
@@ -81,7 +81,7 @@ async fn over_at(store: Arc<dyn Store>, now_unix_seconds: i64) -> Fixture {
     Fixture { registry, store, clock, draining: watch::Sender::new(false), following }
 }
 
-async fn fixture() -> Fixture {
+pub(crate) async fn fixture() -> Fixture {
     over(Arc::new(Memory::new())).await
 }
 

@@ -131,6 +131,22 @@ fn gone_is_fine(done: Result<(), ApiError>) -> Result<(), ApiError> {
     }
 }
 
+/// Is this an owner that ends and has its dependents seen to first? What cannot be read is met
+/// again when it is looked at.
+pub(super) fn waits_on_dependents(registry: &Registry, key: &Arc<str>) -> bool {
+    let mut resources = registry.cache().resources().iter();
+    let Some(resource) = resources.find(|one| key.starts_with(one.prefix())) else { return false };
+    let ending = resource.get(key).is_ok_and(|it| it.is_some_and(|it| it.may_be_deleting()));
+    ending
+        && Found::at(registry, key).is_ok_and(|found| {
+            found.is_some_and(|one| {
+                one.is_terminating()
+                    && (one.has_finalizer(ORPHAN_FINALIZER)
+                        || one.has_finalizer(FOREGROUND_FINALIZER))
+            })
+        })
+}
+
 /// Does for one object what is to be done now. Answers which others are to be looked at.
 pub(super) async fn look_at(
     registry: &Registry,

@@ -41,9 +41,7 @@ struct Collector {
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().progress();
-    let places = registry.cache().resources().iter().map(|_| None).collect();
-    let (index, queue) = (Index::default(), BTreeSet::new());
-    let mut collector = Collector { registry, index, places, queue };
+    let mut collector = Collector::new(registry);
     loop {
         progress.mark_unchanged();
         collector.catch_up().await;
@@ -58,6 +56,12 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 }
 
 impl Collector {
+    /// One that has seen nothing yet.
+    fn new(registry: Arc<Registry>) -> Self {
+        let places = registry.cache().resources().iter().map(|_| None).collect();
+        Self { registry, index: Index::default(), places, queue: BTreeSet::new() }
+    }
+
     /// Takes in everything that has happened.
     async fn catch_up(&mut self) {
         let registry = self.registry.clone();
@@ -125,6 +129,11 @@ impl Collector {
             return true;
         }
         while let Some(key) = self.queue.pop_first() {
+            if collect::waits_on_dependents(&self.registry, &key) {
+                // Owners are read as they are now. Before one is let go, everything that came to
+                // depend on it before it began to end has to be known.
+                self.catch_up().await;
+            }
             match collect::look_at(&self.registry, &self.index, &key).await {
                 Ok(more) => self.queue.extend(more),
                 // It has changed since it was looked at: its event brings it back.
@@ -139,5 +148,67 @@ impl Collector {
         }
         self.queue = failed;
         !self.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::{AnyKind as _, Verb};
+    use postern_meta::object::Object;
+    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admit::Writing;
+    use crate::authorize::Permit;
+    use crate::registry::tests::fixture;
+    use crate::registry::{decoded, keys};
+
+    fn permit(verb: Verb, name: &str) -> Permit {
+        Permit::for_server(&SharedSecret, verb, Some("platform"), name)
+    }
+
+    async fn make(registry: &Registry, name: &str, owners: Value) -> Object {
+        let info = SharedSecret.info();
+        let object = Object::from_value(json!({
+            "apiVersion": info.version.to_string(),
+            "kind": info.kind,
+            "metadata": { "name": name, "ownerReferences": owners },
+        }));
+        let permit = permit(Verb::Create, name);
+        let made = registry.create(&permit, object.unwrap(), &Writing::by_server()).await.unwrap();
+        decoded(&made).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_owner_is_let_go_when_its_newest_dependents_are_known() {
+        let fixture = fixture().await;
+        let registry = fixture.registry.clone();
+        let mut collector = Collector::new(registry.clone());
+        let owner = make(&registry, "owner", json!([])).await;
+        collector.catch_up().await;
+        assert!(!collector.work().await);
+        let reference = json!([{
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
+            "uid": owner.metadata.uid,
+        }]);
+        make(&registry, "dependent", reference).await;
+        let orphaning =
+            DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
+        registry.delete(&permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
+        // The owner's turn comes before the collector has heard of either.
+        collector.queue.insert(keys::object(SharedSecret.info(), Some("platform"), "owner"));
+        for _ in 0..3 {
+            assert!(!collector.work().await);
+            collector.catch_up().await;
+        }
+        let get = async |name| {
+            registry.cache().fresh().await.unwrap();
+            registry.get(&permit(Verb::Get, name), &GetOptions::default()).await
+        };
+        assert_eq!(get("owner").await.unwrap_err().code(), 404);
+        let dependent = decoded(&get("dependent").await.unwrap()).unwrap();
+        assert!(dependent.metadata.owner_references.is_empty(), "it lives on, without the owner");
     }
 }
