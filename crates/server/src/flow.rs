@@ -8,7 +8,9 @@
 //!   first few requests. So an operator gets in while somebody else, even with the same key, sends
 //!   ten times what can be carried; and nobody can take all places, however he connects.
 //! - **Holding.** A refused client that comes again at once would cost as much as one that is
-//!   served, so the answer to it waits a moment.
+//!   served, so the answer to it waits a moment. With more connections waiting so than there are
+//!   places for writes, refusing takes its share of the processors, and half of the places are
+//!   left free for that.
 //! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
 //!   more connections at work than there are places, they wait unseen until the server gets around
 //!   to them. When all its threads are busy besides, connections draw lots for turns, half as
@@ -84,8 +86,8 @@ pub(crate) struct Line {
     interval: AtomicU32,
     /// The interval in which its turn ends.
     turn_end: AtomicU32,
-    /// Its requests that are held.
-    held: AtomicU32,
+    /// Its requests that are held: those that read, those that write.
+    held: [AtomicU32; 2],
 }
 
 impl Line {
@@ -96,7 +98,7 @@ impl Line {
             refused: AtomicBool::new(false),
             interval: AtomicU32::new(0),
             turn_end: AtomicU32::new(0),
-            held: AtomicU32::new(0),
+            held: [AtomicU32::new(0), AtomicU32::new(0)],
         }
     }
 
@@ -121,9 +123,16 @@ pub(crate) struct Flow {
     /// The chance of a connection without a turn to get one, in thousandths.
     chance: AtomicU32,
     held: AtomicUsize,
-    /// Connections with requests that are held.
-    held_lines: AtomicUsize,
+    /// Connections with requests that are held: that read, that write.
+    held_lines: [AtomicUsize; 2],
     spread: AtomicU64,
+}
+
+/// What a request does, as far as flow control cares.
+#[derive(Clone, Copy)]
+enum Class {
+    Reads,
+    Writes,
 }
 
 /// Who was let in without a turn.
@@ -138,23 +147,25 @@ struct Early {
 struct Held<'a> {
     flow: &'a Flow,
     line: &'a Line,
+    class: Class,
 }
 
 impl<'a> Held<'a> {
-    fn new(flow: &'a Flow, line: &'a Line) -> Self {
+    fn new(flow: &'a Flow, line: &'a Line, class: Class) -> Self {
         flow.held.fetch_add(1, Ordering::Relaxed);
-        if line.held.fetch_add(1, Ordering::Relaxed) == 0 {
-            flow.held_lines.fetch_add(1, Ordering::Relaxed);
+        if line.held[class as usize].fetch_add(1, Ordering::Relaxed) == 0 {
+            flow.held_lines[class as usize].fetch_add(1, Ordering::Relaxed);
         }
-        Self { flow, line }
+        Self { flow, line, class }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        let class = self.class as usize;
         self.flow.held.fetch_sub(1, Ordering::Relaxed);
-        if self.line.held.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.flow.held_lines.fetch_sub(1, Ordering::Relaxed);
+        if self.line.held[class].fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.flow.held_lines[class].fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -189,14 +200,15 @@ impl Places {
         Self { limit, taken: Arc::default() }
     }
 
-    fn enter(&self, owner: &str, is_new: bool) -> Option<Place> {
+    /// A place for somebody, when fewer are taken than `limit` without what is kept back.
+    fn enter(&self, owner: &str, is_new: bool, squeezed: usize) -> Option<Place> {
         let mut taken = self.taken.lock();
         let of_owner = taken.of_owner.get(owner).copied().unwrap_or_default();
         let reserve = self.limit / RESERVE_PART;
         let kept_back = match (of_owner, is_new) {
             (0, _) => 0,
-            (_, true) => reserve.div_ceil(2),
-            (_, false) => reserve,
+            (_, true) => squeezed + reserve.div_ceil(2),
+            (_, false) => squeezed + reserve,
         };
         if taken.all >= self.limit - kept_back {
             return None;
@@ -221,7 +233,7 @@ impl Flow {
             early: Mutex::default(),
             chance: AtomicU32::new(CERTAIN),
             held: AtomicUsize::new(0),
-            held_lines: AtomicUsize::new(0),
+            held_lines: [AtomicUsize::new(0), AtomicUsize::new(0)],
             spread: AtomicU64::new(0),
         }
     }
@@ -238,20 +250,32 @@ impl Flow {
         line: &Line,
     ) -> Result<Place, ApiError> {
         let is_new = line.is_new();
-        let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
-        let places = if writes { &self.writing } else { &self.reading };
-        if self.has_turn(owner, line, is_new)
-            && let Some(place) = places.enter(owner, is_new)
-        {
-            self.note_at_work(line);
+        let class = match verb {
+            None | Some(Verb::Get | Verb::List | Verb::Watch) => Class::Reads,
+            Some(_) => Class::Writes,
+        };
+        let place = match class {
+            Class::Reads if self.has_turn(owner, line, is_new) => {
+                self.reading.enter(owner, is_new, 0).inspect(|_| self.note_at_work(line))
+            }
+            Class::Reads => None,
+            Class::Writes => self.writing.enter(owner, is_new, self.squeezed()),
+        };
+        if let Some(place) = place {
             return Ok(place);
         }
         line.refused.store(true, Ordering::Relaxed);
-        self.hold(line).await;
+        self.hold(line, class).await;
         Err(ApiError::too_many_requests(
             "Too many requests, please try again later.",
             RETRY_AFTER_SECONDS,
         ))
+    }
+
+    /// Places for writes that are left free while a crowd is refused.
+    fn squeezed(&self) -> usize {
+        let held_lines = self.held_lines[Class::Writes as usize].load(Ordering::Relaxed);
+        if held_lines > self.limits.writing { self.limits.writing / 2 } else { 0 }
     }
 
     /// May this connection be at work? When there is a crowd, it draws lots for a turn.
@@ -296,8 +320,8 @@ impl Flow {
         ((next >> 32) * end) >> 32
     }
 
-    async fn hold(&self, line: &Line) {
-        let held = Held::new(self, line);
+    async fn hold(&self, line: &Line, class: Class) {
+        let held = Held::new(self, line, class);
         if self.held.load(Ordering::Relaxed) <= MAX_HELD {
             let most = u64::try_from(HOLD.as_micros()).unwrap_or(u64::MAX);
             tokio::time::sleep(HOLD + Duration::from_micros(self.spread_below(most))).await;
@@ -329,7 +353,7 @@ impl Flow {
             self.interval.fetch_add(1, Ordering::Relaxed);
             *self.early.lock() = Early::default();
             let at_work = self.at_work.swap(0, Ordering::Relaxed);
-            let held = self.held_lines.load(Ordering::Relaxed);
+            let held = self.held_lines[Class::Reads as usize].load(Ordering::Relaxed);
             self.adjust(at_work + held, worked * 100 > could * BUSY_HUNDREDTHS);
             (last, busy_until_last) = (now, busy_until_now);
         }
@@ -469,7 +493,8 @@ mod tests {
             let waits = tokio::time::timeout(Duration::ZERO, one).await;
             assert!(waits.is_err());
         }
-        let held = || (flow.held.load(Ordering::Relaxed), flow.held_lines.load(Ordering::Relaxed));
+        let held_lines = &flow.held_lines[Class::Reads as usize];
+        let held = || (flow.held.load(Ordering::Relaxed), held_lines.load(Ordering::Relaxed));
         assert_eq!(held(), (3, 2), "three requests of two connections");
         waiting.truncate(1);
         assert_eq!(held(), (1, 1));
@@ -486,6 +511,29 @@ mod tests {
         assert!(flow.enter(None, "k", &line).await.is_err());
         let held = begin.elapsed();
         assert!(held >= HOLD && held <= HOLD * 2 + Duration::from_millis(1), "{held:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_of_writers_is_squeezed() {
+        let flow = flow(20);
+        let lines: Vec<Line> = (0..60).map(|_| old_line()).collect();
+        let enter = |line| flow.enter(Some(Verb::Create), "crowd", line);
+        let mut places = Vec::new();
+        let mut held: Vec<_> = Vec::new();
+        for line in &lines {
+            let mut one = Box::pin(enter(line));
+            match tokio::time::timeout(Duration::ZERO, &mut one).await {
+                Ok(place) => places.push(place.unwrap()),
+                Err(_) => held.push(one),
+            }
+        }
+        assert_eq!((places.len(), held.len()), (18, 42));
+        places.truncate(9);
+        assert!(enter(&lines[0]).await.is_err(), "half of the places are left free");
+        let read = flow.enter(Some(Verb::Get), "crowd", &lines[0]).await;
+        assert!(read.is_ok(), "reads are not concerned");
+        let other = flow.enter(Some(Verb::Create), "admin", &lines[0]).await;
+        assert!(other.is_ok(), "nor who is no part of the crowd");
     }
 
     #[tokio::test(start_paused = true)]
