@@ -192,6 +192,9 @@ rounds that stay disturbed only count where there are no others.
 
 ";
 
+/// What is known about the causes, written by people.
+const NOTES: &str = include_str!("notes.md");
+
 const HOW: &str = "
 ## How
 
@@ -239,6 +242,7 @@ fn render(found: &[(&str, Section)]) -> String {
                 .ok();
         }
     }
+    text.push_str(NOTES);
     text.push_str(HOW);
     text
 }

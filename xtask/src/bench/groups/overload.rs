@@ -1,5 +1,5 @@
-//! Ten times the connections that the limit on writes lets through: what is refused, how those
-//! that are admitted fare, and whether the server can still be reached.
+//! Ten times the connections that the limits let through: what is refused, how those that are
+//! admitted fare, and whether the server can still be reached.
 
 use anyhow::Result;
 
@@ -10,11 +10,40 @@ use crate::bench::postern::BODY_BYTES;
 use crate::bench::report::{Figure, Ratio, Section, Wanted};
 use crate::bench::server::Server;
 
-/// As many as the server lets write at once.
-const FULL: &str = "200";
+/// A kind of crowd.
+struct Kind {
+    who: &'static str,
+    operation: &'static str,
+    /// Connections: as many as requests of the kind that the server lets in at once.
+    full: &'static str,
+    /// Ten times that.
+    too_many: &'static str,
+    heed: bool,
+}
 
-/// Ten times that.
-const TOO_MANY: &str = "2000";
+const KINDS: [Kind; 3] = [
+    Kind {
+        who: "writers that heed Retry-After",
+        operation: "create",
+        full: "200",
+        too_many: "2000",
+        heed: true,
+    },
+    Kind {
+        who: "writers that come again at once",
+        operation: "create",
+        full: "200",
+        too_many: "2000",
+        heed: false,
+    },
+    Kind {
+        who: "readers that come again at once",
+        operation: "get",
+        full: "400",
+        too_many: "4000",
+        heed: false,
+    },
+];
 
 /// What the rounds found of one kind of crowd.
 #[derive(Default)]
@@ -30,27 +59,30 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, 1000)?;
     let mut section = Section::new(&[&postern], bench);
-    let (mut patient, mut rude) = (Crowd::default(), Crowd::default());
+    let mut crowds = KINDS.map(|_| Crowd::default());
     for _ in 0..bench.pick(3, 1) {
-        for (crowd, heed) in [(&mut patient, true), (&mut rude, false)] {
-            let full = bench.measure(&mut postern, &create(bench, FULL, false))?;
-            section.figures.push(figure("create", &format!("{FULL} connections"), &full));
-            let (over, aside) = with_visitors(bench, &mut postern, heed)?;
+        for (crowd, kind) in crowds.iter_mut().zip(&KINDS) {
+            let full = bench.measure(&mut postern, &kind.load(bench, kind.full, false))?;
+            let who = format!("{} connections", kind.full);
+            section.figures.push(figure(kind.operation, &who, &full));
+            let (over, aside) = with_visitors(bench, &mut postern, kind)?;
             crowd.add(&full, &over, &aside);
-            let manners = if heed { "come when told" } else { "come again at once" };
-            let who = format!("{TOO_MANY} connections, {manners}");
-            let mut figure = figure("create", &who, &over);
+            let who = format!("{} connections, {}", kind.too_many, kind.who);
+            let mut figure = figure(kind.operation, &who, &over);
             figure.values.push(format!("{:.0} answers 429", over.number("statuses.429")));
             section.figures.push(figure);
-            section.figures.extend(["/readyz", "admin's GET"].iter().zip(&aside).map(visitor));
+            section.figures.extend(VISITED.iter().zip(&aside).map(visitor));
         }
     }
-    section.ratios.extend(patient.ratios("clients that heed Retry-After"));
-    section.ratios.extend(rude.ratios("clients that come again at once"));
+    for (crowd, kind) in crowds.into_iter().zip(&KINDS) {
+        section.ratios.extend(crowd.ratios(kind));
+    }
     section.notes.push(
         "Objects are created all the while, so that some of the memory is theirs. The client has \
          one thread: with clients that come again at once it is as busy as the server, and some \
-         of the latency is its own."
+         of the latency is its own. The crowd and the admin have the same key, and the admin \
+         keeps his connection: among readers he draws lots as they do. One with a key of his own, \
+         or over a new connection, does not."
             .to_owned(),
     );
     Ok(section)
@@ -65,11 +97,12 @@ impl Crowd {
         self.answered.push(aside.iter().map(share_answered).fold(1.0, f64::min));
     }
 
-    fn ratios(self, who: &str) -> Vec<Ratio> {
+    fn ratios(self, kind: &Kind) -> Vec<Ratio> {
         let row = |what: &str, wanted, rounds| {
-            Ratio::of_rounds(&format!("{who}: {what}"), wanted, rounds, None)
+            Ratio::of_rounds(&format!("{}: {what}", kind.who), wanted, rounds, None)
         };
-        let p99 = format!("p99 of what is admitted at {TOO_MANY} connections, to that at {FULL}");
+        let Kind { full, too_many, .. } = kind;
+        let p99 = format!("p99 of what is admitted at {too_many} connections, to that at {full}");
         let reached = "share of /readyz and of the admin's reads answered 200 meanwhile";
         vec![
             row(&p99, Wanted::AtMost(2.0), self.p99),
@@ -80,15 +113,23 @@ impl Crowd {
     }
 }
 
-fn create(bench: &Bench, connections: &'static str, heed: bool) -> Vec<&'static str> {
-    let seconds = bench.pick("6", "3");
-    let create = ["load create", "--prefix", FRESH, "--connections", connections];
-    let heed: &[&str] = if heed { &["--heed-retry-after"] } else { &[] };
-    [&create[..], &["--seconds", seconds, "--body-bytes", BODY_BYTES], heed].concat()
+impl Kind {
+    fn load(&self, bench: &Bench, connections: &'static str, heed: bool) -> Vec<&'static str> {
+        let mut words = match self.operation {
+            "get" => vec!["load get", "--prefix", "base", "--objects", "1000"],
+            _ => vec!["load create", "--prefix", FRESH, "--body-bytes", BODY_BYTES],
+        };
+        words.extend(["--connections", connections, "--seconds", bench.pick("6", "3")]);
+        words.extend(heed.then_some("--heed-retry-after"));
+        words
+    }
 }
 
-/// Overload, while `/readyz` and the admin's key are used ten times a second.
-fn with_visitors(bench: &Bench, postern: &mut Server, heed: bool) -> Result<(Found, Vec<Found>)> {
+/// What is asked for ten times a second meanwhile.
+const VISITED: [&str; 2] = ["/readyz", "admin's GET"];
+
+/// Overload, while `/readyz` and the admin's key are used.
+fn with_visitors(bench: &Bench, postern: &mut Server, kind: &Kind) -> Result<(Found, Vec<Found>)> {
     let access = postern.access.clone();
     let object = format!("{}/base-00000001", postern.collection);
     std::thread::scope(|scope| {
@@ -103,7 +144,7 @@ fn with_visitors(bench: &Bench, postern: &mut Server, heed: bool) -> Result<(Fou
             })
             .into_iter()
             .collect();
-        let over = bench.once(postern, &create(bench, TOO_MANY, heed));
+        let over = bench.once(postern, &kind.load(bench, kind.too_many, kind.heed));
         let visits = visits
             .into_iter()
             .map(|visit| visit.join().map_err(|_| anyhow::anyhow!("a visitor panicked"))?);
