@@ -6,6 +6,7 @@
 //! anybody is seen by everybody, even when another process wrote it.
 
 mod object;
+mod objects;
 mod resource;
 
 use std::sync::Arc;

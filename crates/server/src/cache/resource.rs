@@ -1,6 +1,6 @@
 //! One kind in memory: its objects as they are now, and its latest events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::Encoding;
 use super::object::{CachedObject, stored_head};
+use super::objects::Objects;
 
 /// Events kept of each kind. A watcher that is further behind starts anew with 410.
 pub(crate) const EVENT_WINDOW: usize = 8192;
@@ -126,7 +127,7 @@ pub(crate) struct ResourceCache {
 }
 
 struct State {
-    objects: BTreeMap<Arc<str>, Slot>,
+    objects: Objects,
     events: VecDeque<Arc<CacheEvent>>,
     event_bytes: usize,
     /// Whoever has seen everything up to here misses nothing in `events`.
@@ -139,7 +140,7 @@ struct State {
 impl ResourceCache {
     pub(super) fn new(kind: &'static dyn AnyKind, start: u64) -> Self {
         let state = State {
-            objects: BTreeMap::new(),
+            objects: Objects::new(),
             events: VecDeque::new(),
             event_bytes: 0,
             oldest: Position::end_of(start),
@@ -180,7 +181,11 @@ impl ResourceCache {
     /// # Errors
     /// 500 when what is stored is damaged.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
-        match self.state.read().objects.get(key) {
+        let state = self.state.read();
+        if let Some(object) = state.objects.sound(key) {
+            return Ok(Some(object.clone()));
+        }
+        match state.objects.slot(key) {
             None => Ok(None),
             Some(Slot::Sound(object)) => Ok(Some(object.clone())),
             Some(Slot::Damaged { reason, .. }) => Err(damaged(key, reason)),
@@ -189,7 +194,7 @@ impl ResourceCache {
 
     /// Where the last change of an object stands that is damaged, if it is.
     pub(crate) fn damaged_at(&self, key: &str) -> Option<Position> {
-        match self.state.read().objects.get(key) {
+        match self.state.read().objects.slot(key) {
             Some(Slot::Damaged { position, .. }) => Some(*position),
             _ => None,
         }
@@ -210,7 +215,7 @@ impl ResourceCache {
         let state = self.state.read();
         let mut objects = Vec::new();
         let mut remaining = 0;
-        for (key, slot) in range(&state.objects, prefix, after) {
+        for (key, slot) in state.objects.range(prefix, after) {
             if filter.is_none() && limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
@@ -237,7 +242,7 @@ impl ResourceCache {
     /// of them, a few at a time.
     pub(crate) fn page(&self, after: Option<&str>, many: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        let sound = range(&state.objects, &self.prefix, after).filter_map(|(_, slot)| match slot {
+        let sound = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
             Slot::Sound(object) => Some(object.clone()),
             Slot::Damaged { .. } => None,
         });
@@ -260,23 +265,18 @@ impl ResourceCache {
     /// Objects whose deletion has begun, and perhaps a few others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        let slots = state.deleting.iter().filter_map(|key| state.objects.get(key));
-        let sound = slots.filter_map(|slot| match slot {
-            Slot::Sound(object) => Some(object.clone()),
-            Slot::Damaged { .. } => None,
-        });
-        sound.collect()
+        state.deleting.iter().filter_map(|key| state.objects.sound(key)).cloned().collect()
     }
 
     /// Takes in the objects that are there when the cache is filled, in any order.
-    pub(super) fn load(&self, mut objects: Vec<Loaded>) {
-        // A tree that is made of what is in order is made at once, and without gaps.
-        objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    pub(super) fn load(&self, objects: Vec<Loaded>) {
         let deleting = objects.iter().filter(|object| object.may_be_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
+        let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+        let objects = Objects::of(objects);
         let mut state = self.state.write();
         state.deleting = deleting;
-        state.objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+        state.objects = objects;
     }
 
     /// How many objects there are, damaged ones among them.
@@ -318,10 +318,7 @@ impl ResourceCache {
     }
 
     fn apply_one(&self, state: &mut State, event: &Event) {
-        let previous = match state.objects.get(&event.key) {
-            Some(Slot::Sound(object)) => Some(object.clone()),
-            Some(Slot::Damaged { .. }) | None => None,
-        };
+        let previous = state.objects.sound(&event.key).cloned();
         let (event_type, slot) = if let Some(value) = &event.value {
             let event_type = match previous {
                 Some(_) => WatchEventType::Modified,
@@ -389,19 +386,6 @@ fn forget_first(state: &mut State) {
         state.event_bytes -= gone.object.bytes();
         state.oldest = gone.position();
     }
-}
-
-fn range<'a>(
-    objects: &'a BTreeMap<Arc<str>, Slot>,
-    prefix: &'a str,
-    after: Option<&str>,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    let start = match after {
-        Some(after) if after > prefix => Excluded(after),
-        _ => Included(prefix),
-    };
-    objects.range::<str, _>((start, Unbounded)).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
 fn damaged(key: &str, reason: &str) -> ApiError {
