@@ -1,7 +1,9 @@
 //! Ten times the connections that the limits let through: what is refused, how those that are
 //! admitted fare, and whether the server can still be reached.
 
-use anyhow::Result;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
 
 use super::figure;
 use crate::bench::Bench;
@@ -19,6 +21,10 @@ struct Kind {
     /// Ten times that.
     too_many: &'static str,
     heed: bool,
+    /// Seconds that it lasts; a larger one takes its time to come together.
+    seconds: &'static str,
+    /// Has it a key of its own? Else it has the admin's.
+    is_somebody_else: bool,
 }
 
 const KINDS: [Kind; 3] = [
@@ -28,6 +34,8 @@ const KINDS: [Kind; 3] = [
         full: "200",
         too_many: "2000",
         heed: true,
+        seconds: "6",
+        is_somebody_else: false,
     },
     Kind {
         who: "writers that come again at once",
@@ -35,6 +43,8 @@ const KINDS: [Kind; 3] = [
         full: "200",
         too_many: "2000",
         heed: false,
+        seconds: "6",
+        is_somebody_else: false,
     },
     Kind {
         who: "readers that come again at once",
@@ -42,6 +52,8 @@ const KINDS: [Kind; 3] = [
         full: "400",
         too_many: "4000",
         heed: false,
+        seconds: "12",
+        is_somebody_else: true,
     },
 ];
 
@@ -59,13 +71,17 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, 1000)?;
     let mut section = Section::new(&[&postern], bench);
+    let admin = postern.access.clone();
+    let somebody = key_of_somebody(bench, &postern)?;
     let mut crowds = KINDS.map(|_| Crowd::default());
     for _ in 0..bench.pick(3, 1) {
         for (crowd, kind) in crowds.iter_mut().zip(&KINDS) {
+            let who = if kind.is_somebody_else { &somebody } else { &admin };
+            postern.access.clone_from(who);
             let full = bench.measure(&mut postern, &kind.load(bench, kind.full, false))?;
             let who = format!("{} connections", kind.full);
             section.figures.push(figure(kind.operation, &who, &full));
-            let (over, aside) = with_visitors(bench, &mut postern, kind)?;
+            let (over, aside) = with_visitors(bench, &mut postern, kind, &admin)?;
             crowd.add(&full, &over, &aside);
             let who = format!("{} connections, {}", kind.too_many, kind.who);
             let mut figure = figure(kind.operation, &who, &over);
@@ -78,11 +94,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         section.ratios.extend(crowd.ratios(kind));
     }
     section.notes.push(
-        "Objects are created all the while, so that some of the memory is theirs. The client has \
-         one thread: with clients that come again at once it is as busy as the server, and some \
-         of the latency is its own. The crowd and the admin have the same key, and the admin \
-         keeps his connection: among readers he draws lots as they do. One with a key of his own, \
-         or over a new connection, does not."
+        "Objects are created all the while, so that some of the memory is theirs. The client is as \
+         busy as the server, and some of the latency is its own. The writers have the admin's own \
+         key, the readers one of somebody else: among readers with his key, the admin draws lots \
+         as they do, unless he comes over a new connection."
             .to_owned(),
     );
     Ok(section)
@@ -119,7 +134,8 @@ impl Kind {
             "get" => vec!["load get", "--prefix", "base", "--objects", "1000"],
             _ => vec!["load create", "--prefix", FRESH, "--body-bytes", BODY_BYTES],
         };
-        words.extend(["--connections", connections, "--seconds", bench.pick("6", "3")]);
+        words.extend(["--connections", connections, "--seconds", bench.pick(self.seconds, "3")]);
+        words.extend(["--threads", "2"]);
         words.extend(heed.then_some("--heed-retry-after"));
         words
     }
@@ -129,8 +145,12 @@ impl Kind {
 const VISITED: [&str; 2] = ["/readyz", "admin's GET"];
 
 /// Overload, while `/readyz` and the admin's key are used.
-fn with_visitors(bench: &Bench, postern: &mut Server, kind: &Kind) -> Result<(Found, Vec<Found>)> {
-    let access = postern.access.clone();
+fn with_visitors(
+    bench: &Bench,
+    postern: &mut Server,
+    kind: &Kind,
+    access: &[String],
+) -> Result<(Found, Vec<Found>)> {
     let object = format!("{}/base-00000001", postern.collection);
     std::thread::scope(|scope| {
         let visits: Vec<_> = ["/readyz", &object]
@@ -139,7 +159,7 @@ fn with_visitors(bench: &Bench, postern: &mut Server, kind: &Kind) -> Result<(Fo
                 words.extend(access.iter().cloned());
                 let visit = ["--connections", "1", "--rate", "10", "--path", path, "--seconds"];
                 words.extend(visit.map(str::to_owned));
-                words.push(bench.pick("8", "4").to_owned());
+                words.push(bench.pick(kind.seconds, "4").to_owned());
                 scope.spawn(move || bench.run_load(&words))
             })
             .into_iter()
@@ -151,6 +171,25 @@ fn with_visitors(bench: &Bench, postern: &mut Server, kind: &Kind) -> Result<(Fo
         let visits: Result<Vec<_>> = visits.collect();
         Ok((over?, visits?))
     })
+}
+
+/// What the load program is told to come as somebody else who may do everything.
+fn key_of_somebody(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
+    let admin = postern.path("data/admin.kubeconfig");
+    let postern_cli = |arguments: &[&str]| -> Result<String> {
+        let mut command = Command::new(&bench.postern);
+        let output = command.args(arguments).env("KUBECONFIG", &admin).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    postern_cli(&["create", "user", "somebody", "--groups", "system:masters"])?;
+    let key = postern_cli(&["create", "accesskey", "--user", "somebody"])?;
+    let text = std::fs::read_to_string(&admin)?;
+    let (_, rest) = text.split_once("token: ").context("the kubeconfig has no token")?;
+    let old = rest.lines().next().unwrap_or_default().trim_matches('"');
+    let path = postern.path("somebody.kubeconfig");
+    std::fs::write(&path, text.replace(old, &key))?;
+    Ok(vec!["--kubeconfig".to_owned(), path.to_string_lossy().into_owned()])
 }
 
 fn share_answered(found: &Found) -> f64 {
