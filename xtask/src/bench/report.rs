@@ -198,15 +198,16 @@ const NOTES: &str = include_str!("notes.md");
 const HOW: &str = "
 ## How
 
-- The client is `postern-bench` (in `benches/`), on the same machine, with one thread. All traffic is
-  TLS 1.3 over loopback, HTTP/1.1 with connections kept open, 32 of them unless it says otherwise,
-  each with one request at a time.
+- The client is `postern-bench` (in `benches/`), on the same machine, with one thread (two for crowds).
+  All traffic is TLS 1.3 over loopback, HTTP/1.1 with connections kept open, 32 of them unless it
+  says otherwise, each with one request at a time.
 - Postern runs with its defaults: objects are sealed, and durable before they are acknowledged. An
   object is a SharedSecret of about 1 KB as it is stored.
 - nginx has one worker, no access log, connections that are never closed, an open file cache, and a
   certificate of the same kind (ECDSA P-256).
 - OpenBao has raft storage on the same disk, no audit, no mlock, and the key-value engine without
-  versions, which is the faster one. Its values are as long as our objects.
+  versions, which is the faster one. Its values are of about 1 KB, as our objects
+  are without their managed fields.
 - CPU for each request is user and system time of all of the server's processes, from `/proc`.
 - A ratio of requests a second is bounded by what one client thread can ask for.
 ";
