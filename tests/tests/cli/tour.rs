@@ -1,4 +1,4 @@
-//! The page on the command line, run as it stands.
+//! What is written about the command line, run as it stands.
 
 use std::os::unix::fs::symlink;
 
@@ -10,9 +10,20 @@ use tokio::process::Command;
 
 #[tokio::test]
 async fn the_page_on_the_command_line_is_true() {
+    run("docs/cli.md", "# The command line", &["hunter2", "NAMESPACE", "user/admin", "shop"]).await;
+}
+
+#[tokio::test]
+async fn the_readme_on_the_command_line_is_true() {
+    run("README.md", "## The command line", &["hunter2"]).await;
+}
+
+/// Runs a page's shell blocks, from a heading on, where `postern-data` is what it is for a reader.
+async fn run(page: &str, heading: &str, expected: &[&str]) {
     let server = Server::start().await;
     let person = Person::new();
-    let page = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap();
+    let page = std::fs::read_to_string(repository().join(page)).unwrap();
+    let (_, page) = page.split_once(heading).unwrap();
     let blocks = page.split("\n```sh\n").skip(1);
     let script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
     assert!(script.contains("postern create accesskey"), "the page shows commands");
@@ -34,7 +45,7 @@ async fn the_page_on_the_command_line_is_true() {
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
-    for expected in ["hunter2", "NAMESPACE", "user/admin", "shop"] {
+    for expected in expected {
         assert!(out.contains(expected), "{expected} is not in:\n{out}\n{err}");
     }
     assert!(!out.contains("pst_"), "no key is on the screen:\n{out}");
