@@ -11,7 +11,7 @@ use postern_meta::status::ApiError;
 
 use super::index::Index;
 use crate::authorize::Permit;
-use crate::cache::CachedObject;
+use crate::cache::{CachedObject, ResourceCache};
 use crate::registry::{Registry, keys};
 
 /// How an owner stands.
@@ -56,12 +56,14 @@ struct Found {
     object: Object,
 }
 
+/// The kind in whose collection a key lies, in memory.
+fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCache> {
+    registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
+}
+
 impl Found {
     fn at(registry: &Registry, key: &Arc<str>) -> Result<Option<Self>, ApiError> {
-        let resources = registry.cache().resources();
-        let Some(resource) = resources.iter().find(|one| key.starts_with(one.prefix())) else {
-            return Ok(None);
-        };
+        let Some(resource) = resource_of(registry, key) else { return Ok(None) };
         let Some(object) = resource.get(key)? else { return Ok(None) };
         Ok(Some(Self { kind: resource.kind(), key: key.clone(), object: object.decode()? }))
     }
@@ -131,20 +133,11 @@ fn gone_is_fine(done: Result<(), ApiError>) -> Result<(), ApiError> {
     }
 }
 
-/// Is this an owner that ends and has its dependents seen to first? What cannot be read is met
+/// May this be an owner that ends and has its dependents seen to first? What cannot be read is met
 /// again when it is looked at.
-pub(super) fn waits_on_dependents(registry: &Registry, key: &Arc<str>) -> bool {
-    let mut resources = registry.cache().resources().iter();
-    let Some(resource) = resources.find(|one| key.starts_with(one.prefix())) else { return false };
-    let ending = resource.get(key).is_ok_and(|it| it.is_some_and(|it| it.may_be_deleting()));
-    ending
-        && Found::at(registry, key).is_ok_and(|found| {
-            found.is_some_and(|one| {
-                one.is_terminating()
-                    && (one.has_finalizer(ORPHAN_FINALIZER)
-                        || one.has_finalizer(FOREGROUND_FINALIZER))
-            })
-        })
+pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
+    let Some(resource) = resource_of(registry, key) else { return false };
+    resource.get(key).is_ok_and(|found| found.is_some_and(|object| object.may_be_deleting()))
 }
 
 /// Does for one object what is to be done now. Answers which others are to be looked at.

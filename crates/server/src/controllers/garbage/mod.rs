@@ -129,7 +129,7 @@ impl Collector {
             return true;
         }
         while let Some(key) = self.queue.pop_first() {
-            if collect::waits_on_dependents(&self.registry, &key) {
+            if collect::may_wait_on_dependents(&self.registry, &key) {
                 // Owners are read as they are now. Before one is let go, everything that came to
                 // depend on it before it began to end has to be known.
                 self.catch_up().await;
