@@ -7,7 +7,7 @@
 use postern_kinds::selves::SelfKind;
 use postern_kinds::{AnyKind as _, MANAGEMENT_V1, Right};
 
-use crate::identity::{Identity, MASTERS_GROUP};
+use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 
 /// Rights on a user or team that concern his keys; everyone holds them on himself.
 const KEY_VERBS: [&str; 4] = ["createkey", "getkey", "updatekey", "deletekey"];
@@ -52,7 +52,7 @@ impl<'a> From<&'a Right> for Attributes<'a> {
             verb: right.verb,
             group: right.group,
             resource: right.resource,
-            subresource: "",
+            subresource: &right.subresource,
             namespace: &right.namespace,
             name: &right.name,
         }
@@ -71,7 +71,8 @@ pub enum Decision {
 /// Decides. Pure: the same question has the same answer everywhere.
 pub fn decide(identity: &Identity, attributes: &Attributes<'_>) -> Decision {
     let master = !identity.scoped && identity.is_in(MASTERS_GROUP);
-    if master || is_open_to_all(attributes) || concerns_own_keys(identity, attributes) {
+    let open = identity.is_in(AUTHENTICATED_GROUP) && is_open_to_all(attributes);
+    if master || open || concerns_own_keys(identity, attributes) {
         Decision::Allow
     } else {
         Decision::Deny
@@ -81,7 +82,7 @@ pub fn decide(identity: &Identity, attributes: &Attributes<'_>) -> Decision {
 /// May the identity do anything at all to single objects, where it may not do it to all? Where
 /// this is false, a list is refused instead of being empty.
 pub fn may_reach_single_objects(identity: &Identity) -> bool {
-    !identity.scoped
+    !identity.scoped && identity.is_in(AUTHENTICATED_GROUP)
 }
 
 /// What whoever has a key may do with it, whatever its scope (decision 4).
@@ -187,16 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn everyone_may_ask_who_he_is_and_read_the_description() {
-        for scoped in [false, true] {
-            let identity = Identity { scoped, ..identity(&[]) };
-            for question in [
-                on("create", "selves", ""),
-                on("get", "selves", "me"),
-                Attributes::Description { verb: "get", path: "/apis" },
-            ] {
-                assert_eq!(decide(&identity, &question), Decision::Allow, "{question:?}");
+    fn everyone_who_is_somebody_may_ask_who_he_is_and_read_the_description() {
+        let questions = [
+            on("create", "selves", ""),
+            on("get", "selves", "me"),
+            Attributes::Description { verb: "get", path: "/apis" },
+        ];
+        for question in &questions {
+            for scoped in [false, true] {
+                let identity = Identity { scoped, ..identity(&["system:authenticated"]) };
+                assert_eq!(decide(&identity, question), Decision::Allow, "{question:?}");
             }
+            let nobody = identity(&["system:unauthenticated"]);
+            assert_eq!(decide(&nobody, question), Decision::Deny, "{question:?}");
+            assert!(!may_reach_single_objects(&nobody));
         }
     }
 

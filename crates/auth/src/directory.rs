@@ -15,6 +15,7 @@ use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
+use crate::impersonation::{DisabledUser, Impersonation};
 use crate::standing::{Activity, Life, Standing};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
@@ -91,6 +92,8 @@ pub struct Directory {
     digests_of: HashMap<String, BTreeSet<Digest>>,
     keys_of: HashMap<Owner, BTreeSet<String>>,
     teams_of: HashMap<String, BTreeSet<String>>,
+    /// Which user goes by a subject that is not his name.
+    user_of_subject: HashMap<String, String>,
     standings: HashMap<Digest, Result<Arc<Standing>, Refusal>>,
 }
 
@@ -152,6 +155,40 @@ impl Directory {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
     }
 
+    /// Who somebody is while he acts as somebody else. The key that he came with stays the one that
+    /// counts, with its scope: that can never become wider so (decision 4).
+    ///
+    /// # Errors
+    /// The name of the user, when that one is disabled: he may do nothing, and neither may who acts
+    /// as him.
+    pub fn acting_as(
+        &self,
+        wanted: &Impersonation,
+        bearer: &Identity,
+    ) -> Result<Identity, DisabledUser> {
+        let known = self.known_as(wanted);
+        let user = known.as_ref().and_then(|known| known.user.as_ref());
+        if user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled) {
+            return Err(DisabledUser);
+        }
+        let mut identity = wanted.identity(known);
+        identity.access_key.clone_from(&bearer.access_key);
+        identity.scoped = bearer.scoped;
+        Ok(identity)
+    }
+
+    /// The user or team that is meant, if there is one: a user by the name that access decisions
+    /// see, or else by his object's.
+    fn known_as(&self, wanted: &Impersonation) -> Option<Identity> {
+        let name = &wanted.user;
+        let known = match name.strip_prefix(TEAM_PREFIX) {
+            Some(team) => self.team_identity(team),
+            None => self.user_identity(self.user_of_subject.get(name).unwrap_or(name)),
+        };
+        // Somebody of another uid is somebody else.
+        known.filter(|known| wanted.uid.is_empty() || known.uid == wanted.uid)
+    }
+
     /// The whole identity that the bearer of a key has, whether the key works or not.
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
@@ -191,10 +228,17 @@ impl Directory {
 
     /// Takes in a user, or his end.
     pub fn set_user(&mut self, name: &str, user: Option<UserFacts>) {
-        match user {
-            Some(user) => self.users.insert(name.to_owned(), user),
-            None => self.users.remove(name),
-        };
+        let gone = self.users.remove(name).map(|old| old.subject).unwrap_or_default();
+        // It may be somebody else's by now.
+        if self.user_of_subject.get(&gone).is_some_and(|of| of == name) {
+            self.user_of_subject.remove(&gone);
+        }
+        if let Some(user) = user {
+            if !user.subject.is_empty() {
+                self.user_of_subject.insert(user.subject.clone(), name.to_owned());
+            }
+            self.users.insert(name.to_owned(), user);
+        }
         self.work_out_owner(&Owner::User(name.to_owned()));
     }
 
@@ -274,38 +318,45 @@ impl Directory {
 
     /// Whom a key shows; `None` when its owner is gone.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
+        let mut identity = match key.owner.as_ref()? {
+            Owner::User(user) => self.user_identity(user)?,
+            Owner::Team(team) => self.team_identity(team)?,
+            Owner::Subject(subject) => Identity { name: subject.clone(), ..Identity::default() },
+        };
+        name.clone_into(&mut identity.access_key);
+        identity.scoped = key.scoped;
+        identity.groups.splice(0..0, key.groups.iter().cloned());
+        identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
+        Some(identity)
+    }
+
+    /// A user as he is, without what a key adds; `None` when there is none of that name.
+    fn user_identity(&self, name: &str) -> Option<Identity> {
+        let user = self.users.get(name)?;
+        let shown = if user.subject.is_empty() { name } else { &user.subject };
         let mut identity = Identity {
-            access_key: name.to_owned(),
-            scoped: key.scoped,
-            groups: key.groups.clone(),
+            name: shown.to_owned(),
+            uid: user.uid.clone(),
+            user: Some(name.to_owned()),
             ..Identity::default()
         };
-        match key.owner.as_ref()? {
-            Owner::User(user_name) => {
-                let user = self.users.get(user_name)?;
-                let shown = if user.subject.is_empty() { user_name } else { &user.subject };
-                identity.name.clone_from(shown);
-                identity.uid.clone_from(&user.uid);
-                identity.user = Some(user_name.clone());
-                identity.groups.extend(user.groups.iter().cloned());
-                identity.groups.extend(self.groups_of_teams(user_name));
-                identity.groups.push(format!("platform:user:{user_name}"));
-                identity.groups.push(ALL_USERS_GROUP.to_owned());
-            }
-            Owner::Team(team_name) => {
-                let team = self.teams.get(team_name)?;
-                identity.name = team_group(team_name);
-                identity.uid.clone_from(&team.uid);
-                identity.team = Some(team_name.clone());
-                identity.groups.extend(team.groups.iter().cloned());
-                identity.groups.push(team_group(team_name));
-            }
-            Owner::Subject(subject) => identity.name.clone_from(subject),
-        }
-        identity.groups.push(PLATFORM_AUTHENTICATED_GROUP.to_owned());
-        identity.groups.push(AUTHENTICATED_GROUP.to_owned());
-        let mut seen = BTreeSet::new();
-        identity.groups.retain(|group| seen.insert(group.clone()));
+        identity.groups.extend(user.groups.iter().cloned());
+        identity.groups.extend(self.groups_of_teams(name));
+        identity.groups.extend(own_groups(name));
+        Some(identity)
+    }
+
+    /// A team as it is, without what a key adds; `None` when there is none of that name.
+    fn team_identity(&self, name: &str) -> Option<Identity> {
+        let team = self.teams.get(name)?;
+        let mut identity = Identity {
+            name: team_group(name),
+            uid: team.uid.clone(),
+            team: Some(name.to_owned()),
+            ..Identity::default()
+        };
+        identity.groups.extend(team.groups.iter().cloned());
+        identity.groups.push(team_group(name));
         Some(identity)
     }
 
@@ -328,9 +379,17 @@ impl Principals for Directory {
     }
 }
 
+/// What the names of teams begin with, where they stand beside those of users and groups.
+const TEAM_PREFIX: &str = "platform:team:";
+
 /// The group of everyone who is in a team.
 pub fn team_group(name: &str) -> String {
-    format!("platform:team:{name}")
+    format!("{TEAM_PREFIX}{name}")
+}
+
+/// The groups that follow from being a user.
+fn own_groups(name: &str) -> [String; 2] {
+    [format!("platform:user:{name}"), ALL_USERS_GROUP.to_owned()]
 }
 
 fn remove_from<K, V, Q>(map: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &Q)

@@ -23,7 +23,9 @@ pub use kind::{
     AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Prepared, Principal,
     Principals,
 };
-pub use names::{ACCESS_KEYS_OF, CORE_V1, Info, MANAGEMENT_V1, Scope, Subresource, Verb};
+pub use names::{
+    ACCESS_KEYS_OF, CORE_V1, Info, MANAGEMENT_V1, Scope, Subresource, Verb, identity_name,
+};
 pub use right::Right;
 pub use secret_text::SecretText;
 

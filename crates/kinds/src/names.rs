@@ -134,13 +134,13 @@ impl Info {
 }
 
 /// Bytes of the longest name of an identity: of a subject, or of a group.
-pub(crate) const MAX_IDENTITY_BYTES: usize = 512;
+const MAX_IDENTITY_BYTES: usize = 512;
 
 /// Is this a name that an identity may have: a subject's, or a group's?
 ///
 /// # Errors
 /// What is wrong with it, for a field error.
-pub(crate) fn identity_name(name: &str) -> Result<(), String> {
+pub fn identity_name(name: &str) -> Result<(), String> {
     // Written so that nobody is shown one name and granted another.
     let odd = |c: char| {
         c.is_control()

@@ -9,6 +9,8 @@ pub struct Right {
     pub group: &'static str,
     /// The plural name.
     pub resource: &'static str,
+    /// What is reached behind the object; empty for the object itself.
+    pub subresource: String,
     /// The namespace; empty when the resource has none.
     pub namespace: String,
     /// The object's name.
@@ -23,6 +25,13 @@ impl Right {
         resource: &'static str,
         name: impl Into<String>,
     ) -> Self {
-        Self { verb, group, resource, namespace: String::new(), name: name.into() }
+        Self {
+            verb,
+            group,
+            resource,
+            subresource: String::new(),
+            namespace: String::new(),
+            name: name.into(),
+        }
     }
 }

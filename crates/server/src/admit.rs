@@ -211,7 +211,7 @@ fn right_to_delete(reference: &OwnerReference, namespace: &str) -> Right {
     };
     let namespace = if info.is_namespaced() { namespace.to_owned() } else { String::new() };
     let name = reference.name.clone();
-    Right { verb: "delete", group: info.version.group, resource: info.plural, namespace, name }
+    Right { namespace, ..Right::cluster("delete", info.version.group, info.plural, name) }
 }
 
 /// Admits a new state for an object. `object` is what the client wants, `previous` what was read.

@@ -7,6 +7,8 @@ use postern_auth::bearer::{self, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
+use postern_auth::impersonation::Impersonation;
+use postern_auth::standing::Standing;
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
@@ -21,21 +23,67 @@ pub(crate) struct Authenticated {
 /// Who somebody is, and what he showed to prove it.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
-    /// Who he is.
-    pub(crate) identity: Arc<Identity>,
-    /// The digest of the key that he showed; `None` for the server itself.
-    pub(crate) digest: Option<Digest>,
+    identity: Arc<Identity>,
+    digest: Option<Digest>,
+    /// Set while he acts as somebody else: as whom, and who that is.
+    acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
 impl Credential {
+    /// The server itself, which has no key.
+    pub(crate) fn of_server(identity: Identity) -> Self {
+        Self { identity: Arc::new(identity), digest: None, acting: None }
+    }
+
+    /// Whoever showed the key of a digest.
+    pub(crate) fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
+        Self { identity, digest: Some(digest), acting: None }
+    }
+
+    /// The same, while he acts as somebody else.
+    pub(crate) fn acting_as(self, wanted: Impersonation, becoming: Identity) -> Self {
+        Self { acting: Some(Arc::new((wanted, becoming))), ..self }
+    }
+
+    /// Whose rights count: his own, or those of whom he acts as.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
+    }
+
+    /// Who showed the key.
+    pub(crate) fn bearer(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Did he show a key that can stop?
+    pub(crate) fn can_stop(&self) -> bool {
+        self.digest.is_some()
+    }
+
+    /// How the key stands; `None` when its bearer, or whom he acts as, has become somebody who may
+    /// do other things.
+    ///
+    /// # Errors
+    /// 401 that says why the key does not work any more.
+    pub(crate) fn standing(
+        &self,
+        directory: &Directory,
+        now: Timestamp,
+    ) -> Result<Option<Arc<Standing>>, ApiError> {
+        let Some(digest) = self.digest else { return Ok(None) };
+        let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
+        let still = self.acting.as_ref().is_none_or(|acting| {
+            directory.acting_as(&acting.0, &standing.identity).as_ref() == Ok(&acting.1)
+        });
+        Ok(Some(standing).filter(|standing| still && standing.identity == self.identity))
+    }
+
     /// Does it still stand for whom it stood for?
     ///
     /// # Errors
     /// 401 that says why not; 409 when its bearer has become somebody who may do other things.
     pub(crate) fn check(&self, directory: &Directory, now: Timestamp) -> Result<(), ApiError> {
-        let Some(digest) = self.digest else { return Ok(()) };
-        let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
-        if standing.identity == self.identity {
+        if !self.can_stop() || self.standing(directory, now)?.is_some() {
             return Ok(());
         }
         let message = "what the bearer of this access key may do has changed while the request \
@@ -45,11 +93,6 @@ impl Credential {
 }
 
 impl Authenticated {
-    /// The name of whoever the access key belongs to.
-    pub(crate) fn owner(&self) -> &str {
-        &self.credential.identity.name
-    }
-
     /// Both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
@@ -59,7 +102,7 @@ impl Authenticated {
 /// Looks up the credential by its digest, and notes that it was used.
 ///
 /// # Errors
-/// 401 which says why. The credential is in no message. 403 for impersonation.
+/// 401 which says why. The credential is in no message.
 pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
@@ -71,20 +114,8 @@ pub(crate) fn authenticate(
     let digest = digester.digest(&token);
     let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
     standing.activity.note(now.unix_seconds());
-    refuse_impersonation(&parsed)?;
-    let identity = standing.identity.clone();
-    Ok(Authenticated { parsed, credential: Credential { identity, digest: Some(digest) } })
-}
-
-/// Impersonation is not served yet. Ignoring its headers would carry a request out with more
-/// rights than its sender asked for.
-fn refuse_impersonation(parsed: &Parsed) -> Result<(), ApiError> {
-    let asked = parsed.headers().keys().any(|name| name.as_str().starts_with("impersonate-"));
-    if !asked {
-        return Ok(());
-    }
-    let message = "impersonation is not served: send the request without Impersonate- headers";
-    Err(ApiError::new(403, Reason::Forbidden, message))
+    let credential = Credential::of_key(standing.identity.clone(), digest);
+    Ok(Authenticated { parsed, credential })
 }
 
 /// 401 that says why.

@@ -1,6 +1,4 @@
-//! From `Authenticated` to `Permit`: may they?
-
-use std::sync::Arc;
+//! From `Acting` to `Permit`: may they?
 
 use postern_auth::decide::{Attributes, Decision, decide, may_reach_single_objects, refusal_text};
 use postern_auth::identity::{Identity, MASTERS_GROUP};
@@ -8,7 +6,8 @@ use postern_kinds::{AnyKind, Caller, Right, Verb};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
-use crate::authenticate::{Authenticated, Credential};
+use crate::authenticate::Credential;
+use crate::impersonate::Acting;
 use crate::request::{Document, Parsed, ResourceTarget, Target};
 
 /// The proof that somebody may do one thing. It carries what that thing is, and the registry
@@ -43,7 +42,7 @@ impl Permit {
 
     /// Who may.
     pub(crate) fn identity(&self) -> &Identity {
-        &self.credential.identity
+        self.credential.identity()
     }
 
     /// Who may, and what he showed to prove who he is.
@@ -153,8 +152,7 @@ impl Permit {
             name: Some(name.to_owned()),
             subresource: None,
         };
-        let credential = Credential { identity: Arc::new(identity), digest: None };
-        Self { target, credential, reach: Reach::All }
+        Self { target, credential: Credential::of_server(identity), reach: Reach::All }
     }
 }
 
@@ -171,9 +169,9 @@ pub(crate) enum Authorized {
 /// # Errors
 /// 403 in kube-apiserver's words; for a path that nothing is served at, 404, but only to those
 /// who may know.
-pub(crate) fn authorize(authenticated: Authenticated) -> Result<Authorized, ApiError> {
-    let (parsed, credential) = authenticated.into_parts();
-    let identity = &credential.identity;
+pub(crate) fn authorize(acting: Acting) -> Result<Authorized, ApiError> {
+    let (parsed, credential) = acting.into_parts();
+    let identity = credential.identity();
     match parsed.target() {
         Target::Resource(target) => {
             let reach = reach_of(identity, target)?;

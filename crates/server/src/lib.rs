@@ -1,4 +1,4 @@
-//! The server: listen → request → authenticate → authorize → admit → registry → cache and store
+//! The server: listen → request → authenticate → impersonate → authorize → admit → registry → cache and store
 //! → respond.
 //!
 //! [`open`] prepares everything from what is on disk, [`Running::serve`] answers requests until it
@@ -19,6 +19,7 @@ mod directory;
 mod endpoints;
 mod errors;
 mod flow;
+mod impersonate;
 mod kubeconfig;
 mod listen;
 mod metrics;

@@ -27,6 +27,7 @@ use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
 use crate::flow::Line;
+use crate::impersonate::{Acting, impersonate};
 use crate::metrics::Measured;
 use crate::request::{Parsed, Target};
 use crate::wire::body::Body;
@@ -163,8 +164,11 @@ async fn within_time(
     let now = server.source().now();
     let authenticated =
         authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
-    let _place = server.flow().enter(verb, authenticated.owner(), line).await?;
-    tokio::time::timeout(limit, act(server, authenticated, body)).await.unwrap_or_else(|_| {
+    let acting = impersonate(authenticated, &registry.cache().directory())?;
+    // Places are shared out among those who have keys, whomever they act as.
+    let owner = &acting.credential().bearer().name;
+    let _place = server.flow().enter(verb, owner, line).await?;
+    tokio::time::timeout(limit, act(server, acting, body)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",
             limit.as_secs()
@@ -172,12 +176,8 @@ async fn within_time(
     })
 }
 
-async fn act(
-    server: &Server,
-    authenticated: crate::authenticate::Authenticated,
-    body: Incoming,
-) -> Result<Outcome, ApiError> {
-    match authorize(authenticated)? {
+async fn act(server: &Server, acting: Acting, body: Incoming) -> Result<Outcome, ApiError> {
+    match authorize(acting)? {
         Authorized::Resource(parsed, permit) => resource(server, &parsed, &permit, body).await,
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
     }

@@ -12,6 +12,7 @@ mod finalizers;
 mod flow;
 mod garbage;
 mod health;
+mod impersonation;
 mod limits;
 mod lists;
 mod namespaces;

@@ -140,6 +140,8 @@ async fn headers_that_make_no_sense_never_break_the_server() {
         ("audit-id", "../../x"),
         ("impersonate-group", "g"),
         ("impersonate-uid", "u"),
+        ("impersonate-user", "é"),
+        ("impersonate-extra-%ff", "x"),
     ] {
         let reply = client.get(&secrets("platform")).header(name, value).try_send().await;
         let code = reply.map_or(400, |reply| reply.status);

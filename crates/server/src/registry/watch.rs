@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Registry;
 use super::activity::{has_activity, shown};
 use super::read::Selection;
-use crate::authenticate::{Credential, refused};
+use crate::authenticate::Credential;
 use crate::authorize::Permit;
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
@@ -98,7 +98,7 @@ impl Bearer {
         let people = registry.cache().news_of_people();
         let (credential, source) = (permit.credential().clone(), registry.source.clone());
         let mut bearer = Self { credential, source, people, ends_at: None, next_look: None };
-        if bearer.credential.digest.is_some() {
+        if bearer.credential.can_stop() {
             // Looked at before the first event: the key may have ended since the request.
             bearer.people.mark_changed();
         }
@@ -111,28 +111,27 @@ impl Bearer {
     /// 401 when it does not; 410 when its bearer has become somebody who may see other things: his
     /// client lists anew, and sees those.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
-        let Some(digest) = self.credential.digest else {
+        if !self.credential.can_stop() {
             self.people.mark_unchanged();
             return Ok(());
-        };
-        let now = self.source.now().unix_seconds();
+        }
+        let time = self.source.now();
+        let now = time.unix_seconds();
         let changed = self.people.has_changed().unwrap_or(true);
         let ended = self.ends_at.is_some_and(|end| end <= now);
         if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
             return Ok(());
         }
         self.people.mark_unchanged();
-        let standing = cache.directory().identify(&digest, now).map_err(refused)?;
+        let standing = self.credential.standing(&cache.directory(), time)?;
+        let standing = standing.ok_or_else(|| {
+            ApiError::expired("what the bearer of this access key may see has changed: list anew")
+        })?;
         self.ends_at = standing.ends_at();
         self.next_look = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
             Instant::now() + wait.min(LONGEST_LOOK)
         });
-        if standing.identity != self.credential.identity {
-            return Err(ApiError::expired(
-                "what the bearer of this access key may see has changed: list anew",
-            ));
-        }
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ impl Fixture {
     async fn watch_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
         let standing = self.registry.cache().directory().identify(&digest, now).unwrap();
-        let credential = Credential { identity: standing.identity.clone(), digest: Some(digest) };
+        let credential = Credential::of_key(standing.identity.clone(), digest);
         let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
         let draining = self.draining.subscribe();
         self.registry.watch(&permit, &options("watch=true"), draining).await.unwrap()

@@ -1,0 +1,305 @@
+//! Acting as somebody else, as in Kubernetes: what is asked for, which rights it takes, and who one
+//! is then.
+//!
+//! It never gives more than whom one acts as has, and never more than the scope of the key that one
+//! came with (decision 4): [`Directory::acting_as`](crate::directory::Directory::acting_as) carries
+//! that over.
+
+use std::collections::BTreeMap;
+
+use postern_kinds::Right;
+
+use crate::identity::{
+    AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP,
+};
+
+/// The right that it takes.
+const VERB: &str = "impersonate";
+
+/// The group of the resources that stand for uids and extra fields, as upstream.
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+
+/// What names and groups begin with that Kubernetes gives a meaning to.
+const SYSTEM_PREFIX: &str = "system:";
+
+/// What the names of service accounts begin with; namespace and name follow.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// The group of all service accounts, and the beginning of those of one namespace.
+const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
+
+/// The name of whoever shows no credential.
+const ANONYMOUS: &str = "system:anonymous";
+
+/// As whom somebody wants to act.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Impersonation {
+    /// The user's name; never empty.
+    pub user: String,
+    /// The groups. When there are none, those that the user has.
+    pub groups: Vec<String>,
+    /// The uid; empty for the user's own.
+    pub uid: String,
+    /// Whatever else is to be said, by its key in small letters.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The user is disabled, and may do nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DisabledUser;
+
+impl Impersonation {
+    /// Everything that one must have the right to impersonate, for becoming this identity.
+    ///
+    /// The right to a user brings the groups and teams that he has, but for those which Kubernetes
+    /// reserves: who may act as anybody is not thereby a member of `system:masters`.
+    pub fn rights(&self, becoming: &Identity) -> Vec<Right> {
+        let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
+        let mut rights = vec![match self.service_account() {
+            Some((namespace, name)) => {
+                Right { namespace: namespace.to_owned(), ..core("serviceaccounts", name) }
+            }
+            None => core("users", &self.user),
+        }];
+        if becoming.name != self.user {
+            rights.push(core("users", &becoming.name));
+        }
+        let reserved = |group: &&String| group.starts_with(SYSTEM_PREFIX);
+        let groups: Vec<_> = if self.groups.is_empty() {
+            let implied = self.implied_groups();
+            let own = |group: &&String| implied.contains(group) || *group == AUTHENTICATED_GROUP;
+            becoming.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
+        } else {
+            self.groups.iter().collect()
+        };
+        rights.extend(groups.into_iter().map(|group| core("groups", group)));
+        if !self.uid.is_empty() {
+            rights.push(Right::cluster(VERB, AUTHENTICATION_GROUP, "uids", &self.uid));
+        }
+        for (key, values) in &self.extra {
+            rights.extend(values.iter().map(|value| Right {
+                subresource: key.clone(),
+                ..Right::cluster(VERB, AUTHENTICATION_GROUP, "userextras", value)
+            }));
+        }
+        rights
+    }
+
+    /// Who one is then. `known` is the user or team that is meant, with everything that follows
+    /// from being it, if there is one.
+    pub(crate) fn identity(&self, known: Option<Identity>) -> Identity {
+        let unknown = || Identity { name: self.user.clone(), ..Identity::default() };
+        let mut identity = known.unwrap_or_else(unknown);
+        if !self.uid.is_empty() {
+            identity.uid.clone_from(&self.uid);
+        }
+        if !self.groups.is_empty() {
+            identity.groups.clone_from(&self.groups);
+        }
+        identity.add_groups(self.implied_groups());
+        if !identity.is_in(UNAUTHENTICATED_GROUP) {
+            let everyone = [PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP];
+            identity.add_groups(everyone.map(str::to_owned));
+        }
+        identity.extra.clone_from(&self.extra);
+        identity
+    }
+
+    /// Groups that follow from the name alone, when none are named.
+    fn implied_groups(&self) -> Vec<String> {
+        if !self.groups.is_empty() {
+            return Vec::new();
+        }
+        match self.service_account() {
+            Some((namespace, _)) => vec![
+                SERVICE_ACCOUNTS_GROUP.to_owned(),
+                format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"),
+            ],
+            None if self.user == ANONYMOUS => vec![UNAUTHENTICATED_GROUP.to_owned()],
+            None => Vec::new(),
+        }
+    }
+
+    fn service_account(&self) -> Option<(&str, &str)> {
+        let (namespace, name) = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+        let whole = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
+        whole.then_some((namespace, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::{Directory, TeamFacts, UserFacts};
+
+    /// Bob is in the team red, and goes by a subject if he has one.
+    fn directory(subject: &str, groups: &[&str], disabled: bool) -> Directory {
+        let mut directory = Directory::default();
+        let bob = UserFacts {
+            uid: "u1".to_owned(),
+            subject: subject.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            disabled,
+        };
+        directory.set_user("bob", Some(bob));
+        let (uid, users) = ("t1".to_owned(), vec!["bob".to_owned()]);
+        let red = TeamFacts { uid, users, groups: vec!["deployers".to_owned()] };
+        directory.set_team("red", Some(red));
+        directory
+    }
+
+    fn wanted(user: &str, groups: &[&str]) -> Impersonation {
+        Impersonation {
+            user: user.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..Impersonation::default()
+        }
+    }
+
+    fn bearer() -> Identity {
+        Identity { access_key: "admin".to_owned(), ..Identity::default() }
+    }
+
+    fn acting(directory: &Directory, wanted: &Impersonation) -> Identity {
+        directory.acting_as(wanted, &bearer()).unwrap()
+    }
+
+    fn rights(directory: &Directory, wanted: &Impersonation) -> Vec<String> {
+        let becoming = acting(directory, wanted);
+        let shown = |right: Right| {
+            assert_eq!(right.verb, VERB);
+            let Right { group, resource, subresource, namespace, name, .. } = right;
+            format!("{group}/{resource}/{subresource}/{namespace}/{name}")
+        };
+        wanted.rights(&becoming).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_user_brings_his_groups_and_teams() {
+        let directory = directory("", &["ops"], false);
+        let bob = acting(&directory, &wanted("bob", &[]));
+        let groups = [
+            "ops",
+            "platform:team:red",
+            "deployers",
+            "platform:user:bob",
+            "platform:user:*",
+            "platform:authenticated",
+            "system:authenticated",
+        ];
+        assert_eq!((bob.name.as_str(), bob.uid.as_str()), ("bob", "u1"));
+        assert_eq!(bob.groups, groups);
+        assert_eq!(bob.user.as_deref(), Some("bob"));
+        assert_eq!(bob.access_key, "admin", "the key is still the one that was shown");
+        assert_eq!(rights(&directory, &wanted("bob", &[])), ["/users///bob"]);
+    }
+
+    #[test]
+    fn groups_that_are_named_stand_instead_and_take_a_right_each() {
+        let directory = directory("", &["ops"], false);
+        let asked = wanted("bob", &["dev", "system:masters"]);
+        let bob = acting(&directory, &asked);
+        let everyone = ["platform:authenticated", "system:authenticated"];
+        assert_eq!(bob.groups, [&["dev", "system:masters"][..], &everyone].concat());
+        let rights = rights(&directory, &asked);
+        assert_eq!(rights, ["/users///bob", "/groups///dev", "/groups///system:masters"]);
+    }
+
+    #[test]
+    fn who_may_act_as_a_master_is_not_thereby_one() {
+        let directory = directory("", &["system:masters", "ops"], false);
+        let rights = rights(&directory, &wanted("bob", &[]));
+        assert_eq!(rights, ["/users///bob", "/groups///system:masters"]);
+    }
+
+    #[test]
+    fn a_subject_and_the_objects_name_both_lead_to_the_user() {
+        let directory = directory("oidc|7", &[], false);
+        for name in ["bob", "oidc|7"] {
+            let bob = acting(&directory, &wanted(name, &[]));
+            assert_eq!((bob.name.as_str(), bob.user.as_deref()), ("oidc|7", Some("bob")));
+        }
+        assert_eq!(rights(&directory, &wanted("bob", &[])), ["/users///bob", "/users///oidc|7"]);
+        assert_eq!(rights(&directory, &wanted("oidc|7", &[])), ["/users///oidc|7"]);
+    }
+
+    #[test]
+    fn a_subject_that_moves_is_found_where_it_is() {
+        let mut directory = directory("oidc|7", &[], false);
+        let named = |subject: &str| UserFacts {
+            uid: "u2".to_owned(),
+            subject: subject.to_owned(),
+            groups: Vec::new(),
+            disabled: false,
+        };
+        directory.set_user("carol", Some(named("oidc|7")));
+        directory.set_user("bob", Some(named("")));
+        let found = acting(&directory, &wanted("oidc|7", &[]));
+        assert_eq!(found.user.as_deref(), Some("carol"));
+        directory.set_user("carol", None);
+        assert_eq!(acting(&directory, &wanted("oidc|7", &[])).user, None);
+    }
+
+    #[test]
+    fn another_uid_is_somebody_else() {
+        let directory = directory("", &["ops"], false);
+        let asked = |uid: &str| Impersonation { uid: uid.to_owned(), ..wanted("bob", &[]) };
+        assert_eq!(acting(&directory, &asked("u1")).user.as_deref(), Some("bob"));
+        let other = acting(&directory, &asked("u9"));
+        assert_eq!((other.user, other.uid.as_str()), (None, "u9"));
+        assert_eq!(other.groups, ["platform:authenticated", "system:authenticated"]);
+        let rights = rights(&directory, &asked("u9"));
+        assert_eq!(rights, ["/users///bob", "authentication.k8s.io/uids///u9"]);
+    }
+
+    #[test]
+    fn teams_and_service_accounts_by_their_names() {
+        let directory = directory("", &[], false);
+        let red = acting(&directory, &wanted("platform:team:red", &[]));
+        assert_eq!((red.team.as_deref(), red.uid.as_str()), (Some("red"), "t1"));
+        assert!(red.is_in("deployers") && red.is_in("platform:team:red"));
+        let robot = wanted("system:serviceaccount:ci:robot", &[]);
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:ci"];
+        assert_eq!(acting(&directory, &robot).groups[..2], groups);
+        assert_eq!(rights(&directory, &robot), ["/serviceaccounts//ci/robot"]);
+        let odd = wanted("system:serviceaccount:ci", &[]);
+        assert_eq!(rights(&directory, &odd), ["/users///system:serviceaccount:ci"]);
+    }
+
+    #[test]
+    fn nobody_is_not_authenticated() {
+        let directory = directory("", &[], false);
+        let nobody = wanted("system:anonymous", &[]);
+        assert_eq!(acting(&directory, &nobody).groups, ["system:unauthenticated"]);
+        assert_eq!(rights(&directory, &nobody), ["/users///system:anonymous"]);
+        let asked = wanted("bob", &["system:unauthenticated"]);
+        assert_eq!(acting(&directory, &asked).groups, ["system:unauthenticated"]);
+    }
+
+    #[test]
+    fn extra_fields_take_a_right_for_each_value() {
+        let directory = directory("", &[], false);
+        let values = vec!["a".to_owned(), "b".to_owned()];
+        let extra = BTreeMap::from([("example.com/why".to_owned(), values)]);
+        let asked = Impersonation { extra: extra.clone(), ..wanted("carol", &[]) };
+        assert_eq!(acting(&directory, &asked).extra, extra);
+        let why = "authentication.k8s.io/userextras/example.com/why/";
+        let want = ["/users///carol".to_owned(), format!("{why}/a"), format!("{why}/b")];
+        assert_eq!(rights(&directory, &asked), want);
+    }
+
+    #[test]
+    fn a_disabled_user_may_do_nothing_through_others_either() {
+        let directory = directory("", &[], true);
+        let refused = directory.acting_as(&wanted("bob", &[]), &bearer());
+        assert_eq!(refused, Err(DisabledUser));
+    }
+
+    #[test]
+    fn a_scope_stays_on() {
+        let scoped = Identity { scoped: true, ..bearer() };
+        let directory = directory("", &["system:masters"], false);
+        let bob = directory.acting_as(&wanted("bob", &["system:masters"]), &scoped);
+        assert!(bob.unwrap().scoped);
+    }
+}

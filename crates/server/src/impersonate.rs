@@ -1,0 +1,135 @@
+//! From `Authenticated` to `Acting`: as whom does he want to act, and may he?
+//!
+//! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
+
+use http::HeaderValue;
+use percent_encoding::percent_decode_str;
+use postern_auth::decide::{Attributes, Decision, decide, refusal_text};
+use postern_auth::directory::Directory;
+use postern_auth::identity::Identity;
+use postern_auth::impersonation::Impersonation;
+use postern_kinds::{Right, access_key, identity_name};
+use postern_meta::gvk::GroupResource;
+use postern_meta::status::ApiError;
+
+use crate::authenticate::{Authenticated, Credential};
+use crate::request::Parsed;
+
+/// What the names of all headers of impersonation begin with.
+const PREFIX: &str = "impersonate-";
+
+/// A request of which is known who acts, and as whom. Only [`impersonate`] makes one.
+pub(crate) struct Acting {
+    parsed: Parsed,
+    credential: Credential,
+}
+
+impl Acting {
+    /// Who showed the key, and as whom he acts.
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Both, for the next stage.
+    pub(crate) fn into_parts(self) -> (Parsed, Credential) {
+        (self.parsed, self.credential)
+    }
+}
+
+/// Looks for the headers of impersonation. Without them everybody acts as himself.
+///
+/// # Errors
+/// 400 for headers that make no sense; 403 in kube-apiserver's words for what he may not.
+pub(crate) fn impersonate(
+    authenticated: Authenticated,
+    directory: &Directory,
+) -> Result<Acting, ApiError> {
+    let (parsed, credential) = authenticated.into_parts();
+    let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));
+    if !asked {
+        return Ok(Acting { parsed, credential });
+    }
+    let wanted = wanted(&parsed)?;
+    let becoming = directory.acting_as(&wanted, credential.bearer());
+    let known = becoming.as_ref().cloned().unwrap_or_default();
+    // The rights come first: whether somebody is disabled is not for everybody to know.
+    for right in wanted.rights(&known) {
+        check(credential.bearer(), &right)?;
+    }
+    let becoming = becoming.map_err(|_| {
+        let message = "the user is disabled, and may do nothing: enable the user first";
+        ApiError::forbidden(USERS, &wanted.user, message)
+    })?;
+    Ok(Acting { parsed, credential: credential.acting_as(wanted, becoming) })
+}
+
+/// What users are called where they are impersonated.
+const USERS: GroupResource = GroupResource { group: "", resource: "users" };
+
+fn check(bearer: &Identity, right: &Right) -> Result<(), ApiError> {
+    let attributes = Attributes::from(right);
+    if decide(bearer, &attributes) == Decision::Allow {
+        return Ok(());
+    }
+    let resource = GroupResource { group: right.group, resource: right.resource };
+    Err(ApiError::forbidden(resource, &right.name, refusal_text(bearer, &attributes)))
+}
+
+/// Reads the headers.
+fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
+    let mut wanted = Impersonation::default();
+    for (name, value) in parsed.headers() {
+        let Some(what) = name.as_str().strip_prefix(PREFIX) else { continue };
+        let value = text(what, value)?;
+        match what {
+            "user" => set_once(&mut wanted.user, what, value)?,
+            "uid" => set_once(&mut wanted.uid, what, value)?,
+            "group" if !wanted.groups.contains(&value) => wanted.groups.push(value),
+            "group" => {}
+            _ => {
+                let key = what.strip_prefix("extra-").filter(|key| !key.is_empty());
+                let key = key.ok_or_else(|| unknown(what))?;
+                let key = percent_decode_str(key).decode_utf8().map_err(|_| unknown(what))?;
+                wanted.extra.entry(key.to_ascii_lowercase()).or_default().push(value);
+            }
+        }
+    }
+    if wanted.user.is_empty() {
+        return Err(ApiError::bad_request(
+            "groups, a uid or extra fields are requested without impersonating a user: send \
+             Impersonate-User, too",
+        ));
+    }
+    Ok(wanted)
+}
+
+/// A name that can be shown as it is. Header values are bytes; names are UTF-8.
+fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
+    let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
+    let checked = text.ok_or_else(|| "must be UTF-8".to_owned()).and_then(|text| {
+        if access_key::is_well_formed(text) {
+            return Err("is the value of an access key: give a name instead".to_owned());
+        }
+        identity_name(text)?;
+        Ok(text.to_owned())
+    });
+    checked.map_err(|wrong| ApiError::bad_request(format!("header Impersonate-{what}: {wrong}")))
+}
+
+/// What is doubled could be read in two ways.
+fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiError> {
+    if !field.is_empty() {
+        let message = format!("header Impersonate-{what} is there more than once");
+        return Err(ApiError::bad_request(message));
+    }
+    *field = value;
+    Ok(())
+}
+
+/// To ignore it could carry a request out with more rights than its sender asked for.
+fn unknown(what: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "there is no header Impersonate-{what}: there are Impersonate-User, -Group, -Uid and \
+         -Extra-KEY"
+    ))
+}

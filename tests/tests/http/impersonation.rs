@@ -1,0 +1,151 @@
+//! Acting as somebody else: with his rights and no others, and only for those who may.
+
+use postern_tests::Server;
+use postern_tests::http::{Client, Request};
+use postern_tests::objects::{GROUP, secrets};
+use postern_tests::status::failure;
+use serde_json::{Value, json};
+
+const KEYS: &str = "ownedaccesskeys";
+
+fn collection(resource: &str) -> String {
+    format!("{GROUP}/{resource}")
+}
+
+async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    client.post(&collection(resource)).json(&object).send().await.expect(201)
+}
+
+/// Bob is in the team red.
+async fn bob(server: &Server) -> Client {
+    let admin = server.client();
+    make(&admin, "users", "bob", json!({ "groups": ["ops"] })).await;
+    make(&admin, "teams", "red", json!({ "users": ["bob"], "groups": ["deployers"] })).await;
+    let key = make(&admin, KEYS, "bob-key", json!({ "user": "bob" })).await;
+    admin.with_token(key["spec"]["key"].as_str().unwrap())
+}
+
+fn who(client: &Client) -> Request<'_> {
+    client.post(&collection("selves")).json(&json!({}))
+}
+
+async fn status(request: Request<'_>) -> Value {
+    request.send().await.expect(201)["status"].clone()
+}
+
+#[tokio::test]
+async fn one_is_who_one_acts_as_and_has_his_rights_alone() {
+    let server = Server::start().await;
+    let (bob, admin) = (bob(&server).await, server.client());
+    let mut wanted = status(who(&bob)).await;
+    // All but the key, which is the one that was shown.
+    wanted["accessKey"] = "admin".into();
+    assert_eq!(status(who(&admin).header("impersonate-user", "bob")).await, wanted);
+    assert_eq!(wanted["user"]["teams"][0]["name"], "red");
+    let as_bob = |path: &str| admin.get(path).header("impersonate-user", "bob");
+    let text = failure(&as_bob(&secrets("platform")).send().await);
+    assert!(text.contains("User \"bob\" cannot list resource \"sharedsecrets\""), "{text}");
+    assert_eq!(admin.get(&secrets("platform")).send().await.status, 200);
+    // What is his own, he sees; and it is his what he makes.
+    let keys = as_bob(&collection(KEYS)).send().await.expect(200);
+    assert_eq!(keys["items"].as_array().unwrap().len(), 1);
+    let made = admin.post(&collection(KEYS)).header("impersonate-user", "bob");
+    let made = made.json(&json!({ "metadata": { "name": "second" } })).send().await.expect(201);
+    assert_eq!(made["spec"]["user"], "bob");
+}
+
+#[tokio::test]
+async fn groups_uid_and_extra_fields_are_taken_as_they_are_named() {
+    let server = Server::start().await;
+    let (_, admin) = (bob(&server).await, server.client());
+    let as_carol = || {
+        let request = who(&admin).header("Impersonate-User", "carol");
+        request.header("Impersonate-Uid", "u-7").header("Impersonate-Extra-Example.com%2fWhy", "x")
+    };
+    let shown = status(as_carol()).await;
+    let everyone = ["platform:authenticated", "system:authenticated"];
+    assert_eq!((&shown["subject"], &shown["uid"]), (&json!("carol"), &json!("u-7")));
+    assert_eq!(shown["groups"], json!(everyone));
+    let with_groups = as_carol().header("impersonate-group", "a").header("impersonate-group", "b");
+    let groups = [&["a", "b"][..], &everyone].concat();
+    assert_eq!(status(with_groups).await["groups"], json!(groups));
+    // Bob with other groups has those, and nothing of the team.
+    let bob = who(&admin).header("impersonate-user", "bob").header("impersonate-group", "a");
+    assert_eq!(status(bob).await["groups"], json!([&["a"][..], &everyone].concat()));
+    let master = admin.get(&secrets("platform")).header("impersonate-user", "carol");
+    assert_eq!(master.header("impersonate-group", "system:masters").send().await.status, 200);
+    let nobody = who(&admin).header("impersonate-user", "system:anonymous");
+    assert_eq!(nobody.send().await.status, 403, "who is not authenticated may do nothing");
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so_in_upstreams_words() {
+    let server = Server::start().await;
+    let bob = bob(&server).await;
+    for (name, value, resource, group) in [
+        ("impersonate-user", "admin", "users", ""),
+        ("impersonate-user", "bob", "users", ""),
+        ("impersonate-user", "system:serviceaccount:ci:robot", "serviceaccounts", ""),
+    ] {
+        let text = failure(&who(&bob).header(name, value).send().await);
+        let wanted = format!("cannot impersonate resource \"{resource}\" in API group \"{group}\"");
+        assert!(text.starts_with("403 Forbidden") && text.contains(&wanted), "{text}");
+    }
+    // A scope is never widened, and the right to impersonate lies under it.
+    let admin = server.client();
+    let scoped = make(&admin, KEYS, "scoped", json!({ "scope": { "rules": [{}] } })).await;
+    let scoped = admin.with_token(scoped["spec"]["key"].as_str().unwrap());
+    for user in ["bob", "admin"] {
+        assert_eq!(who(&scoped).header("impersonate-user", user).send().await.status, 403);
+    }
+    assert_eq!(who(&scoped).send().await.status, 201);
+}
+
+#[tokio::test]
+async fn headers_that_make_no_sense_are_refused_and_not_ignored() {
+    let server = Server::start().await;
+    let admin = server.client();
+    for (headers, wanted) in [
+        (&[("impersonate-group", "g")][..], "without impersonating a user"),
+        (&[("impersonate-uid", "u")], "without impersonating a user"),
+        (&[("impersonate-extra-a", "x")], "without impersonating a user"),
+        (&[("impersonate-user", "a"), ("impersonate-user", "b")], "more than once"),
+        (&[("impersonate-user", "")], "Impersonate-user: must be"),
+        (&[("impersonate-user", "a\u{202e}b")], "Impersonate-user: must be"),
+        (&[("impersonate-users", "bob")], "there is no header Impersonate-users"),
+        (&[("impersonate-user", "a"), ("impersonate-extra-", "x")], "there is no header"),
+    ] {
+        let mut request = who(&admin);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let text = failure(&request.send().await);
+        assert!(text.starts_with("400 BadRequest") && text.contains(wanted), "{headers:?}: {text}");
+    }
+    let token = &server.kubeconfig().token;
+    let text = failure(&who(&admin).header("impersonate-user", token).send().await);
+    assert!(text.starts_with("400") && !text.contains(token), "{text}");
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_whom_one_acts_as_changes() {
+    let server = Server::start().await;
+    let (_, admin) = (bob(&server).await, server.client());
+    let path = format!("{}?watch=true", collection(KEYS));
+    let as_bob = || admin.get(&path).header("impersonate-user", "bob");
+    let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
+    assert_eq!(watch.next().await.unwrap().shown(), "ADDED bob-key");
+    let team = format!("{}/red", collection("teams"));
+    let patch = json!({ "spec": { "groups": ["others"] } });
+    admin.patch(&team, "merge-patch", &patch).send().await.expect(200);
+    let rest = watch.rest().await;
+    let last = rest.last().unwrap();
+    assert_eq!(last.object["code"], 410, "{}", last.object);
+    // A disabled user may do nothing, through others either.
+    let user = format!("{}/bob", collection("users"));
+    let patch = json!({ "spec": { "disabled": true } });
+    admin.patch(&user, "merge-patch", &patch).send().await.expect(200);
+    let text = failure(&as_bob().send().await);
+    assert!(text.contains("the user is disabled"), "{text}");
+}
