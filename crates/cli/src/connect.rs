@@ -1,4 +1,5 @@
-//! Choosing the server and the access key: flags, then the environment, then the kubeconfig.
+//! Choosing the server, the access key and as whom to act: flags, then the environment, then the
+//! kubeconfig.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::explain::explain;
 use crate::failure::Failure;
 use crate::flags::{Connection, Credential};
+use crate::impersonation;
 use crate::kubeconfig::{Files, Kubeconfig, Place};
 use crate::surroundings::{Surroundings, read_file};
 
@@ -47,7 +49,7 @@ impl Session {
         };
         let given = given_key(&flags.credential, surroundings)?;
         match direct {
-            Some(server) => Self::direct(server, given, &flags.credential, surroundings),
+            Some(server) => Self::direct(server, given, flags, surroundings),
             None => Self::by_kubeconfig(flags, given, surroundings),
         }
     }
@@ -55,7 +57,7 @@ impl Session {
     fn direct(
         server: &str,
         key: Option<SecretText>,
-        flags: &Credential,
+        flags: &Connection,
         surroundings: &Surroundings,
     ) -> Result<Self, Failure> {
         let server = ServerUrl::parse(server)
@@ -65,9 +67,14 @@ impl Session {
                 "set POSTERN_ACCESS_KEY, or give --access-key - and the key on the standard input",
             )
         })?;
-        let trust = given_trust(flags, surroundings)?.unwrap_or(Trust::System);
-        let settings =
-            Settings { server, key, trust, tls_server_name: None, request_timeout: flags.timeout };
+        let settings = Settings {
+            server,
+            key,
+            impersonation: impersonation::choose(&flags.act_as, None)?,
+            trust: given_trust(&flags.credential, surroundings)?.unwrap_or(Trust::System),
+            tls_server_name: None,
+            request_timeout: flags.credential.timeout,
+        };
         Self::new(settings, None, HOME_NAMESPACE.to_owned())
     }
 
@@ -91,6 +98,8 @@ impl Session {
         let settings = Settings {
             server,
             key,
+            // Whoever's key it is: the kubeconfig says with whose rights its server is asked.
+            impersonation: impersonation::choose(&flags.act_as, Some(&place))?,
             trust,
             tls_server_name: text_in(place.cluster, "tls-server-name").map(str::to_owned),
             request_timeout: flags.credential.timeout,
@@ -106,13 +115,14 @@ impl Session {
         namespace: String,
     ) -> Result<Self, Failure> {
         let client = Client::new(settings);
-        let client = client.map_err(|error| explain(&error, "https://HOST:PORT"))?;
+        let client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
         Ok(Self { client, context, namespace })
     }
 
     /// What went wrong with a request, and what to do about it.
     pub(crate) fn explain(&self, error: &postern_client::Error) -> Failure {
-        explain(error, &self.client.server().to_string())
+        let acting_as = self.client.impersonation().map(|wanted| wanted.user.as_str());
+        explain(error, &self.client.server().to_string(), acting_as)
     }
 }
 

@@ -9,11 +9,12 @@ use crate::connect::LOG_IN;
 use crate::failure::Failure;
 use crate::output::tame;
 
-/// The error for people. `server` is where the request went.
-pub(crate) fn explain(error: &Error, server: &str) -> Failure {
+/// The error for people. `server` is where the request went, `acting_as` whom it was made as, if
+/// not as the key's own bearer.
+pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> Failure {
     let failure = Failure::new(tame(&error.to_string()));
     match error {
-        Error::Status(status) => of_status(status, server),
+        Error::Status(status) => of_status(status, server, acting_as),
         Error::Resolve { .. } => failure.hint("check the host's name, and that the network is up"),
         Error::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => failure
             .hint("nothing listens there: is the server running, and is the port right?")
@@ -33,6 +34,9 @@ pub(crate) fn explain(error: &Error, server: &str) -> Failure {
         }
         Error::Key => failure.hint(LOG_IN),
         Error::Trust(_) => failure.hint("--ca-file takes a file with certificates in PEM"),
+        Error::Impersonation(_) => failure.hint(
+            "it was asked for by --as and its like, or by `as` and its like in the kubeconfig",
+        ),
         Error::TooLarge { .. } | Error::Name(_) => failure,
     }
 }
@@ -55,13 +59,11 @@ fn of_certificate(failure: Failure, problem: &CertificateProblem) -> Failure {
     }
 }
 
-fn of_status(status: &Status, server: &str) -> Failure {
+fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> Failure {
     let message = tame(&status.message);
     match (status.code, status.reason) {
         (401, _) => of_refused_key(&message, server),
-        (403, _) => Failure::new(message)
-            .hint("your access key may not do this: `postern whoami` tells whose it is")
-            .hint("ask an administrator, or the owner of the object, for the right"),
+        (403, _) => of_forbidden(message, acting_as),
         (404, _) => of_missing(message, status),
         (_, Reason::AlreadyExists) => {
             Failure::new(message).hint("nothing was changed; choose another name")
@@ -79,6 +81,26 @@ fn of_status(status: &Status, server: &str) -> Failure {
         }
         _ => Failure::new(message),
     }
+}
+
+/// It is one thing not to have a right, and another to act as somebody who has not.
+fn of_forbidden(message: String, acting_as: Option<&str>) -> Failure {
+    let may_not_act = message.contains("cannot impersonate");
+    let failure = Failure::new(message);
+    let Some(user) = acting_as else {
+        return failure
+            .hint("your access key may not do this: `postern whoami` tells whose it is")
+            .hint("ask an administrator, or the owner of the object, for the right");
+    };
+    let failure = if may_not_act {
+        failure.hint("to act as somebody else takes a right: ask an administrator for it")
+    } else {
+        failure.hint(format!(
+            "it was asked for as {}: with his rights alone, in the scope of your access key",
+            tame(user)
+        ))
+    };
+    failure.hint("to act as yourself, leave out --as, or take `as` out of the kubeconfig's user")
 }
 
 fn of_missing(message: String, status: &Status) -> Failure {
@@ -122,7 +144,7 @@ mod tests {
 
     fn of(code: u16, reason: Reason, message: &str) -> String {
         let error = Error::Status(Box::new(Status::failure(code, reason, message)));
-        let failure = explain(&error, "https://h");
+        let failure = explain(&error, "https://h", None);
         format!("{} | {}", failure.message, failure.hints.join(" | "))
     }
 
@@ -147,6 +169,19 @@ mod tests {
             let said = of(code, reason, "no");
             assert!(said.contains(wanted), "{said}");
         }
+    }
+
+    #[test]
+    fn who_acts_as_somebody_else_is_told_whose_right_is_missing() {
+        let hints = |message: &str| {
+            let status = Status::failure(403, Reason::Forbidden, message);
+            explain(&Error::Status(Box::new(status)), "https://h", Some("bob")).hints.join(" | ")
+        };
+        let said = hints("User \"bob\" cannot list resource");
+        assert!(said.contains("asked for as bob") && said.contains("leave out --as"), "{said}");
+        let said = hints("User \"ada\" cannot impersonate resource");
+        assert!(said.contains("takes a right") && said.contains("leave out --as"), "{said}");
+        assert!(!said.contains("whoami"), "it would be refused, too: {said}");
     }
 
     #[test]

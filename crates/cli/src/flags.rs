@@ -28,7 +28,28 @@ pub(crate) struct Connection {
     pub(crate) server: Option<String>,
 
     #[command(flatten)]
+    pub(crate) act_as: ActAs,
+
+    #[command(flatten)]
     pub(crate) credential: Credential,
+}
+
+/// As whom to act, in kubectl's words.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ActAs {
+    /// Act as this user: with his rights and no others, if you may impersonate him
+    /// [default: as in the kubeconfig, or as the access key's owner]
+    #[arg(id = "as", long, value_name = "USER", value_parser = parse::identity)]
+    pub(crate) user: Option<String>,
+
+    /// Act as a member of this group, instead of the user's own; may be repeated
+    #[arg(id = "as-group", long, value_name = "GROUP", value_parser = parse::identity)]
+    pub(crate) groups: Vec<String>,
+
+    /// Act as the user with this uid
+    #[arg(id = "as-uid", long, value_name = "UID", value_parser = parse::identity)]
+    pub(crate) uid: Option<String>,
 }
 
 /// Whom to be, whom to trust, how long to wait.

@@ -10,6 +10,7 @@ mod explain;
 mod failure;
 mod files;
 mod flags;
+mod impersonation;
 mod kubeconfig;
 mod output;
 mod parse;

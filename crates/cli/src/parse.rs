@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postern_kinds::SecretText;
+use postern_kinds::{SecretText, identity_name};
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
 /// What the `ttl` of an access key may be at most: beyond, no date can be told any more.
@@ -25,6 +25,11 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
 /// The name of a namespace.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
     dns1123_label(text).map(|()| text.to_owned())
+}
+
+/// Somebody, or a group, who need not be an object.
+pub(crate) fn identity(text: &str) -> Result<String, String> {
+    identity_name(text).map(|()| text.to_owned())
 }
 
 /// A shared secret, or one key of it.

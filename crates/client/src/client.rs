@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use postern_kinds::{Kind, SecretText};
@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::collection::Collection;
 use crate::connection::{self, Sender};
 use crate::error::Error;
+use crate::impersonation::Impersonation;
 use crate::server_url::ServerUrl;
 use crate::trust::Trust;
 
@@ -44,6 +45,8 @@ pub struct Settings {
     pub server: ServerUrl,
     /// The access key.
     pub key: SecretText,
+    /// As whom to act; without, as the key's own bearer.
+    pub impersonation: Option<Impersonation>,
     /// Whose certificates are believed.
     pub trust: Trust,
     /// The name that the certificate must be for, if it is not the host's.
@@ -91,6 +94,8 @@ impl Form {
 pub struct Client {
     settings: Settings,
     authorization: HeaderValue,
+    /// Asks to act as somebody else, if that is wanted.
+    impersonation: HeaderMap,
     tls: Arc<ClientConfig>,
     sender: Option<Sender>,
     tasks: JoinSet<()>,
@@ -118,18 +123,26 @@ impl Client {
     /// Does not connect yet.
     ///
     /// # Errors
-    /// When the key cannot stand in a header, or nobody can be trusted.
+    /// When the key, or as whom to act, cannot stand in a header, or nobody can be trusted.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let text = zeroizing_bearer(&settings.key);
         let mut authorization = HeaderValue::from_str(text.expose()).map_err(|_| Error::Key)?;
         authorization.set_sensitive(true);
+        let impersonation = settings.impersonation.as_ref().map(Impersonation::headers);
+        let impersonation = impersonation.transpose()?.unwrap_or_default();
         let tls = settings.trust.tls()?;
-        Ok(Self { settings, authorization, tls, sender: None, tasks: JoinSet::new() })
+        let tasks = JoinSet::new();
+        Ok(Self { settings, authorization, impersonation, tls, sender: None, tasks })
     }
 
     /// Where the server is.
     pub fn server(&self) -> &ServerUrl {
         &self.settings.server
+    }
+
+    /// As whom is acted, if not as the key's own bearer.
+    pub fn impersonation(&self) -> Option<&Impersonation> {
+        self.settings.impersonation.as_ref()
     }
 
     /// Reads one object.
@@ -282,7 +295,9 @@ impl Client {
             request = request.header(CONTENT_TYPE, content_type);
         }
         let body = Full::new(ask.body.clone());
-        request.body(body).map_err(|_| Error::Name(ask.path.clone()))
+        let mut request = request.body(body).map_err(|_| Error::Name(ask.path.clone()))?;
+        request.headers_mut().extend(self.impersonation.clone());
+        Ok(request)
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<(StatusCode, Bytes), Error> {

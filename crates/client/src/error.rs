@@ -13,6 +13,9 @@ pub enum Error {
     /// The access key has characters that no key has.
     #[error("the access key holds characters that no access key has")]
     Key,
+    /// Something about whom to act as that cannot be sent.
+    #[error("cannot act as somebody else: {0}")]
+    Impersonation(String),
     /// A name that cannot stand in a path.
     #[error("{0:?} is no name of an object")]
     Name(String),

@@ -7,6 +7,7 @@ mod client;
 mod collection;
 mod connection;
 mod error;
+mod impersonation;
 mod server_url;
 mod trust;
 
@@ -16,5 +17,6 @@ mod tests;
 pub use client::{Client, Form, Settings, fields};
 pub use collection::Collection;
 pub use error::{CertificateProblem, Error};
+pub use impersonation::Impersonation;
 pub use server_url::ServerUrl;
 pub use trust::Trust;

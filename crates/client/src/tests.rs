@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Client, Collection, Error, ServerUrl, Settings, Trust};
+use crate::{Client, Collection, Error, Impersonation, ServerUrl, Settings, Trust};
 
 /// A server with a script of answers, one for each request; behind the last it is silent.
 struct Script {
@@ -23,6 +23,15 @@ struct Script {
 }
 
 async fn script(answers: &[&str], timeout: Duration) -> Script {
+    script_for(answers, timeout, None).await
+}
+
+/// The same for a client that acts as somebody else.
+async fn script_for(
+    answers: &[&str],
+    timeout: Duration,
+    impersonation: Option<Impersonation>,
+) -> Script {
     let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -54,6 +63,7 @@ async fn script(answers: &[&str], timeout: Duration) -> Script {
     let settings = Settings {
         server: ServerUrl::parse(&format!("https://{address}")).unwrap(),
         key: SecretText::from("hush".to_owned()),
+        impersonation,
         trust: Trust::of_pem(own.cert.pem().into_bytes()).unwrap(),
         tls_server_name: None,
         request_timeout: timeout,
@@ -140,4 +150,59 @@ async fn a_list_is_put_together_from_its_pages() {
     let list = script.client.list(secrets(), crate::Form::Whole).await.unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 3);
     assert!(script.seen.lock().unwrap()[1].contains("&continue=t%2F1 "));
+}
+
+#[tokio::test]
+async fn every_request_says_as_whom_to_act() {
+    let busy = busy();
+    let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
+    let values = vec!["x".to_owned()];
+    let asked = Impersonation {
+        user: "bob".to_owned(),
+        groups: vec!["ops".to_owned(), "dev".to_owned()],
+        uid: "u-7".to_owned(),
+        extra: [("example.com/Why".to_owned(), values)].into(),
+    };
+    let mut script = script_for(&[&busy, &found, &found, &found], PATIENT, Some(asked)).await;
+    script.client.get(secrets(), "db").await.unwrap();
+    script.client.merge_patch(secrets(), "db", &json!({})).await.unwrap();
+    script.client.list(secrets(), crate::Form::Whole).await.unwrap();
+    let seen = script.seen.lock().unwrap();
+    assert_eq!(seen.len(), 4, "the one that is sent again, too");
+    for request in seen.iter() {
+        for line in [
+            "authorization: Bearer hush\r\n",
+            "impersonate-user: bob\r\n",
+            "impersonate-group: ops\r\n",
+            "impersonate-group: dev\r\n",
+            "impersonate-uid: u-7\r\n",
+            "impersonate-extra-example.com%2fwhy: x\r\n",
+        ] {
+            assert_eq!(request.matches(line).count(), 1, "{line}: {request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_else_is_acted_as_without_being_asked() {
+    let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
+    let mut script = script(&[&found], PATIENT).await;
+    script.client.get(secrets(), "db").await.unwrap();
+    assert!(!script.seen.lock().unwrap()[0].contains("impersonate"));
+    assert_eq!(script.client.impersonation(), None);
+}
+
+#[test]
+fn whom_nobody_can_be_named_as_is_told_before_anything_is_sent() {
+    let user = "bob\r\nx-other: y".to_owned();
+    let settings = Settings {
+        server: ServerUrl::parse("https://127.0.0.1:1").unwrap(),
+        key: SecretText::from("hush".to_owned()),
+        impersonation: Some(Impersonation { user, ..Impersonation::default() }),
+        trust: Trust::System,
+        tls_server_name: None,
+        request_timeout: PATIENT,
+    };
+    let error = Client::new(settings).unwrap_err();
+    assert!(matches!(&error, Error::Impersonation(what) if what.contains("the user")), "{error:?}");
 }

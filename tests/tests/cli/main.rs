@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
+mod impersonation;
 mod login;
 mod operator;
 mod secrets;

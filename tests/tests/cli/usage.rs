@@ -52,9 +52,15 @@ async fn help_completions_and_manual_pages() {
     // What stands in the environment must not show up in them.
     let person = Person::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
     let help = person.ok(&["create", "accesskey", "--help"]).await;
-    for wanted in
-        ["--ttl", "--user", "--team", "POSTERN_ACCESS_KEY", "KUBECONFIG", "standard output"]
-    {
+    for wanted in [
+        "--ttl",
+        "--user",
+        "--team",
+        "--as-group",
+        "POSTERN_ACCESS_KEY",
+        "KUBECONFIG",
+        "standard output",
+    ] {
         assert!(help.contains(wanted), "{wanted}: {help}");
     }
     assert!(!help.contains("hush"));

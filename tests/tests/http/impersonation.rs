@@ -132,20 +132,20 @@ async fn headers_that_make_no_sense_are_refused_and_not_ignored() {
 async fn a_watch_ends_when_whom_one_acts_as_changes() {
     let server = Server::start().await;
     let (_, admin) = (bob(&server).await, server.client());
-    let path = format!("{}?watch=true", collection(KEYS));
-    let as_bob = || admin.get(&path).header("impersonate-user", "bob");
+    let watched = format!("{}?watch=true", collection(KEYS));
+    let as_bob = || admin.get(&watched).header("impersonate-user", "bob");
     let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
     assert_eq!(watch.next().await.unwrap().shown(), "ADDED bob-key");
     let team = format!("{}/red", collection("teams"));
-    let patch = json!({ "spec": { "groups": ["others"] } });
-    admin.patch(&team, "merge-patch", &patch).send().await.expect(200);
+    let change = json!({ "spec": { "groups": ["others"] } });
+    admin.patch(&team, "merge-patch", &change).send().await.expect(200);
     let rest = watch.rest().await;
     let last = rest.last().unwrap();
     assert_eq!(last.object["code"], 410, "{}", last.object);
     // A disabled user may do nothing, through others either.
     let user = format!("{}/bob", collection("users"));
-    let patch = json!({ "spec": { "disabled": true } });
-    admin.patch(&user, "merge-patch", &patch).send().await.expect(200);
+    let change = json!({ "spec": { "disabled": true } });
+    admin.patch(&user, "merge-patch", &change).send().await.expect(200);
     let text = failure(&as_bob().send().await);
     assert!(text.contains("the user is disabled"), "{text}");
 }

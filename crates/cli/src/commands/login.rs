@@ -125,6 +125,8 @@ impl Login {
         let settings = Settings {
             server: server.clone(),
             key: key.clone(),
+            // It is the key that is checked, whatever a kubeconfig says.
+            impersonation: None,
             trust: trust.clone(),
             tls_server_name: None,
             request_timeout: self.credential.timeout,

@@ -30,7 +30,7 @@ pub enum Command {
     Login(login::Login),
     /// Log out: take what `login` wrote out of the kubeconfig.
     Logout(login::Logout),
-    /// Tell who the access key belongs to.
+    /// Tell who the access key belongs to, or as whom one acts with it.
     Whoami(whoami::Whoami),
     /// Get one thing.
     #[command(subcommand)]

@@ -13,7 +13,7 @@ use crate::flags::{Connection, ObjectFormat};
 use crate::output::{self, tame};
 use crate::surroundings::Surroundings;
 
-/// Tell who the access key belongs to.
+/// Tell who the access key belongs to, or as whom one acts with it.
 #[derive(Args, Debug)]
 pub struct Whoami {
     /// How to print it [default: lines for people]
@@ -40,7 +40,7 @@ impl Whoami {
     }
 }
 
-/// Asks who the session's key belongs to.
+/// Asks who the session's key belongs to, or as whom it acts.
 pub(crate) async fn ask(session: &mut Session) -> Result<(Object, Status), Error> {
     let question = Object {
         api_version: SelfKind::INFO.version.to_string(),
@@ -76,6 +76,7 @@ fn lines(session: &Session, status: &Status) -> String {
     let teams: Vec<_> = user.teams.iter().map(|team| team.name.as_str()).collect();
     let shown_name =
         if user.display_name.is_empty() { team.display_name } else { user.display_name };
+    let acting_as = session.client.impersonation().map_or("", |wanted| &wanted.user);
     let scope = status.access_key_scope.is_some();
     let rows = [
         ("User", user.name),
@@ -88,6 +89,7 @@ fn lines(session: &Session, status: &Status) -> String {
         ("Access key", status.access_key.clone()),
         ("Key type", status.access_key_type.clone()),
         ("Key scope", if scope { "limited; see -o yaml".to_owned() } else { String::new() }),
+        ("Acting as", acting_as.to_owned()),
         ("Server", session.client.server().to_string()),
         ("Context", session.context.clone().unwrap_or_default()),
         ("Namespace", session.namespace.clone()),

@@ -111,7 +111,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
         cluster.insert("certificate-authority-data".to_owned(), json!(authority));
     }
     let user = entry(config, "users", "user", name)?;
-    // Whatever else would say who the user is, and win over the key.
+    // Whatever else would say who the user is, and win over the key, or as whom to act.
     user.clear();
     user.insert("token".to_owned(), json!(login.key.expose()));
     let context = entry(config, "contexts", "context", name)?;
@@ -241,8 +241,9 @@ from-the-future: [1, 2.5, null]
             "config",
             "clusters: [{name: postern_h, cluster: {server: 'https://h/x', \
              insecure-skip-tls-verify: true}}]\nusers: [{name: postern_h, user: {tokenFile: \
-             t}}]\ncontexts: [{name: postern_h, context: {cluster: postern_h, user: postern_h, \
-             namespace: team}}]\n",
+             t, as: bob, as-groups: [ops], as-uid: u, as-user-extra: {why: [x]}}}]\ncontexts: \
+             [{name: postern_h, context: {cluster: postern_h, user: postern_h, namespace: \
+             team}}]\n",
         );
         login(&files(&[&path]), &Login { authority: None, ..entry_of(&key()) }).unwrap();
         let config = Kubeconfig::load(&files(&[&path])).unwrap();

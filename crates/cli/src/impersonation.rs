@@ -1,0 +1,218 @@
+//! As whom to act: flags, and the kubeconfig's fields where there is no flag, as with kubectl.
+//!
+//! Nothing of it is ever left out in silence: the request would be carried out with more rights
+//! than were asked for.
+
+use std::collections::BTreeMap;
+
+use postern_client::Impersonation;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::flags::ActAs;
+use crate::kubeconfig::Place;
+
+/// Chooses field by field; `None` is to act as the key's own bearer.
+pub(crate) fn choose(
+    flags: &ActAs,
+    place: Option<&Place<'_>>,
+) -> Result<Option<Impersonation>, Failure> {
+    let mut wanted = place.map(of_kubeconfig).transpose()?.unwrap_or_default();
+    if let Some(user) = &flags.user {
+        wanted.user.clone_from(user);
+    }
+    if !flags.groups.is_empty() {
+        wanted.groups.clone_from(&flags.groups);
+    }
+    if let Some(uid) = &flags.uid {
+        wanted.uid.clone_from(uid);
+    }
+    if !wanted.user.is_empty() {
+        return Ok(Some(wanted));
+    }
+    if wanted == Impersonation::default() {
+        return Ok(None);
+    }
+    Err(without_user(flags, &wanted, place.map_or("", |place| place.name)))
+}
+
+/// Groups and such are no one to act as.
+fn without_user(flags: &ActAs, wanted: &Impersonation, context: &str) -> Failure {
+    let flag = if !flags.groups.is_empty() {
+        Some("--as-group")
+    } else if flags.uid.is_some() {
+        Some("--as-uid")
+    } else {
+        None
+    };
+    if let Some(flag) = flag {
+        return Failure::usage(format!("{flag} is given, but no user to act as"))
+            .hint("name the user, too: --as USER");
+    }
+    let field = if !wanted.groups.is_empty() {
+        "as-groups"
+    } else if !wanted.uid.is_empty() {
+        "as-uid"
+    } else {
+        "as-user-extra"
+    };
+    let message = format!("the user of the context {context:?} has {field}, but no user to act as");
+    Failure::new(message).hint(format!(
+        "give --as USER, or put `as` beside {field} in the kubeconfig, or take {field} out"
+    ))
+}
+
+/// What the kubeconfig says. As for kubectl, what is empty is not there.
+fn of_kubeconfig(place: &Place<'_>) -> Result<Impersonation, Failure> {
+    let field = |name: &str| Some(&place.user[name]).filter(|value| !value.is_null());
+    let wrong = |name: &str, form: &str| {
+        Failure::new(format!("the user of the context {:?}: {name} must be {form}", place.name))
+            .hint("correct it in the kubeconfig: it says as whom requests are made")
+    };
+    let one = |name: &str| match field(name) {
+        Some(value) => text(value).ok_or_else(|| wrong(name, "a string")),
+        None => Ok(String::new()),
+    };
+    let groups = match field("as-groups") {
+        Some(value) => texts(value).ok_or_else(|| wrong("as-groups", "a list of strings"))?,
+        None => Vec::new(),
+    };
+    let extra = match field("as-user-extra") {
+        Some(value) => lists(value)
+            .ok_or_else(|| wrong("as-user-extra", "a mapping of keys to lists of strings"))?,
+        None => BTreeMap::new(),
+    };
+    Ok(Impersonation { user: one("as")?, groups, uid: one("as-uid")?, extra })
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(text).collect()
+}
+
+fn lists(value: &Value) -> Option<BTreeMap<String, Vec<String>>> {
+    value.as_object()?.iter().map(|(key, value)| Some((key.clone(), texts(value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn chosen(flags: &ActAs, user: &Value) -> Result<Option<Impersonation>, Failure> {
+        let (nothing, dir) = (Value::Null, Path::new(""));
+        let place = Place {
+            name: "work",
+            context: &nothing,
+            cluster: &nothing,
+            user,
+            cluster_dir: dir,
+            user_dir: dir,
+        };
+        choose(flags, Some(&place))
+    }
+
+    fn flags(user: &str, groups: &[&str], uid: &str) -> ActAs {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        ActAs { user: given(user), groups, uid: given(uid) }
+    }
+
+    fn wanted(user: &str, groups: &[&str], uid: &str) -> Impersonation {
+        Impersonation {
+            user: user.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            uid: uid.to_owned(),
+            extra: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_field_and_leaves_the_others() {
+        let user = json!({
+            "token": "hush",
+            "as": "bob",
+            "as-groups": ["ops", "dev"],
+            "as-uid": "u-7",
+            "as-user-extra": { "example.com/Why": ["a", "b"], "none": [] },
+        });
+        let extra = [("example.com/Why", &["a", "b"][..]), ("none", &[])].map(|(key, values)| {
+            (key.to_owned(), values.iter().map(|&value| value.to_owned()).collect())
+        });
+        for (flags, want) in [
+            (flags("", &[], ""), wanted("bob", &["ops", "dev"], "u-7")),
+            (flags("ada", &[], ""), wanted("ada", &["ops", "dev"], "u-7")),
+            (flags("", &["a", "b"], ""), wanted("bob", &["a", "b"], "u-7")),
+            (flags("", &[], "u-8"), wanted("bob", &["ops", "dev"], "u-8")),
+        ] {
+            let want = Impersonation { extra: BTreeMap::from(extra.clone()), ..want };
+            assert_eq!(chosen(&flags, &user), Ok(Some(want)), "{flags:?}");
+        }
+        let whole = flags("ada", &["a"], "u-8");
+        assert_eq!(choose(&whole, None), Ok(Some(wanted("ada", &["a"], "u-8"))));
+    }
+
+    #[test]
+    fn nobody_is_acted_as_without_being_asked() {
+        let nobody = flags("", &[], "");
+        assert_eq!(choose(&nobody, None), Ok(None));
+        for user in [
+            json!(null),
+            json!({ "token": "hush" }),
+            json!({ "as": null, "as-groups": null, "as-uid": null, "as-user-extra": null }),
+            json!({ "as": "", "as-groups": [], "as-uid": "", "as-user-extra": {} }),
+        ] {
+            assert_eq!(chosen(&nobody, &user), Ok(None), "{user}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_told_and_not_left_out() {
+        for (user, field) in [
+            (json!({ "as": 7 }), "as must be a string"),
+            (json!({ "as": ["bob"] }), "as must be a string"),
+            (json!({ "as": "bob", "as-uid": 1000 }), "as-uid must be a string"),
+            (json!({ "as": "bob", "as-groups": "ops" }), "as-groups must be a list"),
+            (json!({ "as": "bob", "as-groups": ["ops", 1] }), "as-groups must be a list"),
+            (json!({ "as": "bob", "as-user-extra": ["a"] }), "as-user-extra must be a mapping"),
+            (json!({ "as": "bob", "as-user-extra": { "a": "b" } }), "as-user-extra must be"),
+            (json!({ "as": "bob", "as-user-extra": { "a": [null] } }), "as-user-extra must be"),
+        ] {
+            for flags in [flags("", &[], ""), flags("ada", &["a"], "u-8")] {
+                let failure = chosen(&flags, &user).expect_err(field);
+                assert!(failure.message.contains("context \"work\""), "{failure:?}");
+                assert!(failure.message.contains(field), "{failure:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn groups_and_such_take_a_user() {
+        for (flags, wanted) in
+            [(flags("", &["a"], "u"), "--as-group"), (flags("", &[], "u"), "--as-uid")]
+        {
+            for failure in [choose(&flags, None), chosen(&flags, &json!({ "as-uid": "u-7" }))] {
+                let failure = failure.unwrap_err();
+                assert!(failure.message.contains(wanted), "{failure:?}");
+                assert_eq!(failure, Failure::usage(&failure.message).hint(&failure.hints[0]));
+            }
+            assert!(chosen(&flags, &json!({ "as": "bob" })).is_ok());
+        }
+        for (user, field) in [
+            (json!({ "as-groups": ["a"] }), "as-groups"),
+            (json!({ "as": "", "as-uid": "u-7" }), "as-uid"),
+            (json!({ "as-user-extra": { "a": [] } }), "as-user-extra"),
+        ] {
+            let failure = chosen(&flags("", &[], ""), &user).expect_err(field);
+            assert!(failure.message.contains(field), "{failure:?}");
+            assert!(failure.message.contains("context \"work\""), "{failure:?}");
+            assert!(chosen(&flags("bob", &[], ""), &user).is_ok());
+        }
+    }
+}

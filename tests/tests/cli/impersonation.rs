@@ -1,0 +1,218 @@
+//! Acting as somebody else, by flags and by the kubeconfig.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::Server;
+use postern_tests::cli::Person;
+use serde_json::{Value, json};
+
+use crate::{admin, authority, url};
+
+const BOB: &str = "user.management.platform.sh/bob\n";
+const ADMIN: &str = "user.management.platform.sh/admin\n";
+
+/// An administrator beside bob and ada, who may do nothing.
+async fn admin_and_users(server: &Server) -> Person {
+    let admin = admin(server);
+    admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
+    admin.ok(&["create", "user", "ada"]).await;
+    admin
+}
+
+/// A kubeconfig with the administrator's key, and more fields of its user.
+fn kubeconfig(server: &Server, name: &str, more: &Value) -> Value {
+    let way_in = server.kubeconfig();
+    let mut user = json!({ "token": way_in.token });
+    user.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let authority = STANDARD.encode(&way_in.authority);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{ "name": name, "cluster": {
+            "server": way_in.server, "certificate-authority-data": authority } }],
+        "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
+        "users": [{ "name": name, "user": user }],
+    })
+}
+
+/// Somebody with such a kubeconfig.
+fn person_with(server: &Server, more: &Value) -> Person {
+    let person = Person::new();
+    let _ = person.file(".kube/config", kubeconfig(server, "work", more).to_string());
+    person
+}
+
+async fn status(person: &Person, flags: &[&str]) -> Value {
+    let shown = person.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
+    let mut shown: Value = serde_json::from_str(&shown).unwrap();
+    shown["status"].take()
+}
+
+/// The same as kubectl has it.
+async fn status_by_kubectl(server: &Server, person: &Person, flags: &[&str]) -> Value {
+    let question = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Self",
+        "metadata": { "name": "me" } });
+    let question = person.file("self.json", question.to_string());
+    // Validation would ask for what only administrators may see.
+    let create = ["create", "--validate=false", "-o", "json", "-f", &question];
+    let mut kubectl = server.kubectl().command(&[&create, flags].concat());
+    kubectl.env("KUBECONFIG", person.kubeconfig());
+    let said = server.kubectl().run_command(kubectl).await;
+    assert!(said.ok, "{said:?}");
+    let mut shown: Value = serde_json::from_str(&said.out).unwrap();
+    shown["status"].take()
+}
+
+#[tokio::test]
+async fn a_flag_makes_one_somebody_else_with_his_rights_alone() {
+    let server = Server::start().await;
+    let admin = admin_and_users(&server).await;
+    assert_eq!(admin.ok(&["whoami", "-o", "name", "--as", "bob"]).await, BOB);
+    let shown = admin.ok(&["whoami", "--as=bob"]).await;
+    assert!(shown.contains("Acting as:") && shown.contains("platform:user:bob"), "{shown}");
+    assert!(!admin.ok(&["whoami"]).await.contains("Acting as:"));
+    let flags = ["--as", "carol", "--as-group", "a,b", "--as-group=system:masters"];
+    let shown = status(&admin, &[&flags[..], &["--as-uid", "u-7"]].concat()).await;
+    assert_eq!((&shown["subject"], &shown["uid"]), (&json!("carol"), &json!("u-7")));
+    let everyone = ["platform:authenticated", "system:authenticated"];
+    assert_eq!(shown["groups"], json!([&["a,b", "system:masters"][..], &everyone].concat()));
+
+    // On every command, and what is made is his.
+    admin.ok(&[&["set", "secret", "db.password", "x"], &flags[..]].concat()).await;
+    for arguments in [
+        &["get", "secret", "db"][..],
+        &["set", "secret", "db.password", "y"],
+        &["delete", "secret", "db"],
+        &["list", "users"],
+        &["create", "user", "eve"],
+        &["disable", "accesskey", "admin"],
+        &["rotate", "accesskey", "admin"],
+    ] {
+        let said = admin.fails(1, &[arguments, &["--as", "bob"]].concat()).await;
+        assert!(said.contains("forbidden") && said.contains("asked for as bob"), "{said}");
+        assert!(said.contains("leave out --as"), "{said}");
+    }
+    admin.ok(&["create", "accesskey", "his", "-o", "name", "--as", "bob"]).await;
+    assert!(admin.ok(&["list", "accesskeys"]).await.contains("user/bob"));
+    let mine = admin.ok(&["list", "accesskeys", "-o", "name", "--as", "bob"]).await;
+    assert_eq!(mine, "ownedaccesskey.management.platform.sh/his\n");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
+    let server = Server::start().await;
+    admin_and_users(&server).await;
+    let person = person_with(&server, &json!({ "as": "bob" }));
+    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, BOB);
+    let ada = person.ok(&["whoami", "-o", "name", "--as", "ada"]).await;
+    assert_eq!(ada, "user.management.platform.sh/ada\n");
+    let said = person.fails(1, &["list", "secrets"]).await;
+    assert!(said.contains("take `as` out of the kubeconfig"), "{said}");
+    // The kubeconfig's server is asked with these rights, whoever's key it is.
+    let keyed = person.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    assert_eq!(keyed.ok(&["whoami", "-o", "name"]).await, BOB);
+
+    let all = json!({ "as": "carol", "as-groups": ["a", "b"], "as-uid": "u-7",
+        "as-user-extra": { "example.com/Why": ["x"] } });
+    let groups_alone = json!({ "as-groups": ["a"], "as-uid": "" });
+    for (fields, flags) in [
+        (json!({ "as": "bob" }), &[][..]),
+        (json!({ "as": null, "as-groups": [] }), &[]),
+        (all.clone(), &[]),
+        (all.clone(), &["--as", "bob"]),
+        (all.clone(), &["--as-group", "c", "--as-group", "d,e"]),
+        (all, &["--as-uid", "u-8"]),
+        (groups_alone, &["--as", "bob"]),
+        (json!({}), &["--as", "bob", "--as-uid", "u-9"]),
+    ] {
+        let person = person_with(&server, &fields);
+        let shown = status(&person, flags).await;
+        assert!(shown["subject"].is_string(), "{shown}");
+        let by_kubectl = status_by_kubectl(&server, &person, flags).await;
+        assert_eq!(shown, by_kubectl, "{fields} {flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn extra_fields_are_sent_too() {
+    let server = Server::start().await;
+    // What they say is shown nowhere; but what is odd is refused, so it has arrived.
+    let odd = json!({ "as": "bob", "as-user-extra": { "example.com/Why": ["a\u{202e}b"] } });
+    let said = person_with(&server, &odd).fails(1, &["whoami"]).await;
+    assert!(said.contains("Impersonate-extra-example.com%2fwhy"), "{said}");
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_told_and_not_left_out() {
+    let server = Server::start().await;
+    let admin = admin_and_users(&server).await;
+    let key = &server.kubeconfig().token;
+    for (arguments, wanted) in [
+        (&["--as-group", "ops"][..], "--as-group is given, but no user"),
+        (&["--as-uid", "u-7"], "--as-uid is given, but no user"),
+        (&["--as", ""], "'--as <USER>'"),
+        (&["--as", "bob", "--as-group", ""], "'--as-group <GROUP>'"),
+        (&["--as", "a\nb"], "control"),
+        (&["--as", "bob", "--as", "ada"], "cannot be used multiple times"),
+        (&["--as"], "--as <USER>"),
+    ] {
+        let said = admin.fails(2, &[&["whoami"], arguments].concat()).await;
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    }
+    let said = admin.fails(2, &["whoami", "--as-group", "ops"]).await;
+    assert!(said.contains("hint: name the user, too: --as USER"), "{said}");
+    let direct = ["whoami", "--server", &url(&server), "--access-key", "x", "--as-uid", "u"];
+    assert!(Person::new().fails(2, &direct).await.contains("no user to act as"));
+    let said = admin.fails(1, &["whoami", "--as", key]).await;
+    assert!(said.contains("value of an access key") && !said.contains(key), "{said}");
+    for (fields, wanted) in [
+        (json!({ "as": 7 }), "as must be a string"),
+        (json!({ "as": "bob", "as-groups": "ops" }), "as-groups must be a list of strings"),
+        (json!({ "as": "bob", "as-uid": 7 }), "as-uid must be a string"),
+        (json!({ "as": "bob", "as-user-extra": { "a": "b" } }), "as-user-extra must be a mapping"),
+        (json!({ "as-groups": ["ops"] }), "has as-groups, but no user to act as"),
+        (json!({ "as": "a\nb" }), "cannot stand in a header"),
+    ] {
+        let said = person_with(&server, &fields).fails(1, &["whoami"]).await;
+        assert!(said.contains(wanted), "{fields}: {said}");
+        assert!(said.contains("\"work\"") || wanted.contains("header"), "{fields}: {said}");
+    }
+    let person = person_with(&server, &json!({ "as-groups": ["ops"] }));
+    assert!(person.fails(2, &["whoami", "--as-group", "a"]).await.contains("--as-group"));
+}
+
+#[tokio::test]
+async fn who_may_not_act_as_others_is_told_so() {
+    let server = Server::start().await;
+    let admin = admin_and_users(&server).await;
+    let key = admin.ok(&["create", "accesskey", "bobs", "--user", "bob"]).await;
+    let bob = admin.with("POSTERN_ACCESS_KEY", key.trim_end());
+    assert_eq!(bob.ok(&["whoami", "-o", "name"]).await, BOB);
+    let said = bob.fails(1, &["whoami", "--as", "admin"]).await;
+    let wanted = "User \"bob\" cannot impersonate resource \"users\"";
+    assert!(said.contains("forbidden") && said.contains(wanted), "{said}");
+    assert!(said.contains("hint: to act as somebody else takes a right"), "{said}");
+    assert!(said.contains("leave out --as") && !said.contains("postern whoami"), "{said}");
+}
+
+#[tokio::test]
+async fn after_a_login_one_is_the_keys_own_bearer() {
+    let server = Server::start().await;
+    admin_and_users(&server).await;
+    let address = server.kubeconfig().authority_of_server().replace(':', "_");
+    let name = format!("postern_{address}");
+    let fields = json!({ "as": "bob", "as-groups": ["ops"], "as-uid": "u-7",
+        "as-user-extra": { "why": ["x"] } });
+    let person = Person::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let _ = person.file(".kube/config", kubeconfig(&server, &name, &fields).to_string());
+    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, "subject/bob\n");
+    let told = person.run(&["login", &url(&server)]).await;
+    assert!(told.code == 0 && told.err.contains("as the user admin"), "{told:?}");
+    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, ADMIN);
+    let written = std::fs::read_to_string(person.kubeconfig()).unwrap();
+    assert!(!written.contains("as:") && !written.contains("as-"), "{written}");
+    let ca = authority(&person, &server);
+    let said = person.fails(2, &["login", &url(&server), "--ca-file", &ca, "--as", "bob"]).await;
+    assert!(said.contains("not understood"), "{said}");
+}
