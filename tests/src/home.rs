@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// A directory that outlives the servers that run on it, one after the other, and goes with the
@@ -37,6 +38,21 @@ impl Home {
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.data().join("admin.kubeconfig")
+    }
+
+    /// The audit log, where it is when nothing else is said.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.data().join("audit/audit.log")
+    }
+
+    /// The records in the audit log so far.
+    #[must_use]
+    pub fn records(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.audit_log()).unwrap_or_default();
+        // The last line may be about to be written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
     }
 
     pub(crate) fn stdout(&self) -> PathBuf {

@@ -112,6 +112,11 @@ impl Directory {
         Ok(standing)
     }
 
+    /// The name of the key with this digest, whether it works or not.
+    pub fn key_of(&self, digest: &Digest) -> Option<&str> {
+        self.records.get(digest).map(|record| record.name.as_str())
+    }
+
     /// Is there a key with this digest, whether it works or not?
     pub fn knows(&self, digest: &Digest) -> bool {
         self.records.contains_key(digest)

@@ -107,6 +107,9 @@ pub struct Info {
     pub verbs: &'static [Verb],
     /// What is reached behind an object's name.
     pub subresources: &'static [Subresource],
+    /// Do its objects hold secrets? Then no body with one stands in an audit record, whatever the
+    /// policy says.
+    pub confidential: bool,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }

@@ -77,6 +77,7 @@ impl Kind for Namespace {
             Verb::Watch,
         ],
         subresources: &[],
+        confidential: false,
         description: "Namespace is where namespaced objects live and their names are unique.",
     };
 

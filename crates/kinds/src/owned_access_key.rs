@@ -269,6 +269,7 @@ impl Kind for OwnedAccessKey {
         scope: NameScope::Cluster,
         verbs: Verb::ALL,
         subresources: &[],
+        confidential: true,
         description: "OwnedAccessKey is a bearer credential of a user, a team or another subject.",
     };
 

@@ -117,6 +117,8 @@ impl Kind for SelfKind {
         scope: NameScope::Cluster,
         verbs: &[Verb::Create, Verb::Get],
         subresources: &[],
+        // Who asks about another key may put the key itself where its name belongs.
+        confidential: true,
         description: "Self answers who the caller is. It is asked and never stored.",
     };
 

@@ -128,6 +128,7 @@ impl Kind for SharedSecret {
             Verb::Watch,
         ],
         subresources: &[],
+        confidential: true,
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
     };

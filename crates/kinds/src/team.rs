@@ -60,6 +60,7 @@ impl Kind for Team {
         scope: Scope::Cluster,
         verbs: Verb::ALL,
         subresources: &[ACCESS_KEYS_OF],
+        confidential: false,
         description: "Team is a group of users who hold rights and access keys together.",
     };
 

@@ -72,6 +72,7 @@ impl Kind for User {
         scope: Scope::Cluster,
         verbs: Verb::ALL,
         subresources: &[ACCESS_KEYS_OF],
+        confidential: false,
         description: "User is a person who may hold access keys.",
     };
 

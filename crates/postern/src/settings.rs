@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use postern_server::{GivenCertificate, KeyPolicy, Limits, Settings};
+use postern_server::{
+    AuditLog, AuditSettings, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
+};
 use serde::Deserialize;
 
 /// Settings as they were given. All optional, so that what is not given can come from
@@ -83,6 +85,25 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
 
+    /// Where the audit log is written; - is the standard output
+    /// [default: audit/audit.log in the data directory]
+    #[arg(long, env = "POSTERN_AUDIT_LOG_PATH", value_name = "FILE")]
+    audit_log_path: Option<PathBuf>,
+
+    /// What is audited: a file with a Policy of audit.k8s.io/v1 [default: who did what, of all
+    /// that concerns objects, without bodies]
+    #[arg(long, env = "POSTERN_AUDIT_POLICY_FILE", value_name = "FILE")]
+    audit_policy_file: Option<PathBuf>,
+
+    /// A file of the audit log that has more than this is put aside, with the time in its name
+    /// [default: 100]
+    #[arg(long, env = "POSTERN_AUDIT_LOG_MAXSIZE", value_name = "MIB")]
+    audit_log_maxsize: Option<usize>,
+
+    /// How many files that were put aside are kept [default: 10]
+    #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
+    audit_log_maxbackup: Option<usize>,
+
     /// Memory for the database's pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
@@ -118,8 +139,20 @@ impl Serve {
         for host in &given.hosts {
             check_host(host)?;
         }
+        let data_dir = given.data_dir.unwrap_or_else(|| "postern-data".into());
+        let audit = AuditSettings {
+            log: match given.audit_log_path {
+                None => AuditLog::File(DataDir::audit_log_in(&data_dir)),
+                Some(path) if path == Path::new("-") => AuditLog::Stdout,
+                Some(path) => AuditLog::File(path),
+            },
+            policy_file: given.audit_policy_file,
+            max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
+            max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
+        };
         let settings = Settings {
-            data_dir: given.data_dir.unwrap_or_else(|| "postern-data".into()),
+            data_dir,
+            audit,
             key_dir: given.key_dir,
             listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
             hosts: given.hosts,
@@ -156,7 +189,7 @@ impl Serve {
                 given.access_key_max_ttl.as_deref(),
                 given.expired_key_retention.as_deref(),
             )?,
-            cache_bytes: positive("db-cache-mib", given.db_cache_mib, 32)? * 1024 * 1024,
+            cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
     }
@@ -178,6 +211,10 @@ impl Serve {
             max_watches_per_key: self.max_watches_per_key.or(other.max_watches_per_key),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
+            audit_log_path: self.audit_log_path.or(other.audit_log_path),
+            audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
+            audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
+            audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
         }
@@ -241,6 +278,10 @@ fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<
     // Far above any machine, and far below where sums of these could overflow.
     anyhow::ensure!((1..=1_000_000).contains(&value), "--{name} must be from 1 to 1000000");
     Ok(value)
+}
+
+fn mebibytes(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
+    Ok(positive(name, given, default)? * 1024 * 1024)
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
-use postern_auth::bearer::{self, Refusal};
+use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
 use postern_auth::impersonation::Impersonation;
 use postern_auth::standing::Standing;
+use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
-use crate::request::Parsed;
+use crate::request::{Parsed, Target};
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
@@ -55,6 +56,11 @@ impl Credential {
         &self.identity
     }
 
+    /// Does he act as somebody else?
+    pub(crate) fn is_acting(&self) -> bool {
+        self.acting.is_some()
+    }
+
     /// Did he show a key that can stop?
     pub(crate) fn can_stop(&self) -> bool {
         self.digest.is_some()
@@ -92,7 +98,20 @@ impl Credential {
     }
 }
 
+/// A request whose sender could not be let in.
+pub(crate) struct Unauthenticated {
+    /// 401 which says why.
+    pub(crate) error: ApiError,
+    /// The name of the access key that was shown, if there is one.
+    pub(crate) key: Option<String>,
+}
+
 impl Authenticated {
+    /// Who sent it.
+    pub(crate) fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
     /// Both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
@@ -108,14 +127,32 @@ pub(crate) fn authenticate(
     digester: &Digester,
     directory: &Directory,
     now: Timestamp,
-) -> Result<Authenticated, ApiError> {
+) -> Result<Authenticated, Unauthenticated> {
     let headers = parsed.headers().get_all(AUTHORIZATION);
-    let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes)).map_err(refused)?;
+    let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes));
+    let token = token.map_err(|refusal| Unauthenticated { error: refused(refusal), key: None })?;
     let digest = digester.digest(&token);
-    let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
+    let standing = directory.identify(&digest, now.unix_seconds()).map_err(|refusal| {
+        let key = directory.key_of(&digest).map(str::to_owned);
+        Unauthenticated { error: refused(refusal), key }
+    })?;
     standing.activity.note(now.unix_seconds());
     let credential = Credential::of_key(standing.identity.clone(), digest);
     Ok(Authenticated { parsed, credential })
+}
+
+/// Does the path hold the value of an access key where a name belongs? Those that the server makes
+/// are known by their form, and never come so far; those that clients choose may look like a name.
+pub(crate) fn names_a_key(parsed: &Parsed, digester: &Digester, directory: &Directory) -> bool {
+    let Target::Resource(target) = parsed.target() else { return false };
+    let names = [&target.name, &target.namespace];
+    names.into_iter().flatten().any(|name| is_key(name, digester, directory))
+}
+
+/// Is this the value of an access key?
+pub(crate) fn is_key(text: &str, digester: &Digester, directory: &Directory) -> bool {
+    let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
+    text.len() >= MIN_KEY_CHARS && directory.knows(&digest())
 }
 
 /// 401 that says why.

@@ -5,12 +5,18 @@
 use std::cell::RefCell;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
-use postern_meta::time::Timestamp;
+use postern_meta::time::{MicroTimestamp, Timestamp};
 
 /// Where time and randomness come from.
 pub trait Source: Send + Sync + 'static {
-    /// The time.
-    fn now(&self) -> Timestamp;
+    /// The time, to the microsecond.
+    fn now_micro(&self) -> MicroTimestamp;
+
+    /// The time, to the second.
+    fn now(&self) -> Timestamp {
+        let microseconds = self.now_micro().unix_microseconds();
+        Timestamp::from_unix_seconds(microseconds.div_euclid(1_000_000))
+    }
 
     /// Fills a buffer with unpredictable bytes.
     fn fill(&self, bytes: &mut [u8]);
@@ -23,10 +29,10 @@ pub struct System {
 }
 
 impl Source for System {
-    fn now(&self) -> Timestamp {
+    fn now_micro(&self) -> MicroTimestamp {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed in")]
         let now = jiff::Timestamp::now();
-        Timestamp::from_unix_seconds(now.as_second())
+        MicroTimestamp::from_unix_microseconds(now.as_microsecond())
     }
 
     fn fill(&self, bytes: &mut [u8]) {

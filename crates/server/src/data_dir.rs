@@ -1,9 +1,11 @@
-//! The layout on disk (decision 5), and the only place of the server that touches files.
+//! The layout on disk (decision 5), and the only place of the server that touches files, but for
+//! those that are kept open: the database's and the audit log's.
 //!
 //! ```text
 //! DIR/db/postern.redb       the database, sealed: what one backs up
 //! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
 //! DIR/keys/tls-*.pem        the self-made certificate authority and its key
+//! DIR/audit/audit.log       the audit log            (or --audit-log-path), kept by `audit`
 //! DIR/admin.kubeconfig      the first way in
 //! DIR/admin.sock            commands of the machine's administrator, while the server runs
 //! ```
@@ -54,6 +56,11 @@ impl DataDir {
     /// The database's file in a directory that need not be there.
     pub(crate) fn database_in(root: &Path) -> PathBuf {
         root.join("db/postern.redb")
+    }
+
+    /// The audit log in a directory that need not be there, when nothing else is said.
+    pub fn audit_log_in(root: &Path) -> PathBuf {
+        root.join("audit/audit.log")
     }
 
     /// The administrator's socket.

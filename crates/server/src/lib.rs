@@ -1,4 +1,4 @@
-//! The server: listen → request → authenticate → impersonate → authorize → admit → registry → cache and store
+//! The server: listen → request → authenticate → audit → impersonate → authorize → admit → registry → cache and store
 //! → respond.
 //!
 //! [`open`] prepares everything from what is on disk, [`Running::serve`] answers requests until it
@@ -9,6 +9,7 @@
 mod actions;
 pub mod admin;
 mod admit;
+mod audit;
 mod authenticate;
 mod authorize;
 mod cache;
@@ -36,6 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
+pub use audit::{AuditLog, AuditSettings};
 pub use clock::{Source, System};
 pub use data_dir::DataDir;
 pub use flow::Limits;
@@ -43,6 +45,7 @@ pub use registry::KeyPolicy;
 pub use start::{Running, Settings, Welcome, open};
 pub use tls::GivenCertificate;
 
+use crate::audit::Audit;
 use crate::endpoints::health::Condition;
 use crate::flow::Flow;
 use crate::metrics::Metrics;
@@ -52,6 +55,7 @@ use crate::registry::Registry;
 pub(crate) struct Server {
     registry: Arc<Registry>,
     source: Arc<dyn Source>,
+    audit: Arc<Audit>,
     flow: Flow,
     metrics: Arc<Metrics>,
     unready: AtomicBool,
@@ -63,6 +67,7 @@ impl Server {
     fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
+        audit: Audit,
         limits: Limits,
         storage_answers: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Self {
@@ -70,6 +75,7 @@ impl Server {
         Self {
             registry,
             source,
+            audit: Arc::new(audit),
             flow: Flow::new(limits),
             metrics,
             unready: AtomicBool::new(false),
@@ -84,6 +90,10 @@ impl Server {
 
     fn source(&self) -> &dyn Source {
         &*self.source
+    }
+
+    fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     fn flow(&self) -> &Flow {
@@ -114,6 +124,7 @@ impl Server {
     fn condition(&self) -> Condition {
         Condition {
             storage: (self.storage_answers)(),
+            audit: self.audit.works(),
             draining: self.unready.load(Ordering::Acquire),
         }
     }

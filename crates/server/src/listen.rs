@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::Server;
 use crate::flow::Line;
-use crate::pipeline;
+use crate::pipeline::{self, Client};
 
 /// Connections open at once; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -77,10 +78,10 @@ pub(crate) async fn serve(
             _ = draining.wait_for(|draining| *draining) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let Some((stream, place)) = accepted else { continue };
+        let Some((stream, address, place)) = accepted else { continue };
         let (server, tls) = (server.clone(), tls.clone());
         connections.spawn(async move {
-            if let Err(error) = connection(server, stream, tls).await {
+            if let Err(error) = connection(server, stream, address, tls).await {
                 tracing::debug!("a connection ended: {error}");
             }
             drop(place);
@@ -96,10 +97,10 @@ pub(crate) async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
+        Ok((stream, address)) => Some((stream, address.ip().to_canonical(), place)),
         Err(error) => {
             tracing::warn!("a connection could not be accepted: {error}");
             sleep(ACCEPT_PAUSE).await;
@@ -114,6 +115,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 async fn connection(
     server: Arc<Server>,
     stream: TcpStream,
+    address: IpAddr,
     tls: TlsAcceptor,
 ) -> Result<(), Failure> {
     // Events are small and must not wait for more to come.
@@ -121,19 +123,23 @@ async fn connection(
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
     let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2)));
+    let client = Arc::new(Client { address, line: Line::new() });
     if speaks_http2 {
-        http2_connection(server, io).await
+        http2_connection(server, client, io).await
     } else {
-        http1_connection(server, io).await
+        http1_connection(server, client, io).await
     }
 }
 
-async fn http1_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
+async fn http1_connection(
+    server: Arc<Server>,
+    client: Arc<Client>,
+    io: Guarded,
+) -> Result<(), Failure> {
     let mut draining = server.draining();
-    let line = Arc::new(Line::new());
     let service = service_fn(|request| {
-        let (server, line) = (server.clone(), line.clone());
-        async move { Ok::<_, Infallible>(pipeline::handle(&server, &line, request).await) }
+        let (server, client) = (server.clone(), client.clone());
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, &client, request).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -149,12 +155,15 @@ async fn http1_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failur
     Ok(connection.await?)
 }
 
-async fn http2_connection(server: Arc<Server>, io: Guarded) -> Result<(), Failure> {
+async fn http2_connection(
+    server: Arc<Server>,
+    client: Arc<Client>,
+    io: Guarded,
+) -> Result<(), Failure> {
     let mut draining = server.draining();
-    let line = Arc::new(Line::new());
     let service = service_fn(|request| {
-        let (server, line) = (server.clone(), line.clone());
-        async move { Ok::<_, Infallible>(pipeline::handle(&server, &line, request).await) }
+        let (server, client) = (server.clone(), client.clone());
+        async move { Ok::<_, Infallible>(pipeline::handle(&server, &client, request).await) }
     });
     let mut connection = pin!(
         http2::Builder::new(TokioExecutor::new())

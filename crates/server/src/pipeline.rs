@@ -3,6 +3,7 @@
 //! Each stage consumes the proof of the one before. What needs no credential (health, version) is
 //! answered before the first stage, and is a short list.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,17 +23,19 @@ use postern_meta::status::{ApiError, Reason, Status};
 use crate::Server;
 use crate::actions::selves;
 use crate::admit::Writing;
-use crate::authenticate::authenticate;
+use crate::audit::Trail;
+use crate::authenticate::{authenticate, names_a_key};
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
 use crate::flow::Line;
 use crate::impersonate::{Acting, impersonate};
 use crate::metrics::Measured;
-use crate::request::{Parsed, Target};
+use crate::request::{self, Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
-use crate::wire::{input, respond};
+use crate::wire::input::{self, Received};
+use crate::wire::respond;
 
 /// A request that reads has this long, as upstream; watches have their own.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
@@ -49,22 +52,32 @@ const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
 /// Longest name of a field manager, as upstream.
 const MAX_MANAGER_BYTES: usize = 128;
 
+/// Who is at the other end of a connection.
+pub(crate) struct Client {
+    /// From where he comes.
+    pub(crate) address: IpAddr,
+    /// His connection, for flow control.
+    pub(crate) line: Line,
+}
+
 /// What a request came to, before it is finished.
 struct Outcome {
     response: Response<Body>,
     warnings: Vec<String>,
+    /// The object that was made, whatever the response shows of it.
+    made: Option<Bytes>,
 }
 
 impl From<Response<Body>> for Outcome {
     fn from(response: Response<Body>) -> Self {
-        Self { response, warnings: Vec::new() }
+        Self { response, warnings: Vec::new(), made: None }
     }
 }
 
 /// Answers a request. Never fails: what goes wrong is an answer too.
 pub(crate) async fn handle(
     server: &Server,
-    line: &Line,
+    client: &Client,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
@@ -78,7 +91,7 @@ pub(crate) async fn handle(
     let mut measured = Measured::begin();
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, line, request, &mut measured).await,
+        None => protected(server, client, request, &audit_id, &mut measured).await,
     };
     server.metrics().count(&measured, outcome.response.status());
     if let Some(asked) = asked {
@@ -120,8 +133,9 @@ fn public(
 
 async fn protected(
     server: &Server,
-    line: &Line,
+    client: &Client,
     request: Request<Incoming>,
+    audit_id: &HeaderValue,
     measured: &mut Measured,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
@@ -130,18 +144,20 @@ async fn protected(
         Ok(parsed) => {
             measured.note(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
-            within_time(server, line, parsed, body).await
+            audited(server, client, parsed, body, audit_id).await
         }
         Err(error) => Err(error),
     };
     answered.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
-async fn within_time(
+/// Whatever becomes of a request that can be read is in the audit log.
+async fn audited(
     server: &Server,
-    line: &Line,
+    client: &Client,
     parsed: Parsed,
     body: Incoming,
+    audit_id: &HeaderValue,
 ) -> Result<Outcome, ApiError> {
     if server.is_draining() {
         return Err(ApiError::unavailable(
@@ -149,6 +165,28 @@ async fn within_time(
             Some(DRAINING_RETRY_AFTER_SECONDS),
         ));
     }
+    let mut trail = Box::new(Trail::begin(server.audit(), &parsed, client.address, audit_id));
+    match within_time(server, &client.line, parsed, body, &mut trail).await {
+        Ok(outcome) => {
+            if let Some(json) = &outcome.made {
+                trail.made(json);
+            }
+            Ok(Outcome { response: trail.answered(outcome.response), ..outcome })
+        }
+        Err(error) => {
+            trail.failed(&error);
+            Err(error)
+        }
+    }
+}
+
+async fn within_time(
+    server: &Server,
+    line: &Line,
+    parsed: Parsed,
+    body: Incoming,
+    trail: &mut Trail,
+) -> Result<Outcome, ApiError> {
     let verb = match parsed.target() {
         Target::Resource(target) => Some(target.verb),
         _ => None,
@@ -162,13 +200,30 @@ async fn within_time(
     // When the store does not answer, what is known decides: that is no reason to let nobody in.
     let _ = registry.cache().fresh().await;
     let now = server.source().now();
-    let authenticated =
-        authenticate(parsed, registry.digester(), &registry.cache().directory(), now)?;
-    let acting = impersonate(authenticated, &registry.cache().directory())?;
+    let (digester, directory) = (registry.digester(), || registry.cache().directory());
+    let misplaced = names_a_key(&parsed, digester, &directory());
+    if misplaced {
+        trail.hide_names();
+    }
+    let authenticated = authenticate(parsed, digester, &directory(), now);
+    let authenticated = authenticated.map_err(|refused| {
+        trail.not_identified(refused.key);
+        refused.error
+    })?;
+    let (body, unsettled) = trail.identified(authenticated.credential(), body)?;
+    if misplaced {
+        return Err(request::names_a_key());
+    }
+    let acting = impersonate(authenticated, &directory());
+    let acting = acting.inspect_err(|error| trail.forbidden(error))?;
+    trail.acts_as(acting.credential());
     // Places are shared out among those who have keys, whomever they act as.
     let owner = &acting.credential().bearer().name;
     let _place = server.flow().enter(verb, owner, line).await?;
-    tokio::time::timeout(limit, act(server, acting, body)).await.unwrap_or_else(|_| {
+    if let Some(unsettled) = unsettled {
+        unsettled.settle().await?;
+    }
+    tokio::time::timeout(limit, act(server, acting, body, trail)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",
             limit.as_secs()
@@ -176,8 +231,15 @@ async fn within_time(
     })
 }
 
-async fn act(server: &Server, acting: Acting, body: Incoming) -> Result<Outcome, ApiError> {
-    match authorize(acting)? {
+async fn act(
+    server: &Server,
+    acting: Acting,
+    body: Received,
+    trail: &mut Trail,
+) -> Result<Outcome, ApiError> {
+    let authorized = authorize(acting).inspect_err(|error| trail.forbidden(error))?;
+    trail.allowed();
+    match authorized {
         Authorized::Resource(parsed, permit) => resource(server, &parsed, &permit, body).await,
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
     }
@@ -187,7 +249,7 @@ async fn resource(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Outcome, ApiError> {
     if permit.target().subresource.is_some() {
         return access_keys_of(server, parsed, permit).await.map(Outcome::from);
@@ -269,8 +331,8 @@ async fn watch(
 
 /// A whole body. It may take its time, and a key that stops meanwhile has stopped: who held back the
 /// end of a body could otherwise write until its time is over.
-async fn body_of(server: &Server, permit: &Permit, body: Incoming) -> Result<Bytes, ApiError> {
-    let body = input::read(body).await?;
+async fn body_of(server: &Server, permit: &Permit, body: Received) -> Result<Bytes, ApiError> {
+    let body = body.read().await?;
     let cache = server.registry().cache();
     let _ = cache.fresh().await;
     permit.credential().check(&cache.directory(), server.source().now())?;
@@ -282,7 +344,7 @@ async fn sent_object(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let body = body_of(server, permit, body).await?;
@@ -310,7 +372,7 @@ async fn create(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
@@ -321,15 +383,16 @@ async fn create(
     } else {
         server.registry().create(permit, object, &writing(parsed, &options)).await?
     };
+    let made = Some(answer.json.clone());
     let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
-    Ok(Outcome { response, warnings })
+    Ok(Outcome { response, warnings, made })
 }
 
 async fn replace(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Outcome, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
@@ -337,14 +400,14 @@ async fn replace(
         sent_object(server, parsed, permit, body, options.field_validation).await?;
     let answer = server.registry().replace(permit, &writing(parsed, &options), object).await?;
     let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
-    Ok(Outcome { response, warnings })
+    Ok(Outcome { warnings, ..response.into() })
 }
 
 async fn patch(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Outcome, ApiError> {
     // The patch's own type comes first, before anything else is looked at.
     let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
@@ -370,14 +433,14 @@ async fn patch(
     };
     let answer = server.registry().update(permit, &writing(parsed, &options), change).await?;
     let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
-    Ok(Outcome { response, warnings: warnings.into_inner() })
+    Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
 }
 
 async fn delete(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
     let options = delete_options(server, parsed, permit, body).await?;
@@ -396,7 +459,7 @@ async fn delete_options(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<DeleteOptions, ApiError> {
     let body = body_of(server, permit, body).await?;
     if body.is_empty() {
@@ -409,7 +472,7 @@ async fn delete_collection(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Incoming,
+    body: Received,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = Wanted::of(parsed, Offered::List, server.source().now())?;
     let which = ListOptions::parse(parsed.query(), crate::registry::read::SELECTABLE_FIELDS)?;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
 use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, access_key, find};
 use postern_meta::gvk::GroupVersion;
@@ -85,7 +85,7 @@ pub(crate) enum Target {
 /// makes one.
 pub(crate) struct Parsed {
     method: Method,
-    path: String,
+    uri: Uri,
     query: Query,
     headers: HeaderMap,
     target: Target,
@@ -111,13 +111,7 @@ impl Parsed {
             None | Some("/") => Target::Nothing,
             Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
         };
-        Ok(Self {
-            method: parts.method,
-            path: raw.to_owned(),
-            query,
-            headers: parts.headers,
-            target,
-        })
+        Ok(Self { method: parts.method, uri: parts.uri, query, headers: parts.headers, target })
     }
 
     /// The HTTP method.
@@ -127,7 +121,12 @@ impl Parsed {
 
     /// The path as it was sent.
     pub(crate) fn path(&self) -> &str {
-        &self.path
+        self.uri.path()
+    }
+
+    /// The path and the query as they were sent, for the audit log.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
     }
 
     /// The query.
@@ -177,6 +176,15 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     path.split('/').map(segment).collect()
 }
 
+/// 400 for a path with the value of an access key. It is repeated nowhere: not in an answer, and not
+/// in a log.
+pub(crate) fn names_a_key() -> ApiError {
+    ApiError::bad_request(
+        "the path holds the value of an access key where its name belongs: that value may be in \
+         logs of whatever stands in between, so replace it",
+    )
+}
+
 fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
     let text = percent_decode_str(raw)
         .decode_utf8()
@@ -187,11 +195,7 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
         || text.contains(['/', '%', '\\'])
         || text.chars().any(char::is_control);
     if access_key::is_well_formed(&text) {
-        // Repeated nowhere: not in an answer, and not in a log.
-        return Err(ApiError::bad_request(
-            "the path holds the value of an access key where its name belongs: that value may be \
-             in logs of whatever stands in between, so replace it",
-        ));
+        return Err(names_a_key());
     }
     if bad {
         return Err(ApiError::bad_request(

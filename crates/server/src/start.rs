@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
+use crate::audit::{Audit, AuditSettings};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
@@ -49,6 +50,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What the operator decides about access keys.
     pub keys: KeyPolicy,
+    /// What the operator decides about the audit log.
+    pub audit: AuditSettings,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
 }
@@ -99,7 +102,9 @@ pub async fn open(
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
     let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
-    let server = Arc::new(Server::new(registry, source, settings.limits, storage_check(&sealed)));
+    let audit = Audit::open(settings.audit.clone(), source.clone())?;
+    let storage = storage_check(&sealed);
+    let server = Arc::new(Server::new(registry, source, audit, settings.limits, storage));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
     Ok((Running { server, sealed, watch, listener, tls, settings, dir, address }, welcome))
@@ -245,6 +250,7 @@ impl Running {
         controllers::access_keys::finish(&registry).await;
         background.shutdown().await;
         sealed.inner().close().await;
+        server.audit().close().await;
         tracing::info!("stopped");
     }
 }

@@ -163,7 +163,9 @@ async fn planted_values_are_found_nowhere() {
     let while_running = read_all(&home.data().join("db"));
     server.stop().await;
     let at_rest = read_all(&home.data().join("db"));
-    let log = home.logged() + &home.printed();
+    let audited = std::fs::read_to_string(home.audit_log()).unwrap();
+    assert!(audited.contains("control-name"), "the audit log has names");
+    let log = home.logged() + &home.printed() + &audited;
     assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as it can be");
     assert!(at_rest.len() > 10_000, "there is a database");
     let name = b"control-name";

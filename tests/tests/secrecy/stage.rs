@@ -168,6 +168,7 @@ impl Stage {
         let log = home.logged() + &home.printed();
         assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as can be");
         search.refuse("the log", log.as_bytes());
+        search.refuse("the audit log", &read_all(&home.audit_log()));
     }
 }
 

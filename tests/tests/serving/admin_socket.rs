@@ -14,7 +14,7 @@ fn socket(home: &Home) -> PathBuf {
 }
 
 /// What is answered to a line, the last word of it.
-async fn told(home: &Home, line: &str) -> (String, Value) {
+pub(super) async fn told(home: &Home, line: &str) -> (String, Value) {
     let exchange = async {
         // A server can answer requests a moment before it takes commands.
         let mut stream =

@@ -1,9 +1,10 @@
 //! What is served besides objects, and what keeps a server running: `OpenAPI` 2, aggregated
-//! discovery, metrics, certificates, the administrator's socket.
+//! discovery, metrics, certificates, the audit log, the administrator's socket.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod admin_socket;
 mod aggregated;
+mod audit;
 mod certificates;
 mod gnostic;
 mod metrics;

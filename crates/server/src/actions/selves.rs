@@ -16,6 +16,7 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::authenticate::is_key;
 use crate::authorize::Permit;
 use crate::registry::{Answer, Registry, keys};
 
@@ -83,7 +84,8 @@ async fn status_of_other(
     permit: &Permit,
     key: &str,
 ) -> Result<Status, ApiError> {
-    if names::dns1123_subdomain(key).is_err() {
+    let is_value = is_key(key, registry.digester(), &registry.cache().directory());
+    if is_value || names::dns1123_subdomain(key).is_err() {
         // Perhaps the key itself instead of its name: that is not repeated.
         let mut errors = FieldErrors::new();
         let detail = "must be the name of an access key";

@@ -37,6 +37,18 @@ pub enum AdminCommand {
     Check,
 }
 
+impl AdminCommand {
+    /// Its name, as the command line has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ResetKey => "reset-key",
+            Self::RotateKey => "rotate-key",
+            Self::Reseal => "reseal",
+            Self::Check => "check",
+        }
+    }
+}
+
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::reset_key::reset_key;
 use super::{Access, AdminCommand, Answer, Progress, Reply, Request, read_line, storage, to_line};
 use crate::Server;
+use crate::audit::Command;
 use crate::data_dir::DataDir;
 
 /// Bytes of a request.
@@ -122,7 +123,7 @@ async fn answer(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
     let reply = match request(&mut stream).await {
         Ok(command) => {
             tracing::info!(uid, ?command, "a command of the machine's administrator");
-            perform(admin, command, &mut stream).await?
+            recorded(admin, command, uid, &mut stream).await?
         }
         Err(error) => Err(error),
     };
@@ -147,6 +148,27 @@ async fn say(stream: &mut UnixStream, reply: &Reply) -> anyhow::Result<()> {
     let line = to_line(reply)?;
     tokio::time::timeout(CALLER_TIMEOUT, stream.write_all(&line)).await??;
     Ok(())
+}
+
+/// Nothing is done that is not in the audit log first.
+async fn recorded(
+    admin: &Admin,
+    command: AdminCommand,
+    uid: u32,
+    stream: &mut UnixStream,
+) -> anyhow::Result<anyhow::Result<Answer>> {
+    let record = match Command::begin(admin.server.audit(), command.name(), uid).await {
+        Ok(record) => record,
+        Err(error) => return Ok(Err(anyhow::anyhow!("{}", error.status().message))),
+    };
+    let done = perform(admin, command, stream).await;
+    let failure = match &done {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(_) => Some("the caller has left before the end".to_owned()),
+    };
+    record.end(failure.as_deref());
+    done
 }
 
 /// Does what is asked for, and tells the caller how far it has come. The outer error means that

@@ -24,6 +24,12 @@ fn settings(dir: &Path) -> Settings {
         shutdown_delay: Duration::ZERO,
         drain_timeout: Duration::from_secs(10),
         limits: Limits::default(),
+        audit: crate::AuditSettings {
+            log: crate::AuditLog::File(DataDir::audit_log_in(dir)),
+            policy_file: None,
+            max_file_bytes: u64::MAX,
+            max_files_aside: 1,
+        },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
     }
 }

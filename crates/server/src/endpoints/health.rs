@@ -10,6 +10,8 @@ use crate::wire::respond;
 pub(crate) struct Condition {
     /// Storage answers, and the cache follows it.
     pub(crate) storage: bool,
+    /// The audit log can be written.
+    pub(crate) audit: bool,
     /// A shutdown has begun.
     pub(crate) draining: bool,
 }
@@ -32,10 +34,11 @@ pub(crate) fn answer(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let Condition { storage, draining } = condition();
+    let Condition { storage, audit, draining } = condition();
     let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
     if endpoint == "readyz" {
-        // A draining server is alive, but no longer ready.
+        // Neither is mended by a restart: such a server is alive, but not ready.
+        checks.push(("audit", audit));
         checks.push(("shutdown", !draining));
     }
     match single {
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
 
     fn asked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
-        let response = answer(path, query, || Condition { storage, draining })?;
+        let response = answer(path, query, || Condition { storage, audit: true, draining })?;
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
@@ -104,13 +107,16 @@ mod tests {
         assert_eq!(asked("/readyz", "", true, false), said(200, "ok"));
         assert_eq!(
             asked("/readyz", "verbose", true, false),
-            said(200, "[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n")
+            said(
+                200,
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]shutdown ok\nreadyz check passed\n"
+            )
         );
         assert_eq!(
             asked("/readyz", "", true, true),
             said(
                 500,
-                "[+]ping ok\n[+]storage ok\n[-]shutdown failed: reason withheld\n\
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[-]shutdown failed: reason withheld\n\
                  readyz check failed\n"
             )
         );

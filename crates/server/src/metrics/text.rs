@@ -20,6 +20,7 @@ pub(crate) fn write(server: &Server) -> String {
     in_flight(&mut text, server);
     watches(&mut text, server);
     stored(&mut text, server);
+    audited(&mut text, server);
     process::write(&mut text, server.metrics().started.unix_seconds());
     text
 }
@@ -174,6 +175,20 @@ fn stored(text: &mut String, server: &Server) {
     let name = "postern_build_info";
     head(text, name, "gauge", "The version of this server, as a label.");
     let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+}
+
+fn audited(text: &mut String, server: &Server) {
+    let counts = server.audit().counts();
+    let name = "apiserver_audit_event_total";
+    head(text, name, "counter", "Records that were handed to the audit log.");
+    let _ = writeln!(text, "{name} {}", counts.events);
+    let name = "apiserver_audit_error_total";
+    head(text, name, "counter", "Writes to the audit log that failed, each try counted.");
+    let _ = writeln!(text, "{name}{{plugin=\"log\"}} {}", counts.errors);
+    let name = "apiserver_audit_requests_rejected_total";
+    let help = "Requests that were turned away because the audit log could not be written.";
+    head(text, name, "counter", help);
+    let _ = writeln!(text, "{name} {}", counts.rejected);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{ListOptions, Query};
 use postern_meta::status::ApiError;
-use postern_meta::time::Timestamp;
+use postern_meta::time::MicroTimestamp;
 use postern_store::memory::Memory;
 use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
@@ -32,8 +32,9 @@ struct Fixed {
 const START_UNIX_SECONDS: i64 = 1_700_000_000;
 
 impl Source for Fixed {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_unix_seconds(self.now_unix_seconds.load(Ordering::Relaxed))
+    fn now_micro(&self) -> MicroTimestamp {
+        let seconds = self.now_unix_seconds.load(Ordering::Relaxed);
+        MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
     }
 
     fn fill(&self, bytes: &mut [u8]) {

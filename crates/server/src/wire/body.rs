@@ -34,6 +34,19 @@ impl Body {
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
     }
+
+    /// One that goes on keeps something for as long as it does.
+    pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
+        match self {
+            Self::Stream(events) => {
+                let hold_on = move |_: &Bytes| {
+                    let _ = &held;
+                };
+                Self::Stream(events.inspect(hold_on).boxed())
+            }
+            whole => whole,
+        }
+    }
 }
 
 /// Bytes, compressed at the fastest level.
@@ -98,6 +111,17 @@ impl ListBody {
             plain_bytes,
             gzip: None,
         }
+    }
+
+    /// All of it, as it is before compression.
+    pub(crate) fn whole(&self) -> Bytes {
+        let mut copy =
+            Self::new(self.head.clone().unwrap_or_default(), self.objects.as_slice().into());
+        let mut whole = BytesMut::with_capacity(self.plain_bytes);
+        while let Some(chunk) = copy.next_chunk() {
+            whole.put_slice(&chunk);
+        }
+        whole.freeze()
     }
 
     /// Its length before compression.

@@ -1,5 +1,6 @@
 //! Reading what clients send: the body within its limit, and an object out of it.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -28,11 +29,33 @@ const MAX_RESERVED_BYTES: usize = 64 * 1024;
 const MAX_DISCARDED_BYTES: usize = 2 * MAX_BODY_BYTES;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads a whole body.
-///
-/// # Errors
-/// 413 above the limit, as soon as that is known; 400 when the client breaks off.
-pub(crate) async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
+/// A request's body, of which a copy is kept when the audit log wants it.
+pub(crate) struct Received {
+    incoming: Incoming,
+    copy: Option<Arc<OnceLock<Bytes>>>,
+}
+
+impl Received {
+    /// The body as it comes in, and where a copy is to go.
+    pub(crate) fn new(incoming: Incoming, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
+        Self { incoming, copy }
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// 413 above the limit, as soon as that is known; 400 when the client breaks off.
+    pub(crate) async fn read(self) -> Result<Bytes, ApiError> {
+        let whole = read(self.incoming).await?;
+        if let Some(copy) = self.copy {
+            // It is read once.
+            let _ = copy.set(whole.clone());
+        }
+        Ok(whole)
+    }
+}
+
+async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::body_too_large(MAX_BODY_BYTES);
     if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         discard(body).await;

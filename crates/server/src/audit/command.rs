@@ -1,0 +1,89 @@
+//! Commands that come over the administrator's socket are recorded, too, whatever the policy says:
+//! one of them makes a key for the administrator.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postern_meta::status::ApiError;
+use postern_meta::time::MicroTimestamp;
+
+use super::Audit;
+use super::event::{Event, ResponseStatus, UserInfo, line_of};
+use super::policy::{Level, Stage};
+use crate::clock::new_uid;
+
+/// Who gives them.
+const USER: &str = "system:admin-socket";
+
+/// Under which key it stands whose process that was.
+const UNIX_UID: &str = "platform.sh/unix-uid";
+
+/// A command that is carried out.
+pub(crate) struct Command {
+    audit: Arc<Audit>,
+    received: MicroTimestamp,
+    id: String,
+    name: &'static str,
+    unix_uid: String,
+}
+
+impl Command {
+    /// Records that it was given, before anything is done.
+    ///
+    /// # Errors
+    /// 503 when nothing can be recorded.
+    pub(crate) async fn begin(
+        audit: &Arc<Audit>,
+        name: &'static str,
+        unix_uid: u32,
+    ) -> Result<Self, ApiError> {
+        let command = Self {
+            received: audit.source.now_micro(),
+            id: new_uid(&*audit.source),
+            audit: audit.clone(),
+            name,
+            unix_uid: unix_uid.to_string(),
+        };
+        audit.check()?;
+        let line = audit.log.append(&command.line(Stage::RequestReceived, None));
+        audit.settle(line).await?;
+        Ok(command)
+    }
+
+    /// Records what came of it; `failure` says why it failed, if it did.
+    pub(crate) fn end(self, failure: Option<&str>) {
+        let status = match failure {
+            None => ResponseStatus::of_code(200),
+            Some(why) => ResponseStatus::none(500, why),
+        };
+        self.audit.log.append(&self.line(Stage::ResponseComplete, Some(status)));
+    }
+
+    fn line(&self, stage: Stage, response_status: Option<ResponseStatus<'_>>) -> Vec<u8> {
+        line_of(&Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: Level::Metadata,
+            audit_id: &self.id,
+            stage,
+            request_uri: Cow::Borrowed("unix:admin.sock"),
+            verb: self.name,
+            user: UserInfo {
+                username: USER,
+                extra: BTreeMap::from([(UNIX_UID, vec![self.unix_uid.as_str()])]),
+                ..UserInfo::default()
+            },
+            impersonated_user: None,
+            source_ips: Vec::new(),
+            user_agent: Cow::Borrowed(""),
+            object_ref: None,
+            response_status,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: self.received,
+            stage_timestamp: self.audit.source.now_micro(),
+            annotations: BTreeMap::new(),
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! One record: Kubernetes' `Event` of `audit.k8s.io/v1`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use http::Uri;
+use percent_encoding::percent_decode_str;
+use postern_auth::identity::Identity;
+use postern_kinds::access_key;
+use postern_meta::status::Status;
+use postern_meta::time::MicroTimestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::policy::{Level, Stage};
+use crate::request::ResourceTarget;
+
+/// Bytes of a record without bodies, about.
+const USUAL_BYTES: usize = 1024;
+
+/// Under which key the name of an access key stands: with the user who showed it, or, where nobody
+/// could be let in, among the annotations.
+pub(super) const ACCESS_KEY: &str = "platform.sh/access-key";
+
+/// What stands instead of what must not be recorded.
+const LEFT_OUT: &str = "(left-out)";
+
+/// Bytes of a user agent that are recorded.
+const MAX_AGENT_BYTES: usize = 1024;
+
+/// The parameters whose values are words of the API and numbers.
+const WORDS: &[&str] = &[
+    "allowWatchBookmarks",
+    "dryRun",
+    "fieldValidation",
+    "force",
+    "gracePeriodSeconds",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "includeObject",
+    "limit",
+    "orphanDependents",
+    "pretty",
+    "propagationPolicy",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeout",
+    "timeoutSeconds",
+    "watch",
+];
+
+/// Bytes of the longest of these words, with room to spare.
+const MAX_WORD_BYTES: usize = 24;
+
+/// The parameters whose values are texts, and recorded as they are. What stands in others may be
+/// anything.
+const TEXTS: &[&str] = &["continue", "fieldManager", "fieldSelector", "labelSelector"];
+
+/// A record.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Event<'a> {
+    pub(super) kind: &'static str,
+    pub(super) api_version: &'static str,
+    pub(super) level: Level,
+    #[serde(rename = "auditID")]
+    pub(super) audit_id: &'a str,
+    pub(super) stage: Stage,
+    #[serde(rename = "requestURI")]
+    pub(super) request_uri: Cow<'a, str>,
+    pub(super) verb: &'a str,
+    pub(super) user: UserInfo<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) impersonated_user: Option<UserInfo<'a>>,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
+    pub(super) source_ips: Vec<IpAddr>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) user_agent: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object_ref: Option<ObjectRef<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_status: Option<ResponseStatus<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_object: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_object: Option<Value>,
+    pub(super) request_received_timestamp: MicroTimestamp,
+    pub(super) stage_timestamp: MicroTimestamp,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
+}
+
+/// Somebody. Empty for whoever could not be let in.
+#[derive(Default, Serialize)]
+pub(super) struct UserInfo<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) username: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) uid: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub(super) groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) extra: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> UserInfo<'a> {
+    /// Whoever showed a key; which one it was stands beside him.
+    pub(super) fn of_bearer(identity: &'a Identity) -> Self {
+        let extra = BTreeMap::from([(ACCESS_KEY, vec![identity.access_key.as_str()])]);
+        Self { extra, ..Self::of(identity) }
+    }
+
+    /// Whom somebody acts as.
+    pub(super) fn of(identity: &'a Identity) -> Self {
+        let values = |values: &'a Vec<String>| values.iter().map(String::as_str).collect();
+        Self {
+            username: &identity.name,
+            uid: &identity.uid,
+            groups: &identity.groups,
+            extra: identity.extra.iter().map(|(key, all)| (key.as_str(), values(all))).collect(),
+        }
+    }
+}
+
+/// What a request is about.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ObjectRef<'a> {
+    resource: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_group: &'static str,
+    api_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subresource: Option<&'static str>,
+}
+
+/// The object that a request made, or was about without naming it in its path.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+impl<'a> ObjectRef<'a> {
+    pub(super) fn of(target: &'a ResourceTarget, named: &'a Named) -> Self {
+        let version = target.kind.info().version;
+        let name = target.name.as_deref().or(Some(named.name.as_str()));
+        Self {
+            resource: target.kind.info().plural,
+            namespace: target.namespace.as_deref(),
+            name: name.filter(|name| !name.is_empty()),
+            uid: &named.uid,
+            api_group: version.group,
+            api_version: version.version,
+            subresource: target.subresource,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Serialize)]
+pub(super) struct ResponseStatus<'a> {
+    metadata: Empty,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    status: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: Cow<'a, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+impl<'a> ResponseStatus<'a> {
+    /// An answer.
+    pub(super) fn of_code(code: u16) -> Self {
+        Self { metadata: Empty {}, status: "", message: Cow::Borrowed(""), reason: "", code }
+    }
+
+    /// A refusal or a failure.
+    pub(super) fn of(status: &'a Status) -> Self {
+        Self {
+            status: "Failure",
+            message: clean(&status.message),
+            reason: status.reason.as_str(),
+            ..Self::of_code(status.code)
+        }
+    }
+
+    /// None at all.
+    pub(super) fn none(code: u16, message: &'a str) -> Self {
+        let message = Cow::Borrowed(message);
+        Self { status: "Failure", message, ..Self::of_code(code) }
+    }
+}
+
+/// A text without access keys in it, however they are encoded.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    Cow::Borrowed(if may_hold_key(text) { LEFT_OUT } else { text })
+}
+
+fn may_hold_key(text: &str) -> bool {
+    let decoded = || percent_decode_str(text).decode_utf8_lossy();
+    text.contains(access_key::PREFIX)
+        || (text.contains('%') && decoded().contains(access_key::PREFIX))
+}
+
+/// What a client calls itself.
+pub(super) fn agent(text: &str) -> Cow<'_, str> {
+    let end = (0..=text.len().min(MAX_AGENT_BYTES)).rev().find(|end| text.is_char_boundary(*end));
+    clean(&text[..end.unwrap_or_default()])
+}
+
+/// The path and what is known of the query.
+pub(super) fn shown_uri(uri: &Uri) -> Cow<'_, str> {
+    let path = clean(uri.path());
+    let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return path };
+    let mut shown = path.into_owned();
+    for (place, pair) in query.split('&').enumerate() {
+        shown.push(if place == 0 { '?' } else { '&' });
+        shown.push_str(if is_shown(pair) { pair } else { LEFT_OUT });
+    }
+    Cow::Owned(shown)
+}
+
+fn is_shown(pair: &str) -> bool {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let is_word = value.len() <= MAX_WORD_BYTES && value.bytes().all(|b| b.is_ascii_alphanumeric());
+    (WORDS.contains(&name) && is_word) || (TEXTS.contains(&name) && !may_hold_key(value))
+}
+
+/// A record as its line in the log.
+pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
+    let mut line = Vec::with_capacity(USUAL_BYTES);
+    // Writing to memory cannot fail.
+    let _ = serde_json::to_writer(&mut line, event);
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_of_a_query_is_shown() {
+        for (uri, want) in [
+            ("/a/b", "/a/b"),
+            ("/a?", "/a"),
+            ("/a?limit=5&watch", "/a?limit=5&watch"),
+            ("/a?access_token=x&limit=5", "/a?(left-out)&limit=5"),
+            ("/a?whatever", "/a?(left-out)"),
+            ("/a?limit=not-a-number-but-a-secret", "/a?(left-out)"),
+            ("/a?resourceVersionMatch=NotOlderThan", "/a?resourceVersionMatch=NotOlderThan"),
+            ("/a?labelSelector=k%3Dv", "/a?labelSelector=k%3Dv"),
+            ("/a?labelSelector=k%3Dpst_x", "/a?(left-out)"),
+            ("/a?labelSelector=k%3D%70st%5Fx", "/a?(left-out)"),
+            ("/a/pst_x?limit=1", "(left-out)?limit=1"),
+        ] {
+            assert_eq!(shown_uri(&uri.parse().unwrap()), want, "{uri}");
+        }
+    }
+
+    #[test]
+    fn agents_are_short_and_without_keys() {
+        assert_eq!(agent("kubectl/v1.37"), "kubectl/v1.37");
+        assert_eq!(agent("x pst_1"), LEFT_OUT);
+        assert_eq!(agent(&"é".repeat(600)).len(), MAX_AGENT_BYTES);
+    }
+}

@@ -1,0 +1,75 @@
+//! How many failed authentications are recorded one by one.
+//!
+//! Anybody can fail as often as he likes. Were each of them recorded, he could push every older
+//! record out of the files that are kept. So a burst is recorded one by one, then a few in each
+//! second, and each of these says how many were left out before it.
+
+use parking_lot::Mutex;
+
+/// Failures that are recorded one by one.
+const BURST: u64 = 1000;
+
+/// How many more in each second.
+const PER_SECOND: u64 = 10;
+
+/// What has been recorded lately.
+pub(super) struct Failures {
+    state: Mutex<State>,
+}
+
+struct State {
+    left: u64,
+    /// When `left` was added to last, in seconds since 1970.
+    counted_at: i64,
+    left_out: u64,
+}
+
+impl Failures {
+    /// With a whole burst ahead.
+    pub(super) fn new(now_unix_seconds: i64) -> Self {
+        let state = State { left: BURST, counted_at: now_unix_seconds, left_out: 0 };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Takes in one more. Answers how many were left out before it, if it is to be recorded.
+    pub(super) fn note(&self, now_unix_seconds: i64) -> Option<u64> {
+        let mut state = self.state.lock();
+        let passed = u64::try_from(now_unix_seconds.saturating_sub(state.counted_at)).unwrap_or(0);
+        if passed > 0 {
+            state.left = state.left.saturating_add(passed.saturating_mul(PER_SECOND)).min(BURST);
+            state.counted_at = now_unix_seconds;
+        }
+        if state.left == 0 {
+            state.left_out += 1;
+            return None;
+        }
+        state.left -= 1;
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_leaves_room() {
+        let failures = Failures::new(100);
+        for _ in 0..BURST {
+            assert_eq!(failures.note(100), Some(0));
+        }
+        for _ in 0..500 {
+            assert_eq!(failures.note(100), None);
+        }
+        assert_eq!(failures.note(101), Some(500));
+        for _ in 1..PER_SECOND {
+            assert_eq!(failures.note(101), Some(0));
+        }
+        assert_eq!(failures.note(101), None);
+        // A clock that goes back gives nothing; a day later all is as in the beginning.
+        assert_eq!(failures.note(5), None);
+        assert_eq!(failures.note(86_400), Some(2));
+        assert_eq!((1..BURST).filter(|_| failures.note(86_400).is_some()).count(), 999);
+        assert_eq!(failures.note(86_400), None);
+    }
+}

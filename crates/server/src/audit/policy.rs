@@ -1,0 +1,408 @@
+//! What is recorded: Kubernetes' audit policy, `audit.k8s.io/v1`. The first rule that matches a
+//! request decides; what no rule matches is not recorded.
+
+use anyhow::{Context as _, ensure};
+use postern_auth::identity::Identity;
+use postern_meta::decode::{Format, decode};
+use serde::{Deserialize, Serialize};
+
+use crate::request::ResourceTarget;
+
+/// The policy that holds when no other is given.
+const DEFAULT: &str = include_str!("default-policy.yaml");
+
+/// Rules of one policy.
+const MAX_RULES: usize = 1000;
+
+/// How much is recorded of a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub(crate) enum Level {
+    /// Nothing.
+    #[default]
+    None,
+    /// Who, what, when, and what came of it.
+    Metadata,
+    /// That, and the body of the request.
+    Request,
+    /// That, and the body of the answer.
+    RequestResponse,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// It is known who sent it, and nothing is done yet.
+    RequestReceived,
+    /// The answer has begun; only for those that go on, which are watches.
+    ResponseStarted,
+    /// The answer is complete.
+    ResponseComplete,
+    /// There is none, for a mistake in the server.
+    Panic,
+}
+
+/// What a rule says about a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Directions {
+    /// How much is recorded.
+    pub(crate) level: Level,
+    /// Are managed fields left out of bodies?
+    pub(crate) omit_managed_fields: bool,
+    omitted: u8,
+}
+
+impl Directions {
+    /// Is there a record at this stage?
+    pub(crate) fn wants(self, stage: Stage) -> bool {
+        self.level != Level::None && self.omitted & bit(stage) == 0
+    }
+}
+
+fn bit(stage: Stage) -> u8 {
+    1 << stage as u8
+}
+
+/// A request, as far as rules look at it.
+pub(crate) struct Asked<'a> {
+    /// Whose key was shown; `None` for whoever could not be let in.
+    pub(crate) bearer: Option<&'a Identity>,
+    /// The verb, or the method in small letters.
+    pub(crate) verb: &'a str,
+    /// The resource; `None` for other paths.
+    pub(crate) target: Option<&'a ResourceTarget>,
+    /// The path.
+    pub(crate) path: &'a str,
+}
+
+/// The rules.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Policy {
+    api_version: String,
+    kind: String,
+    #[serde(default, rename = "metadata")]
+    _metadata: serde::de::IgnoredAny,
+    rules: Vec<Rule>,
+    #[serde(default)]
+    omit_stages: Vec<Stage>,
+    #[serde(default)]
+    omit_managed_fields: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Rule {
+    level: Level,
+    #[serde(default)]
+    users: Vec<String>,
+    #[serde(default)]
+    user_groups: Vec<String>,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    resources: Vec<Resources>,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default, rename = "nonResourceURLs")]
+    paths: Vec<String>,
+    #[serde(default)]
+    omit_stages: Vec<Stage>,
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Resources {
+    #[serde(default)]
+    group: String,
+    #[serde(default, rename = "resources")]
+    plurals: Vec<String>,
+    #[serde(default)]
+    resource_names: Vec<String>,
+}
+
+impl Policy {
+    /// The policy that holds when no other is given.
+    ///
+    /// # Errors
+    /// None, as a test shows.
+    pub(crate) fn by_default() -> anyhow::Result<Self> {
+        Self::parse(DEFAULT)
+    }
+
+    /// Reads a policy in YAML or JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let decoded = decode(text.as_bytes(), Format::Yaml)?;
+        if let Some(field) = decoded.duplicates.first() {
+            anyhow::bail!("{field} stands in it twice");
+        }
+        let policy: Self = serde_json::from_value(decoded.value)?;
+        policy.check()?;
+        Ok(policy)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.api_version == "audit.k8s.io/v1" && self.kind == "Policy",
+            "it must be of apiVersion audit.k8s.io/v1 and kind Policy"
+        );
+        ensure!(!self.rules.is_empty(), "rules: there must be one, or nothing is ever recorded");
+        ensure!(self.rules.len() <= MAX_RULES, "rules: there may be {MAX_RULES} at most");
+        for (place, rule) in self.rules.iter().enumerate() {
+            rule.check().with_context(|| format!("rules[{place}]"))?;
+        }
+        Ok(())
+    }
+
+    /// What the first rule that matches says.
+    pub(crate) fn directions(&self, asked: &Asked<'_>) -> Directions {
+        let Some(rule) = self.rules.iter().find(|rule| rule.matches(asked)) else {
+            return Directions::default();
+        };
+        let stages = self.omit_stages.iter().chain(&rule.omit_stages);
+        Directions {
+            level: rule.level,
+            omitted: stages.fold(0, |bits, stage| bits | bit(*stage)),
+            omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
+        }
+    }
+}
+
+impl Rule {
+    fn check(&self) -> anyhow::Result<()> {
+        let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        ensure!(
+            self.paths.is_empty() || !of_resources,
+            "nonResourceURLs go with neither resources nor namespaces: make two rules of it"
+        );
+        for path in &self.paths {
+            let star = path.find('*').is_none_or(|place| place + 1 == path.len());
+            ensure!(
+                star && (path == "*" || path.starts_with('/')),
+                "nonResourceURLs: {path:?} must begin with / and have a * at its end alone"
+            );
+        }
+        for resources in &self.resources {
+            ensure!(
+                resources.resource_names.is_empty() || !resources.plurals.is_empty(),
+                "resources: resourceNames go with resources"
+            );
+            ensure!(
+                !resources.group.contains('/'),
+                "resources: group {:?} goes without a version",
+                resources.group
+            );
+        }
+        Ok(())
+    }
+
+    fn matches(&self, asked: &Asked<'_>) -> bool {
+        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
+        let user = self.users.is_empty()
+            || asked.bearer.is_some_and(|bearer| names(&self.users, &bearer.name));
+        let group = self.user_groups.is_empty()
+            || asked.bearer.is_some_and(|b| self.user_groups.iter().any(|group| b.is_in(group)));
+        if !user || !group || !names(&self.verbs, asked.verb) {
+            return false;
+        }
+        let anything =
+            self.resources.is_empty() && self.namespaces.is_empty() && self.paths.is_empty();
+        match asked.target {
+            _ if anything => true,
+            Some(target) => {
+                let namespace = target.namespace.as_deref().unwrap_or_default();
+                self.paths.is_empty()
+                    && names(&self.namespaces, namespace)
+                    && (self.resources.is_empty()
+                        || self.resources.iter().any(|resources| resources.match_with(target)))
+            }
+            None => self.paths.iter().any(|pattern| matches_path(pattern, asked.path)),
+        }
+    }
+}
+
+fn matches_path(pattern: &str, path: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == path, |start| path.starts_with(start))
+}
+
+impl Resources {
+    /// `users`, `users/accesskeys`, `users/*`, `*/accesskeys`, or `*` for all of both.
+    fn match_with(&self, target: &ResourceTarget) -> bool {
+        let info = target.kind.info();
+        let name = target.name.as_deref().unwrap_or_default();
+        let named = self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name);
+        self.group == info.version.group
+            && named
+            && (self.plurals.is_empty()
+                || self.plurals.iter().any(|pattern| {
+                    let (plural, behind) = pattern.split_once('/').unwrap_or((pattern, ""));
+                    let plurals = plural == "*" || plural == info.plural;
+                    let behinds = match target.subresource {
+                        None => behind.is_empty(),
+                        Some(name) => behind == "*" || behind == name,
+                    };
+                    pattern == "*" || (plurals && behinds)
+                }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::{AnyKind, Verb, shared_secret::SharedSecret, user::User};
+
+    use super::*;
+
+    fn target(kind: &'static dyn AnyKind, namespace: &str, name: &str) -> ResourceTarget {
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let (namespace, name) = (some(namespace), some(name));
+        ResourceTarget { kind, verb: Verb::Get, namespace, name, subresource: None }
+    }
+
+    fn bearer(groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        Identity { name: "ada".to_owned(), groups, ..Identity::default() }
+    }
+
+    fn with_rules(rules: &str) -> Policy {
+        let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{rules}]");
+        Policy::parse(&text).unwrap()
+    }
+
+    /// Does a rule match a get of a secret of Ada's?
+    fn matches(rule: &str) -> bool {
+        let (target, bearer) = (target(&SharedSecret, "platform", "db"), bearer(&["ops"]));
+        let asked =
+            Asked { bearer: Some(&bearer), verb: "get", target: Some(&target), path: "/secrets" };
+        with_rules(&format!("{{level: Metadata{rule}}}")).directions(&asked).level != Level::None
+    }
+
+    #[test]
+    fn rules_match_as_upstream() {
+        let ours = "group: management.platform.sh";
+        for (rule, want) in [
+            ("", true),
+            (", users: [ada]", true),
+            (", users: [bob]", false),
+            (", userGroups: [dev, ops]", true),
+            (", userGroups: [dev]", false),
+            (", users: [ada], userGroups: [dev]", false),
+            (", verbs: [get, list]", true),
+            (", verbs: [create]", false),
+            (", namespaces: [platform]", true),
+            (", namespaces: [\"\"]", false),
+            (", nonResourceURLs: [\"*\"]", false),
+            (&format!(", resources: [{{{ours}}}]"), true),
+            (", resources: [{group: \"\"}]", false),
+            (&format!(", resources: [{{{ours}, resources: [sharedsecrets]}}]"), true),
+            (&format!(", resources: [{{{ours}, resources: [users]}}]"), false),
+            (&format!(", resources: [{{{ours}, resources: [\"*\"], resourceNames: [db]}}]"), true),
+            (&format!(", resources: [{{{ours}, resources: [\"*\"], resourceNames: [x]}}]"), false),
+            (&format!(", namespaces: [default], resources: [{{{ours}}}]"), false),
+        ] {
+            assert_eq!(matches(rule), want, "{rule}");
+        }
+    }
+
+    #[test]
+    fn what_is_behind_an_object_is_named_with_a_slash() {
+        let mut keys = target(&User, "", "ada");
+        keys.subresource = Some("accesskeys");
+        for (pattern, plain, behind) in [
+            ("users", true, false),
+            ("users/accesskeys", false, true),
+            ("users/*", false, true),
+            ("*/accesskeys", false, true),
+            ("*", true, true),
+            ("teams/*", false, false),
+        ] {
+            let resources = Resources {
+                group: "management.platform.sh".to_owned(),
+                plurals: vec![pattern.to_owned()],
+                resource_names: Vec::new(),
+            };
+            assert_eq!(resources.match_with(&target(&User, "", "ada")), plain, "{pattern}");
+            assert_eq!(resources.match_with(&keys), behind, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn paths_match_whole_or_by_their_beginning() {
+        let policy = with_rules("{level: Request, nonResourceURLs: [/metrics, \"/api*\"]}");
+        for (path, want) in
+            [("/metrics", true), ("/metrics/x", false), ("/apis/x", true), ("/ap", false)]
+        {
+            let asked = Asked { bearer: None, verb: "get", target: None, path };
+            let level = policy.directions(&asked).level;
+            assert_eq!(level == Level::Request, want, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_decides_and_stages_add_up() {
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitManagedFields: true, \
+                     omitStages: [Panic], rules: [{level: None, verbs: [get]}, {level: Request, \
+                     omitStages: [RequestReceived], omitManagedFields: false}, {level: Metadata}]}";
+        let policy = Policy::parse(text).unwrap();
+        let of = |verb| policy.directions(&Asked { bearer: None, verb, target: None, path: "/x" });
+        assert_eq!(of("get").level, Level::None);
+        assert!(!of("get").wants(Stage::ResponseComplete));
+        let create = of("create");
+        assert_eq!((create.level, create.omit_managed_fields), (Level::Request, false));
+        assert!(create.wants(Stage::ResponseComplete) && create.wants(Stage::ResponseStarted));
+        assert!(!create.wants(Stage::Panic) && !create.wants(Stage::RequestReceived));
+    }
+
+    #[test]
+    fn the_default_records_whoever_could_not_be_let_in_wherever_he_came() {
+        let policy = Policy::by_default().unwrap();
+        let level = |bearer: Option<&Identity>, verb, path| {
+            policy.directions(&Asked { bearer, verb, target: None, path }).level
+        };
+        let ada = bearer(&["system:authenticated"]);
+        let apis = "/kubernetes/management/apis";
+        assert_eq!(level(Some(&ada), "get", apis), Level::None);
+        assert_eq!(level(Some(&ada), "post", apis), Level::Metadata);
+        assert_eq!(level(Some(&ada), "get", "/elsewhere"), Level::Metadata);
+        assert_eq!(level(None, "get", apis), Level::Metadata);
+        let secret = target(&SharedSecret, "platform", "db");
+        let of = |verb| {
+            let target = Some(&secret);
+            policy.directions(&Asked { bearer: Some(&ada), verb, target, path: "/s" })
+        };
+        assert!(!of("get").wants(Stage::RequestReceived));
+        assert!(of("watch").wants(Stage::ResponseStarted));
+        assert!(of("patch").wants(Stage::RequestReceived));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
+        for (text, wanted) in [
+            ("kind: Policy".to_owned(), "apiVersion"),
+            ("{apiVersion: v1, kind: Policy, rules: [{level: None}]}".to_owned(), "audit.k8s.io"),
+            (format!("{head}rules: []"), "there must be one"),
+            (format!("{head}rules: [{{}}]"), "level"),
+            (format!("{head}rules: [{{level: All}}]"), "All"),
+            (format!("{head}rules: [{{level: None, usres: [a]}}]"), "usres"),
+            (format!("{head}rules: [{{level: None, omitStages: [End]}}]"), "End"),
+            (format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "rules[0]"),
+            (format!("{head}rules: [{{level: None, nonResourceURLs: [/*/x]}}]"), "a * at its end"),
+            (
+                format!("{head}rules: [{{level: None, nonResourceURLs: [/x], namespaces: [a]}}]"),
+                "two rules",
+            ),
+            (format!("{head}rules: [{{level: None, resources: [{{group: a/v1}}]}}]"), "a version"),
+            (
+                format!("{head}rules: [{{level: None, resources: [{{resourceNames: [a]}}]}}]"),
+                "go with resources",
+            ),
+            (format!("{head}rules: [{{level: None}}]\nrules: [{{level: None}}]"), "twice"),
+        ] {
+            let error = format!("{:#}", Policy::parse(&text).unwrap_err());
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

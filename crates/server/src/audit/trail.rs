@@ -1,0 +1,445 @@
+//! What one request leaves in the log, stage by stage.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use hyper::body::Incoming;
+use postern_meta::accept::content_type_of_body;
+use postern_meta::decode::{self, Format};
+use postern_meta::status::{ApiError, Reason, Status};
+use postern_meta::time::MicroTimestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Audit;
+use super::event::{
+    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, clean, line_of, shown_uri,
+};
+use super::log::Line;
+use super::policy::{Asked, Directions, Level, Stage};
+use crate::authenticate::Credential;
+use crate::request::{Parsed, ResourceTarget, Target};
+use crate::wire::body::Body;
+use crate::wire::input::Received;
+
+/// Bodies with more bytes are left out of records.
+const MAX_BODY_BYTES: usize = 128 * 1024;
+
+/// Addresses that proxies name and that are recorded.
+const MAX_FORWARDED: usize = 8;
+
+/// The code of a request whose client has left, as proxies log it.
+const CLIENT_LEFT: u16 = 499;
+
+/// A record that must be in the file before anything is done.
+#[must_use]
+pub(crate) struct Unsettled {
+    audit: Arc<Audit>,
+    line: Line,
+}
+
+impl Unsettled {
+    /// Waits until it is there.
+    ///
+    /// # Errors
+    /// 503 when it cannot be written.
+    pub(crate) async fn settle(self) -> Result<(), ApiError> {
+        self.audit.settle(self.line).await
+    }
+}
+
+/// How far the recording has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is no answer yet.
+    Open,
+    /// The answer goes on.
+    Streaming,
+    /// All is recorded.
+    Ended,
+}
+
+/// One request, from when it could be read until its answer has ended. Whatever becomes of it, its
+/// end is recorded: when it is dropped half-way, that is an end, too.
+pub(crate) struct Trail {
+    audit: Arc<Audit>,
+    received: MicroTimestamp,
+    id: HeaderValue,
+    peer: IpAddr,
+    method: Method,
+    uri: Uri,
+    headers: Headers,
+    target: Option<ResourceTarget>,
+    credential: Option<Credential>,
+    refused_key: Option<String>,
+    verdict: Option<Verdict>,
+    directions: Directions,
+    body: Option<Arc<OnceLock<Bytes>>>,
+    answer: Answer,
+    state: State,
+}
+
+/// The headers that are recorded, or needed for it.
+struct Headers {
+    agent: Option<HeaderValue>,
+    content_type: Option<HeaderValue>,
+    forwarded_for: Option<HeaderValue>,
+    real_ip: Option<HeaderValue>,
+}
+
+impl Headers {
+    fn of(headers: &HeaderMap) -> Self {
+        let one = |name: HeaderName| headers.get(name).cloned();
+        Self {
+            agent: one(USER_AGENT),
+            content_type: one(CONTENT_TYPE),
+            forwarded_for: one(HeaderName::from_static("x-forwarded-for")),
+            real_ip: one(HeaderName::from_static("x-real-ip")),
+        }
+    }
+}
+
+/// What was decided, in the words of Kubernetes' annotations.
+enum Verdict {
+    Allowed,
+    Forbidden(String),
+}
+
+/// What is known of the answer.
+#[derive(Default)]
+struct Answer {
+    code: u16,
+    status: Option<Box<Status>>,
+    object: Option<Value>,
+    left_out: bool,
+    named: Named,
+}
+
+impl Trail {
+    /// Of a request that could be read.
+    pub(crate) fn begin(
+        audit: &Arc<Audit>,
+        parsed: &Parsed,
+        peer: IpAddr,
+        id: &HeaderValue,
+    ) -> Self {
+        let target = match parsed.target() {
+            Target::Resource(target) => Some(target.clone()),
+            Target::Document(_) | Target::Nothing => None,
+        };
+        Self {
+            received: audit.source.now_micro(),
+            audit: audit.clone(),
+            id: id.clone(),
+            peer,
+            method: parsed.method().clone(),
+            uri: parsed.uri().clone(),
+            headers: Headers::of(parsed.headers()),
+            target,
+            credential: None,
+            refused_key: None,
+            verdict: None,
+            directions: Directions::default(),
+            body: None,
+            answer: Answer::default(),
+            state: State::Open,
+        }
+    }
+
+    /// What stands in the path where names belong must not be recorded.
+    pub(crate) fn hide_names(&mut self) {
+        self.uri = Uri::from_static("/(left-out)");
+        if let Some(target) = &mut self.target {
+            (target.namespace, target.name) = (None, None);
+        }
+    }
+
+    /// It is known who sent it. Answers the body, and what must be settled before anything is done.
+    ///
+    /// # Errors
+    /// 503 when nothing can be recorded.
+    pub(crate) fn identified(
+        &mut self,
+        credential: &Credential,
+        body: Incoming,
+    ) -> Result<(Received, Option<Unsettled>), ApiError> {
+        self.credential = Some(credential.clone());
+        self.directions = self.look_up();
+        if self.directions.level == Level::None {
+            return Ok((Received::new(body, None), None));
+        }
+        self.audit.check()?;
+        if self.directions.level >= Level::Request {
+            self.body = Some(Arc::default());
+        }
+        let received = self.record(Stage::RequestReceived);
+        let unsettled = received.map(|line| Unsettled { audit: self.audit.clone(), line });
+        Ok((Received::new(body, self.body.clone()), unsettled))
+    }
+
+    /// Nobody could be let in. `key` is the name of the access key that was shown, if there is one.
+    pub(crate) fn not_identified(&mut self, key: Option<String>) {
+        self.refused_key = key;
+        self.directions = self.look_up();
+    }
+
+    /// Somebody acts as somebody else.
+    pub(crate) fn acts_as(&mut self, credential: &Credential) {
+        self.credential = Some(credential.clone());
+    }
+
+    /// He may.
+    pub(crate) fn allowed(&mut self) {
+        self.verdict = Some(Verdict::Allowed);
+    }
+
+    /// He may not.
+    pub(crate) fn forbidden(&mut self, error: &ApiError) {
+        if error.reason() == Reason::Forbidden {
+            self.verdict = Some(Verdict::Forbidden(error.status().message.clone()));
+        }
+    }
+
+    /// The object that it made: whatever representation is answered, this one names it.
+    pub(crate) fn made(&mut self, json: &[u8]) {
+        if self.directions.level != Level::None {
+            self.answer.named = named(json);
+        }
+    }
+
+    /// It was refused, or failed.
+    pub(crate) fn failed(mut self: Box<Self>, error: &ApiError) {
+        let status = error.status();
+        self.answer.code = status.code;
+        if let Some(details) = &status.details {
+            self.answer.named.name.clone_from(&details.name);
+        }
+        if self.directions.level == Level::RequestResponse {
+            self.answer.object = Some(status.to_value());
+        }
+        self.answer.status = Some(Box::new(status.clone()));
+        self.end();
+    }
+
+    /// It has an answer. One that goes on takes the rest of the trail along.
+    pub(crate) fn answered(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+        self.answer.code = response.status().as_u16();
+        if !matches!(response.body(), Body::Stream(_)) {
+            if self.directions.level == Level::RequestResponse {
+                self.note_answer(&response);
+            }
+            self.end();
+            return response;
+        }
+        self.record(Stage::ResponseStarted);
+        self.state = State::Streaming;
+        response.map(|body| body.holding(self))
+    }
+
+    fn note_answer(&mut self, response: &Response<Body>) {
+        let whole = match response.body() {
+            _ if response.headers().contains_key(CONTENT_ENCODING) => None,
+            Body::Whole(bytes) => bytes.clone(),
+            Body::List(list) if list.plain_bytes() <= MAX_BODY_BYTES => Some(list.whole()),
+            Body::List(_) | Body::Stream(_) => None,
+        };
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let format = if content_type.contains("yaml") { Format::Yaml } else { Format::Json };
+        let whole = whole.filter(|bytes| bytes.len() <= MAX_BODY_BYTES);
+        let decoded = whole.and_then(|bytes| decode::decode(&bytes, format).ok());
+        self.answer.left_out = decoded.is_none();
+        self.answer.object = decoded.map(|decoded| decoded.value);
+    }
+
+    fn end(&mut self) {
+        self.record(Stage::ResponseComplete);
+        self.state = State::Ended;
+    }
+
+    /// What the policy says about it. Bodies of kinds that keep secrets are not recorded, whatever
+    /// it says.
+    fn look_up(&self) -> Directions {
+        let mut directions = self.audit.policy.directions(&Asked {
+            bearer: self.credential.as_ref().map(Credential::bearer),
+            verb: self.verb().as_ref(),
+            target: self.target.as_ref(),
+            path: self.uri.path(),
+        });
+        let confidential = self
+            .target
+            .as_ref()
+            .is_none_or(|target| target.kind.info().confidential || target.subresource.is_some());
+        if confidential {
+            directions.level = directions.level.min(Level::Metadata);
+        }
+        directions
+    }
+
+    fn verb(&self) -> Cow<'static, str> {
+        if let Some(target) = &self.target {
+            return Cow::Borrowed(target.verb.as_str());
+        }
+        match self.method {
+            Method::GET => Cow::Borrowed("get"),
+            ref method => Cow::Owned(method.as_str().to_ascii_lowercase()),
+        }
+    }
+
+    /// Puts a record into the log, if the policy wants one at this stage.
+    fn record(&self, stage: Stage) -> Option<Line> {
+        if !self.directions.wants(stage) {
+            return None;
+        }
+        let now = self.audit.source.now_micro();
+        let mut annotations = self.annotations();
+        if self.credential.is_none() {
+            let seconds = now.unix_microseconds().div_euclid(1_000_000);
+            let left_out = self.audit.failures.note(seconds)?;
+            if left_out > 0 {
+                let left_out = Cow::Owned(left_out.to_string());
+                annotations.insert("platform.sh/failures-left-out", left_out);
+            }
+        }
+        let received = stage == Stage::RequestReceived;
+        let verb = self.verb();
+        let bearer = self.credential.as_ref().map(Credential::bearer);
+        let acting = self.credential.as_ref().filter(|credential| credential.is_acting());
+        let agent_text = self.headers.agent.as_ref().and_then(|value| value.to_str().ok());
+        let line = line_of(&Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: self.directions.level,
+            audit_id: self.id.to_str().unwrap_or_default(),
+            stage,
+            request_uri: shown_uri(&self.uri),
+            verb: &verb,
+            user: bearer.map(UserInfo::of_bearer).unwrap_or_default(),
+            impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
+            source_ips: self.source_ips(),
+            user_agent: agent(agent_text.unwrap_or_default()),
+            object_ref: self
+                .target
+                .as_ref()
+                .map(|target| ObjectRef::of(target, &self.answer.named)),
+            response_status: (!received).then(|| self.response_status(stage)),
+            request_object: self.request_object(),
+            response_object: self.answer.object.clone().map(|object| self.shown(object)),
+            request_received_timestamp: self.received,
+            stage_timestamp: now,
+            annotations,
+        });
+        Some(self.audit.log.append(&line))
+    }
+
+    fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
+        let mut annotations = BTreeMap::new();
+        let mut note = |name, value| annotations.insert(name, value);
+        match &self.verdict {
+            Some(Verdict::Allowed) => {
+                note("authorization.k8s.io/decision", Cow::Borrowed("allow"));
+            }
+            Some(Verdict::Forbidden(why)) => {
+                note("authorization.k8s.io/decision", Cow::Borrowed("forbid"));
+                note("authorization.k8s.io/reason", clean(why));
+            }
+            None => {}
+        }
+        if let Some(key) = &self.refused_key {
+            note(ACCESS_KEY, Cow::Borrowed(key));
+        }
+        if self.answer.left_out {
+            note("audit.k8s.io/truncated", Cow::Borrowed("true"));
+        }
+        annotations
+    }
+
+    fn response_status(&self, stage: Stage) -> ResponseStatus<'_> {
+        match (&self.answer.status, self.state) {
+            (Some(status), _) => ResponseStatus::of(status),
+            (None, _) if stage == Stage::Panic => {
+                ResponseStatus::none(500, "a mistake in the server: see its log")
+            }
+            (None, State::Open) if self.answer.code == 0 => {
+                let why = "the client has left before the answer; a write may have happened";
+                ResponseStatus::none(CLIENT_LEFT, why)
+            }
+            (None, _) => ResponseStatus::of_code(self.answer.code),
+        }
+    }
+
+    /// What proxies say about where it came from, and, as the last, where it did come from.
+    fn source_ips(&self) -> Vec<IpAddr> {
+        let said = [&self.headers.forwarded_for, &self.headers.real_ip];
+        let said = said.into_iter().flatten().filter_map(|value| value.to_str().ok());
+        let said = said.flat_map(|text| text.split(',')).filter_map(|ip| ip.trim().parse().ok());
+        let mut addresses: Vec<IpAddr> = said.take(MAX_FORWARDED).collect();
+        addresses.push(self.peer);
+        addresses.dedup();
+        addresses
+    }
+
+    fn request_object(&self) -> Option<Value> {
+        let body = self.body.as_ref()?.get().filter(|body| !body.is_empty())?;
+        let content_type = self.headers.content_type.as_ref().and_then(|value| value.to_str().ok());
+        let format = content_type_of_body(content_type).ok();
+        let decoded = match format {
+            Some(format) => decode::decode_body(body, format),
+            // Patches have types of their own, and are JSON.
+            None => decode::decode(body, Format::Json),
+        };
+        decoded.ok().map(|decoded| self.shown(decoded.value))
+    }
+
+    /// A body, as the policy wants it.
+    fn shown(&self, mut body: Value) -> Value {
+        if self.directions.omit_managed_fields {
+            drop_managed_fields(&mut body);
+            let items = body.get_mut("items").and_then(Value::as_array_mut);
+            items.into_iter().flatten().for_each(drop_managed_fields);
+        }
+        body
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        match self.state {
+            State::Ended => {}
+            _ if std::thread::panicking() => {
+                self.record(Stage::Panic);
+            }
+            State::Open | State::Streaming => {
+                self.record(Stage::ResponseComplete);
+            }
+        }
+    }
+}
+
+fn drop_managed_fields(object: &mut Value) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+}
+
+/// The name and uid of an object.
+fn named(json: &[u8]) -> Named {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Metadata {
+        name: String,
+        uid: String,
+    }
+    let Object { metadata } = decode::decode_typed(json).unwrap_or_default();
+    Named { name: metadata.name, uid: metadata.uid }
+}
