@@ -21,6 +21,7 @@ pub(crate) fn from_store(error: Error) -> ApiError {
             ApiError::unavailable("storage is unavailable", Some(RETRY_AFTER_SECONDS))
                 .with_inner(reason)
         }
+        Error::Gated(reason) => ApiError::unavailable(reason, Some(RETRY_AFTER_SECONDS)),
         // No Retry-After: a client that repeats a write whose outcome is unknown may do it twice.
         Error::Unknown(reason) => ApiError::internal(
             "storage failed while committing; the write may or may not have happened: read the \

@@ -210,7 +210,7 @@ async fn within_time(
         trail.not_identified(refused.key);
         refused.error
     })?;
-    let (body, unsettled) = trail.identified(authenticated.credential(), body)?;
+    let body = trail.identified(authenticated.credential(), body)?;
     if misplaced {
         return Err(request::names_a_key());
     }
@@ -220,9 +220,6 @@ async fn within_time(
     // Places are shared out among those who have keys, whomever they act as.
     let owner = &acting.credential().bearer().name;
     let _place = server.flow().enter(verb, owner, line).await?;
-    if let Some(unsettled) = unsettled {
-        unsettled.settle().await?;
-    }
     tokio::time::timeout(limit, act(server, acting, body, trail)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",

@@ -103,6 +103,7 @@ pub async fn open(
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
     let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
     let audit = Audit::open(settings.audit.clone(), source.clone())?;
+    sealed.inner().set_gate(audit.gate());
     let storage = storage_check(&sealed);
     let server = Arc::new(Server::new(registry, source, audit, settings.limits, storage));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());

@@ -257,6 +257,9 @@ pub enum Error {
     /// Nothing was done, and nothing can be done just now.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// Nothing was done: what must be done before a commit has failed, for the reason given.
+    #[error("{0}")]
+    Gated(&'static str),
     /// The transaction may or may not have happened.
     #[error("storage failed while committing, the outcome is not known: {0}")]
     Unknown(String),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use postern_store::redb::{Options, Redb};
@@ -110,4 +111,28 @@ async fn a_running_watch_is_told_when_compaction_overtakes_it() {
     let mut watch = store.watch("", Position::ZERO).await.unwrap();
     store.compact(2).await.unwrap();
     assert!(matches!(watch.next().await, Err(Error::Compacted { compacted: 2 })));
+}
+
+#[tokio::test]
+async fn the_gate_comes_before_each_commit_and_keeps_it_back_when_it_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("db")).unwrap();
+    let (passed, shut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, closed) = (passed.clone(), shut.clone());
+    store.set_gate(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        if closed.load(Ordering::SeqCst) { Err("not now") } else { Ok(()) }
+    });
+    let first = set(&store, "/a").await.unwrap();
+    assert_eq!(passed.load(Ordering::SeqCst), 1);
+    shut.store(true, Ordering::SeqCst);
+    assert!(matches!(set(&store, "/b").await, Err(Error::Gated("not now"))));
+    assert_eq!(store.get("/b").await.unwrap().value, None);
+    assert_eq!(store.revision().await.unwrap(), first);
+    shut.store(false, Ordering::SeqCst);
+    assert_eq!(set(&store, "/b").await.unwrap(), first + 1);
+    assert_eq!(passed.load(Ordering::SeqCst), 3);
+    // What only forgets is not kept back.
+    shut.store(true, Ordering::SeqCst);
+    store.compact(first).await.unwrap();
 }

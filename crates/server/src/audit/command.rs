@@ -10,6 +10,7 @@ use postern_meta::time::MicroTimestamp;
 
 use super::Audit;
 use super::event::{Event, ResponseStatus, UserInfo, line_of};
+use super::log::Unwritten;
 use super::policy::{Level, Stage};
 use crate::clock::new_uid;
 
@@ -46,8 +47,8 @@ impl Command {
             unix_uid: unix_uid.to_string(),
         };
         audit.check()?;
-        let line = audit.log.append(&command.line(Stage::RequestReceived, None));
-        audit.settle(line).await?;
+        audit.log.append(&command.line(Stage::RequestReceived, None));
+        audit.log.flushed().await.map_err(|Unwritten| audit.reject())?;
         Ok(command)
     }
 

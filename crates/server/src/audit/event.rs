@@ -17,7 +17,7 @@ use super::policy::{Level, Stage};
 use crate::request::ResourceTarget;
 
 /// Bytes of a record without bodies, about.
-const USUAL_BYTES: usize = 1024;
+const USUAL_BYTES: usize = 1536;
 
 /// Under which key the name of an access key stands: with the user who showed it, or, where nobody
 /// could be let in, among the annotations.

@@ -122,7 +122,6 @@ impl LogFile {
         }
         let full = open.bytes.saturating_add(batch_bytes as u64) > self.settings.max_file_bytes;
         if full && open.bytes > 0 && open.identity.is_some() {
-            open.file.sync_data()?;
             let aside = aside(path, &self.source.now_micro().to_string());
             fs::rename(path, aside)?;
             *open = self::open(path)?;

@@ -1,16 +1,19 @@
-//! The log: lines come in from requests, and one thread writes them.
+//! The log: lines come in from requests, and are written together.
 //!
-//! A thread of its own, since a disk or a pipe can stall: those who must wait for it do so without
-//! keeping a thread of the server's from everybody else. Nothing is dropped. What cannot be written
-//! is kept and tried again, and until that has worked, nothing else is let in.
+//! A thread of its own writes what has come in, a few milliseconds at a time. What must be in the file
+//! before something is done is written by the store's committer, right before each commit
+//! ([`Log::flush`]): for all who wait for that commit at once. Both may block on a disk or a pipe that
+//! stalls, which is why no request does it.
+//!
+//! Nothing is dropped. What cannot be written is kept and tried again, and until that has worked,
+//! nothing else is let in.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::file::LogFile;
@@ -21,32 +24,33 @@ const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 /// A write that takes longer than this keeps others from being let in.
 const STALL: Duration = Duration::from_secs(5);
 
-/// What must be written first is waited for no longer than this.
-const WAIT: Duration = Duration::from_secs(10);
+/// How long lines are gathered that nobody waits for.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// After a failure the next try waits this long.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// How long an ending server waits for what has come in.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Bytes that a buffer keeps for the next lines.
-const KEPT_BYTES: usize = 256 * 1024;
+const KEPT_BYTES: usize = 1024 * 1024;
 
-/// The log does not take anything at the moment.
+/// The log cannot be written at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unwritten;
-
-/// Where a line stands among all that were ever handed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Line(u64);
+pub(crate) struct Unwritten;
 
 /// The log.
-pub(super) struct Log {
+#[derive(Clone)]
+pub(crate) struct Log {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    progress: watch::Sender<Progress>,
+    writer: Mutex<Writer>,
+    failing: AtomicBool,
     failures: AtomicU64,
 }
 
@@ -59,10 +63,10 @@ struct State {
     closing: bool,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Progress {
-    lines: u64,
-    failing: bool,
+/// The file, and what of it could not be written yet.
+struct Writer {
+    file: LogFile,
+    batch: Vec<u8>,
 }
 
 impl Log {
@@ -74,41 +78,34 @@ impl Log {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
-            progress: watch::Sender::default(),
+            writer: Mutex::new(Writer { file, batch: Vec::new() }),
+            failing: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         });
-        let writer = shared.clone();
+        let writing = shared.clone();
         let thread = std::thread::Builder::new().name("audit".to_owned());
-        thread.spawn(move || writer.write_all(file))?;
+        thread.spawn(move || writing.run())?;
         Ok(Self { shared })
     }
 
     /// Hands in a line, which ends in a newline.
-    pub(super) fn append(&self, line: &[u8]) -> Line {
+    pub(super) fn append(&self, line: &[u8]) {
         let mut state = self.shared.state.lock();
+        let is_first = state.waiting.is_empty();
         state.waiting.extend_from_slice(line);
         state.lines += 1;
-        let place = Line(state.lines);
-        // The writer looks by itself when it comes back from the file.
-        let idle = state.writing_since.is_none();
         drop(state);
-        if idle {
+        if is_first {
             self.shared.work.notify_one();
         }
-        place
     }
 
-    /// Waits until a line is in the file.
+    /// Writes everything that has been handed in. Blocks.
     ///
     /// # Errors
-    /// [`Unwritten`], when it cannot be written. It is not forgotten.
-    pub(super) async fn written(&self, line: Line) -> Result<(), Unwritten> {
-        let mut progress = self.shared.progress.subscribe();
-        let done = progress.wait_for(|now| now.lines >= line.0 || now.failing);
-        match tokio::time::timeout(WAIT, done).await {
-            Ok(Ok(now)) if now.lines >= line.0 => Ok(()),
-            _ => Err(Unwritten),
-        }
+    /// [`Unwritten`], when that does not work. It is not forgotten.
+    pub(crate) fn flush(&self) -> Result<(), Unwritten> {
+        self.shared.flush()
     }
 
     /// Does it take lines, and write them?
@@ -117,7 +114,7 @@ impl Log {
         let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL);
         let full = state.waiting.len() > MAX_WAITING_BYTES;
         drop(state);
-        !stalled && !full && !self.shared.progress.borrow().failing
+        !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
     }
 
     /// Lines that were handed in, and writes that failed, so far.
@@ -125,76 +122,98 @@ impl Log {
         (self.shared.state.lock().lines, self.shared.failures.load(Ordering::Relaxed))
     }
 
-    /// Waits for what has been handed in, and ends the writing.
-    pub(super) async fn close(&self) {
-        let last = Line(self.shared.state.lock().lines);
-        if self.written(last).await.is_err() {
-            tracing::error!("the end of the audit log could not be written");
+    /// As [`Log::flush`], on a thread that may block.
+    ///
+    /// # Errors
+    /// [`Unwritten`], also when it takes too long.
+    pub(super) async fn flushed(&self) -> Result<(), Unwritten> {
+        let log = self.clone();
+        let flush = tokio::task::spawn_blocking(move || log.flush());
+        match tokio::time::timeout(CLOSE_TIMEOUT, flush).await {
+            Ok(Ok(flushed)) => flushed,
+            _ => Err(Unwritten),
         }
-        self.end();
     }
 
-    fn end(&self) {
+    /// Writes what has been handed in, and ends the writing.
+    pub(super) async fn close(&self) {
+        if self.flushed().await.is_err() {
+            tracing::error!("the end of the audit log could not be written");
+        }
         self.shared.state.lock().closing = true;
         self.shared.work.notify_one();
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl Shared {
-    fn write_all(&self, mut file: LogFile) {
-        let mut batch = Vec::new();
-        while let Some(lines) = self.take(&mut batch) {
-            while let Err(error) = file.write(&mut batch) {
-                self.note_failure(&error);
-                if self.pause() {
-                    return;
-                }
+    fn run(&self) {
+        while self.wait_for_lines() {
+            if self.flush().is_err() && !self.pause(RETRY) {
+                return;
             }
-            batch.shrink_to(KEPT_BYTES);
-            self.progress.send_replace(Progress { lines, failing: false });
         }
     }
 
-    /// Waits for lines. Answers how many there were ever, with these; `None` at the end.
-    fn take(&self, batch: &mut Vec<u8>) -> Option<u64> {
+    /// Waits until there is something to write, and a moment longer. Answers whether to go on.
+    fn wait_for_lines(&self) -> bool {
         let mut state = self.state.lock();
-        state.writing_since = None;
-        while state.waiting.is_empty() {
+        while state.waiting.is_empty() && !self.failing.load(Ordering::Relaxed) {
             if state.closing {
-                return None;
+                return false;
             }
             self.work.wait(&mut state);
         }
-        std::mem::swap(batch, &mut state.waiting);
+        drop(state);
+        self.pause(GATHER)
+    }
+
+    /// Answers whether to go on.
+    fn pause(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.closing {
+            self.work.wait_for(&mut state, time);
+        }
+        !state.closing
+    }
+
+    fn flush(&self) -> Result<(), Unwritten> {
+        let mut writer = self.writer.lock();
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() && writer.batch.is_empty() {
+            return Ok(());
+        }
         state.writing_since = Some(Instant::now());
-        Some(state.lines)
+        drop(state);
+        let written = self.write(&mut writer);
+        self.state.lock().writing_since = None;
+        self.failing.store(written.is_err(), Ordering::Relaxed);
+        written
+    }
+
+    /// What an earlier try has left comes first.
+    fn write(&self, writer: &mut Writer) -> Result<(), Unwritten> {
+        let Writer { file, batch } = writer;
+        let mut write = |batch: &mut Vec<u8>| {
+            file.write(batch).map_err(|error| {
+                self.note_failure(&error);
+                Unwritten
+            })
+        };
+        if !batch.is_empty() {
+            write(batch)?;
+        }
+        std::mem::swap(batch, &mut self.state.lock().waiting);
+        write(batch)?;
+        batch.shrink_to(KEPT_BYTES);
+        Ok(())
     }
 
     /// Said once, not with every try.
     fn note_failure(&self, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.progress.send_if_modified(|progress| {
-            let first = !std::mem::replace(&mut progress.failing, true);
-            if first {
-                tracing::error!("the audit log cannot be written, so nothing is served: {error}");
-            }
-            first
-        });
-    }
-
-    /// Waits for the next try. Answers whether the server ends.
-    fn pause(&self) -> bool {
-        let mut state = self.state.lock();
-        if !state.closing {
-            self.work.wait_for(&mut state, RETRY);
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            tracing::error!("the audit log cannot be written, so nothing is served: {error}");
         }
-        state.closing
     }
 }
 
@@ -222,18 +241,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_waited_for_is_in_the_file() {
+    async fn what_is_flushed_is_in_the_file() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("audit.log");
         let log = log_to(&path);
         log.append(b"1\n");
-        let second = log.append(b"2\n");
-        log.written(second).await.unwrap();
+        log.append(b"2\n");
+        log.flush().unwrap();
         assert_eq!(read(&path), "1\n2\n");
         log.append(b"3\n");
         log.close().await;
         assert_eq!(read(&path), "1\n2\n3\n");
         assert_eq!(log.counts(), (3, 0));
+    }
+
+    /// What nobody waits for gets there by itself.
+    #[test]
+    fn what_is_handed_in_is_written_soon() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = log_to(&path);
+        log.append(b"1\n");
+        while read(&path).is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(read(&path), "1\n");
     }
 
     /// `/dev/full` takes nothing, for ever.
@@ -244,8 +276,9 @@ mod tests {
         }
         let log = log_to(std::path::Path::new("/dev/full"));
         assert!(log.works());
-        let line = log.append(b"1\n");
-        assert_eq!(log.written(line).await, Err(Unwritten));
+        log.append(b"1\n");
+        assert_eq!(log.flush(), Err(Unwritten));
+        assert_eq!(log.flushed().await, Err(Unwritten));
         assert!(!log.works());
         assert!(log.counts().1 > 0);
     }

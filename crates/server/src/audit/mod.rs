@@ -5,8 +5,8 @@
 //! much is recorded of it, `event.rs` what a record looks like, `log.rs` and `file.rs` how it gets to
 //! the disk.
 //!
-//! What can never happen: that something is begun which the policy wants recorded beforehand and
-//! which is not in the file; that a record holds a credential, or a body of a kind that keeps
+//! What can never happen: that something is stored which the policy wants recorded beforehand and
+//! which is not in the file ([`Audit::gate`]); that a record holds a credential, or a body of a kind that keeps
 //! secrets; that a record is dropped because the disk is slow or full. The server would rather serve
 //! nobody.
 
@@ -30,7 +30,7 @@ use crate::data_dir::read_if_there;
 
 use self::failures::Failures;
 use self::file::LogFile;
-use self::log::{Line, Log, Unwritten};
+use self::log::{Log, Unwritten};
 use self::policy::Policy;
 
 pub(crate) use self::command::Command;
@@ -38,6 +38,9 @@ pub(crate) use self::trail::Trail;
 
 /// Seconds after which a client may try again while the log cannot be written.
 const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// What is said while the log cannot be written.
+const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
 
 /// Where records go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +119,10 @@ impl Audit {
         self.log.close().await;
     }
 
-    /// Waits for a record that must be in the file before anything is done.
-    async fn settle(&self, line: Line) -> Result<(), ApiError> {
-        self.log.written(line).await.map_err(|Unwritten| self.reject())
+    /// What writes the log, for the store's committer: it does so before each commit.
+    pub(crate) fn gate(&self) -> impl Fn() -> Result<(), &'static str> + Send + Sync + use<> {
+        let log = self.log.clone();
+        move || log.flush().map_err(|Unwritten| UNWRITTEN)
     }
 
     /// # Errors
@@ -129,7 +133,6 @@ impl Audit {
 
     fn reject(&self) -> ApiError {
         self.rejected.fetch_add(1, Ordering::Relaxed);
-        let message = "the audit log cannot be written, and nothing is done without it";
-        ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
+        ApiError::unavailable(UNWRITTEN, Some(RETRY_AFTER_SECONDS))
     }
 }

@@ -20,7 +20,6 @@ use super::Audit;
 use super::event::{
     ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, clean, line_of, shown_uri,
 };
-use super::log::Line;
 use super::policy::{Asked, Directions, Level, Stage};
 use crate::authenticate::Credential;
 use crate::request::{Parsed, ResourceTarget, Target};
@@ -35,23 +34,6 @@ const MAX_FORWARDED: usize = 8;
 
 /// The code of a request whose client has left, as proxies log it.
 const CLIENT_LEFT: u16 = 499;
-
-/// A record that must be in the file before anything is done.
-#[must_use]
-pub(crate) struct Unsettled {
-    audit: Arc<Audit>,
-    line: Line,
-}
-
-impl Unsettled {
-    /// Waits until it is there.
-    ///
-    /// # Errors
-    /// 503 when it cannot be written.
-    pub(crate) async fn settle(self) -> Result<(), ApiError> {
-        self.audit.settle(self.line).await
-    }
-}
 
 /// How far the recording has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -159,7 +141,7 @@ impl Trail {
         }
     }
 
-    /// It is known who sent it. Answers the body, and what must be settled before anything is done.
+    /// It is known who sent it. Answers the body, which is watched if the policy wants it.
     ///
     /// # Errors
     /// 503 when nothing can be recorded.
@@ -167,19 +149,18 @@ impl Trail {
         &mut self,
         credential: &Credential,
         body: Incoming,
-    ) -> Result<(Received, Option<Unsettled>), ApiError> {
+    ) -> Result<Received, ApiError> {
         self.credential = Some(credential.clone());
         self.directions = self.look_up();
         if self.directions.level == Level::None {
-            return Ok((Received::new(body, None), None));
+            return Ok(Received::new(body, None));
         }
         self.audit.check()?;
         if self.directions.level >= Level::Request {
             self.body = Some(Arc::default());
         }
-        let received = self.record(Stage::RequestReceived);
-        let unsettled = received.map(|line| Unsettled { audit: self.audit.clone(), line });
-        Ok((Received::new(body, self.body.clone()), unsettled))
+        self.record(Stage::RequestReceived);
+        Ok(Received::new(body, self.body.clone()))
     }
 
     /// Nobody could be let in. `key` is the name of the access key that was shown, if there is one.
@@ -292,15 +273,15 @@ impl Trail {
     }
 
     /// Puts a record into the log, if the policy wants one at this stage.
-    fn record(&self, stage: Stage) -> Option<Line> {
+    fn record(&self, stage: Stage) {
         if !self.directions.wants(stage) {
-            return None;
+            return;
         }
         let now = self.audit.source.now_micro();
         let mut annotations = self.annotations();
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
-            let left_out = self.audit.failures.note(seconds)?;
+            let Some(left_out) = self.audit.failures.note(seconds) else { return };
             if left_out > 0 {
                 let left_out = Cow::Owned(left_out.to_string());
                 annotations.insert("platform.sh/failures-left-out", left_out);
@@ -334,7 +315,7 @@ impl Trail {
             stage_timestamp: now,
             annotations,
         });
-        Some(self.audit.log.append(&line))
+        self.audit.log.append(&line);
     }
 
     fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
@@ -411,12 +392,8 @@ impl Drop for Trail {
     fn drop(&mut self) {
         match self.state {
             State::Ended => {}
-            _ if std::thread::panicking() => {
-                self.record(Stage::Panic);
-            }
-            State::Open | State::Streaming => {
-                self.record(Stage::ResponseComplete);
-            }
+            _ if std::thread::panicking() => self.record(Stage::Panic),
+            State::Open | State::Streaming => self.record(Stage::ResponseComplete),
         }
     }
 }

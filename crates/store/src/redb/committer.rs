@@ -235,6 +235,10 @@ impl Committer {
     }
 
     fn write(&self, group: &[Job]) -> std::result::Result<Written, Failure> {
+        let commits = group.iter().any(|job| matches!(job.task, Task::Commit(_)));
+        if let Some(gate) = self.shared.gate.get().filter(|_| commits) {
+            gate().map_err(|why| Failure { error: Error::Gated(why), attempted: false })?;
+        }
         let mut outcome = None;
         let ran = self.shared.with(|database| {
             outcome = Some(write::group(database, group.iter().map(|job| &job.task)));
@@ -298,7 +302,9 @@ impl Committer {
 fn spoken(failure: &Failure) -> Error {
     match (&failure.error, failure.attempted) {
         (error, true) => Error::Unknown(error.to_string()),
-        (error @ (Error::Unavailable(_) | Error::Corrupt { .. }), false) => error.clone(),
+        (error @ (Error::Unavailable(_) | Error::Gated(_) | Error::Corrupt { .. }), false) => {
+            error.clone()
+        }
         (error, false) => Error::Unavailable(error.to_string()),
     }
 }

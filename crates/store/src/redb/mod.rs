@@ -102,6 +102,18 @@ impl Redb {
         Ok(Self { shared, queue, committer: Mutex::new(Some(thread)) })
     }
 
+    /// Has something done before each commit, on the thread that commits: for all whose transactions
+    /// it holds, and after they were handed over. When it fails, nothing is committed, and their
+    /// answer is [`Error::Gated`]. There is one at most, and it stays.
+    pub fn set_gate(
+        &self,
+        gate: impl Fn() -> std::result::Result<(), &'static str> + Send + Sync + 'static,
+    ) {
+        if self.shared.gate.set(Box::new(gate)).is_err() {
+            tracing::error!("a store has one gate; a second one was not taken");
+        }
+    }
+
     /// Whether the database is open and readable: `Ok`, or what is wrong.
     pub fn healthy(&self) -> Result<()> {
         self.read(|_| Ok(()))

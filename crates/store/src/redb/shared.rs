@@ -2,6 +2,7 @@
 //! newest revision. Who may write is decided elsewhere: only the committer does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use ::redb::Database;
 use parking_lot::{Mutex, RwLock};
@@ -36,7 +37,12 @@ pub(super) struct Shared {
     slot: RwLock<Slot>,
     tail: Mutex<Tail>,
     mark: watch::Sender<Mark>,
+    /// What is to be done before each commit, if anything is.
+    pub(super) gate: OnceLock<Gate>,
 }
+
+/// Something that is done before a commit, or the reason why it could not be.
+pub(super) type Gate = Box<dyn Fn() -> std::result::Result<(), &'static str> + Send + Sync>;
 
 impl Shared {
     /// A database that has just been opened, with its newest revision.
@@ -45,6 +51,7 @@ impl Shared {
             slot: RwLock::new(Slot::Open(database)),
             tail: Mutex::new(Tail::new(revision)),
             mark: watch::Sender::new(Mark { revision, closed: false }),
+            gate: OnceLock::new(),
         }
     }
 
