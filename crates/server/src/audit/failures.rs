@@ -31,15 +31,16 @@ impl Failures {
         Self { state: Mutex::new(state) }
     }
 
-    /// Takes in one more. Answers how many were left out before it, if it is to be recorded.
-    pub(super) fn note(&self, now_unix_seconds: i64) -> Option<u64> {
+    /// Takes in one more, which can be recorded if there is `room` in the log. Answers how many were
+    /// left out before it, if it is to be recorded.
+    pub(super) fn note(&self, now_unix_seconds: i64, room: bool) -> Option<u64> {
         let mut state = self.state.lock();
         let passed = u64::try_from(now_unix_seconds.saturating_sub(state.counted_at)).unwrap_or(0);
         if passed > 0 {
             state.left = state.left.saturating_add(passed.saturating_mul(PER_SECOND)).min(BURST);
             state.counted_at = now_unix_seconds;
         }
-        if state.left == 0 {
+        if state.left == 0 || !room {
             state.left_out += 1;
             return None;
         }
@@ -56,20 +57,22 @@ mod tests {
     fn a_flood_is_counted_and_leaves_room() {
         let failures = Failures::new(100);
         for _ in 0..BURST {
-            assert_eq!(failures.note(100), Some(0));
+            assert_eq!(failures.note(100, true), Some(0));
         }
         for _ in 0..500 {
-            assert_eq!(failures.note(100), None);
+            assert_eq!(failures.note(100, true), None);
         }
-        assert_eq!(failures.note(101), Some(500));
+        assert_eq!(failures.note(101, true), Some(500));
         for _ in 1..PER_SECOND {
-            assert_eq!(failures.note(101), Some(0));
+            assert_eq!(failures.note(101, true), Some(0));
         }
-        assert_eq!(failures.note(101), None);
+        assert_eq!(failures.note(101, true), None);
         // A clock that goes back gives nothing; a day later all is as in the beginning.
-        assert_eq!(failures.note(5), None);
-        assert_eq!(failures.note(86_400), Some(2));
-        assert_eq!((1..BURST).filter(|_| failures.note(86_400).is_some()).count(), 999);
-        assert_eq!(failures.note(86_400), None);
+        assert_eq!(failures.note(5, true), None);
+        // What there is no room for is left out, too.
+        assert_eq!(failures.note(102, false), None);
+        assert_eq!(failures.note(86_400, true), Some(3));
+        assert_eq!((1..BURST).filter(|_| failures.note(86_400, true).is_some()).count(), 999);
+        assert_eq!(failures.note(86_400, true), None);
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct LogFile {
     output: Output,
     /// Bytes of the batch at hand that are written.
     done: usize,
+    /// Has it been said that files cannot be put aside?
+    complained: bool,
 }
 
 enum Output {
@@ -74,7 +76,7 @@ impl LogFile {
                 io::Error::new(error.kind(), what)
             })?),
         };
-        Ok(Self { settings, source, output, done: 0 })
+        Ok(Self { settings, source, output, done: 0, complained: false })
     }
 
     /// Writes a batch of whole lines, and empties it. After an error it goes on where it ended, when
@@ -122,13 +124,27 @@ impl LogFile {
         }
         let full = open.bytes.saturating_add(batch_bytes as u64) > self.settings.max_file_bytes;
         if full && open.bytes > 0 && open.identity.is_some() {
-            let aside = aside(path, &self.source.now_micro().to_string());
-            fs::rename(path, aside)?;
-            *open = self::open(path)?;
-            forget_oldest(path, self.settings.max_files_aside)?;
+            let time = self.source.now_micro().to_string();
+            match put_aside(path, &time, self.settings.max_files_aside) {
+                Ok(new) => *open = new,
+                // Too large a file is better than none.
+                Err(error) if !self.complained => {
+                    tracing::error!("the audit log cannot be put aside, and grows on: {error}");
+                    self.complained = true;
+                }
+                Err(_) => {}
+            }
         }
         Ok(())
     }
+}
+
+/// Gives the file another name, and answers a new one.
+fn put_aside(path: &Path, time: &str, most: usize) -> io::Result<Regular> {
+    fs::rename(path, aside(path, time))?;
+    let new = open(path)?;
+    forget_oldest(path, most)?;
+    Ok(new)
 }
 
 fn open(path: &Path) -> io::Result<Regular> {

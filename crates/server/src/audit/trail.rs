@@ -155,7 +155,11 @@ impl Trail {
         if self.directions.level == Level::None {
             return Ok(Received::new(body, None));
         }
-        self.audit.check()?;
+        if let Err(error) = self.audit.check() {
+            // Whoever is turned away for want of a log cannot stand in it, or it would grow for ever.
+            self.directions = Directions::default();
+            return Err(error);
+        }
         if self.directions.level >= Level::Request {
             self.body = Some(Arc::default());
         }
@@ -281,7 +285,8 @@ impl Trail {
         let mut annotations = self.annotations();
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
-            let Some(left_out) = self.audit.failures.note(seconds) else { return };
+            let room = self.audit.works();
+            let Some(left_out) = self.audit.failures.note(seconds, room) else { return };
             if left_out > 0 {
                 let left_out = Cow::Owned(left_out.to_string());
                 annotations.insert("platform.sh/failures-left-out", left_out);
@@ -334,7 +339,7 @@ impl Trail {
         if let Some(key) = &self.refused_key {
             note(ACCESS_KEY, Cow::Borrowed(key));
         }
-        if self.answer.left_out {
+        if self.answer.left_out || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
         annotations
@@ -365,8 +370,14 @@ impl Trail {
         addresses
     }
 
+    fn request_is_too_large(&self) -> bool {
+        let body = self.body.as_ref().and_then(|body| body.get());
+        body.is_some_and(|body| body.len() > MAX_BODY_BYTES)
+    }
+
     fn request_object(&self) -> Option<Value> {
-        let body = self.body.as_ref()?.get().filter(|body| !body.is_empty())?;
+        let fits = |body: &&Bytes| (1..=MAX_BODY_BYTES).contains(&body.len());
+        let body = self.body.as_ref()?.get().filter(fits)?;
         let content_type = self.headers.content_type.as_ref().and_then(|value| value.to_str().ok());
         let format = content_type_of_body(content_type).ok();
         let decoded = match format {
