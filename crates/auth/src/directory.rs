@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
-use crate::impersonation::{DisabledUser, Impersonation};
+use crate::impersonation::{Becoming, Impersonation};
 use crate::standing::{Activity, Life, Standing};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
@@ -162,30 +162,24 @@ impl Directory {
 
     /// Who somebody is while he acts as somebody else. The key that he came with stays the one that
     /// counts, with its scope: that can never become wider so (decision 4).
-    ///
-    /// # Errors
-    /// The name of the user, when that one is disabled: he may do nothing, and neither may who acts
-    /// as him.
-    pub fn acting_as(
-        &self,
-        wanted: &Impersonation,
-        bearer: &Identity,
-    ) -> Result<Identity, DisabledUser> {
+    pub fn acting_as(&self, wanted: &Impersonation, bearer: &Identity) -> Becoming {
         let known = self.known_as(wanted);
         let user = known.as_ref().and_then(|known| known.user.as_ref());
-        if user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled) {
-            return Err(DisabledUser);
-        }
+        let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
         let mut identity = wanted.identity(known);
         identity.access_key.clone_from(&bearer.access_key);
         identity.scoped = bearer.scoped;
-        Ok(identity)
+        Becoming { identity, disabled }
     }
 
     /// The user or team that is meant, if there is one: a user by the name that access decisions
     /// see, or else by his object's.
     fn known_as(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
+        if wanted.service_account().is_some() {
+            // The right to a service account is not one to a user who goes by its name.
+            return None;
+        }
         let known = match name.strip_prefix(TEAM_PREFIX) {
             Some(team) => self.team_identity(team),
             None => self.user_identity(self.user_of_subject.get(name).unwrap_or(name)),

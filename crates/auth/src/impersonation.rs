@@ -44,9 +44,14 @@ pub struct Impersonation {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The user is disabled, and may do nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DisabledUser;
+/// Who one is then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Becoming {
+    /// Whose rights count.
+    pub identity: Identity,
+    /// It is a user who is disabled: he may do nothing, and neither may who acts as him.
+    pub disabled: bool,
+}
 
 impl Impersonation {
     /// Everything that one must have the right to impersonate, for becoming this identity.
@@ -120,7 +125,7 @@ impl Impersonation {
         }
     }
 
-    fn service_account(&self) -> Option<(&str, &str)> {
+    pub(crate) fn service_account(&self) -> Option<(&str, &str)> {
         let (namespace, name) = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
         let whole = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
         whole.then_some((namespace, name))
@@ -161,7 +166,7 @@ mod tests {
     }
 
     fn acting(directory: &Directory, wanted: &Impersonation) -> Identity {
-        directory.acting_as(wanted, &bearer()).unwrap()
+        directory.acting_as(wanted, &bearer()).identity
     }
 
     fn rights(directory: &Directory, wanted: &Impersonation) -> Vec<String> {
@@ -262,6 +267,9 @@ mod tests {
         let groups = ["system:serviceaccounts", "system:serviceaccounts:ci"];
         assert_eq!(acting(&directory, &robot).groups[..2], groups);
         assert_eq!(rights(&directory, &robot), ["/serviceaccounts//ci/robot"]);
+        // Whoever goes by its name is somebody else.
+        let namesake = self::directory("system:serviceaccount:ci:robot", &["ops"], false);
+        assert_eq!(acting(&namesake, &robot).user, None);
         let odd = wanted("system:serviceaccount:ci", &[]);
         assert_eq!(rights(&directory, &odd), ["/users///system:serviceaccount:ci"]);
     }
@@ -291,8 +299,8 @@ mod tests {
     #[test]
     fn a_disabled_user_may_do_nothing_through_others_either() {
         let directory = directory("", &[], true);
-        let refused = directory.acting_as(&wanted("bob", &[]), &bearer());
-        assert_eq!(refused, Err(DisabledUser));
+        assert!(directory.acting_as(&wanted("bob", &[]), &bearer()).disabled);
+        assert!(!directory.acting_as(&wanted("carol", &[]), &bearer()).disabled);
     }
 
     #[test]
@@ -300,6 +308,6 @@ mod tests {
         let scoped = Identity { scoped: true, ..bearer() };
         let directory = directory("", &["system:masters"], false);
         let bob = directory.acting_as(&wanted("bob", &["system:masters"]), &scoped);
-        assert!(bob.unwrap().scoped);
+        assert!(bob.identity.scoped);
     }
 }

@@ -4,12 +4,13 @@
 mod operator;
 mod settings;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use postern_server::{Source, System, Welcome, open};
+use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -77,27 +78,37 @@ fn run(flags: Serve) -> anyhow::Result<()> {
         .init();
     log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // Handlers first: a signal during start must end it in order, too.
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        // A limit on file sizes (ulimit -f) must be an error of the disk, not the end.
-        let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
-        let source: Arc<dyn Source> = Arc::new(System::default());
-        let (running, welcome) = open(serve.settings, source).await?;
-        greet(&welcome)?;
-        running
-            .serve(async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                    _ = hangup.recv() => {}
-                }
-            })
-            .await;
-        Ok(())
-    })
+    let served = runtime.block_on(run_to_end(serve.settings));
+    // What still blocks then, on a disk or a pipe that has stalled, is not waited for.
+    runtime.shutdown_timeout(END_TIMEOUT);
+    served
+}
+
+async fn run_to_end(settings: Settings) -> anyhow::Result<()> {
+    // Handlers first: a signal during start must end it in order, too.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    // A limit on file sizes (ulimit -f) must be an error of the disk, not the end.
+    let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
+    let source: Arc<dyn Source> = Arc::new(System::default());
+    let records_on_stdout = settings.audit.log == AuditLog::Stdout;
+    let (running, welcome) = open(settings, source).await?;
+    if records_on_stdout {
+        greet(&welcome, &mut io::stderr().lock())?;
+    } else {
+        greet(&welcome, &mut io::stdout().lock())?;
+    }
+    running
+        .serve(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        })
+        .await;
+    Ok(())
 }
 
 /// A panic is a line of the log like any other, with its place and never with a value: what is
@@ -109,18 +120,21 @@ fn log_panics() {
     }));
 }
 
+/// What blocks at the end is waited for so long.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Sent when a file grows beyond the process' limit; the same number on Linux and macOS.
 const SIGXFSZ: i32 = 25;
 
-/// Where the kubeconfig is goes to stdout, for people and scripts alike.
-fn greet(welcome: &Welcome) -> io::Result<()> {
+/// Where the kubeconfig is goes to stdout, for people and scripts alike; unless that is where the
+/// audit log goes.
+fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let Some(path) = &welcome.kubeconfig else {
         tracing::warn!("the administrator's kubeconfig is not where the first start wrote it");
         return Ok(());
     };
     let path = path.display();
-    let mut out = io::stdout().lock();
     writeln!(out, "{path}")?;
     if welcome.first {
         writeln!(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
+use percent_encoding::percent_decode_str;
 use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::directory::Directory;
@@ -13,7 +14,7 @@ use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
-use crate::request::{Parsed, Target};
+use crate::request::Parsed;
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
@@ -79,7 +80,8 @@ impl Credential {
         let Some(digest) = self.digest else { return Ok(None) };
         let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
         let still = self.acting.as_ref().is_none_or(|acting| {
-            directory.acting_as(&acting.0, &standing.identity).as_ref() == Ok(&acting.1)
+            let becoming = directory.acting_as(&acting.0, &standing.identity);
+            !becoming.disabled && becoming.identity == acting.1
         });
         Ok(Some(standing).filter(|standing| still && standing.identity == self.identity))
     }
@@ -144,9 +146,8 @@ pub(crate) fn authenticate(
 /// Does the path hold the value of an access key where a name belongs? Those that the server makes
 /// are known by their form, and never come so far; those that clients choose may look like a name.
 pub(crate) fn names_a_key(parsed: &Parsed, digester: &Digester, directory: &Directory) -> bool {
-    let Target::Resource(target) = parsed.target() else { return false };
-    let names = [&target.name, &target.namespace];
-    names.into_iter().flatten().any(|name| is_key(name, digester, directory))
+    let mut steps = parsed.path().split('/').filter(|step| step.len() >= MIN_KEY_CHARS);
+    steps.any(|step| is_key(&percent_decode_str(step).decode_utf8_lossy(), digester, directory))
 }
 
 /// Is this the value of an access key?

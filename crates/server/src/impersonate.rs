@@ -51,16 +51,15 @@ pub(crate) fn impersonate(
     }
     let wanted = wanted(&parsed)?;
     let becoming = directory.acting_as(&wanted, credential.bearer());
-    let known = becoming.as_ref().cloned().unwrap_or_default();
     // The rights come first: whether somebody is disabled is not for everybody to know.
-    for right in wanted.rights(&known) {
+    for right in wanted.rights(&becoming.identity) {
         check(credential.bearer(), &right)?;
     }
-    let becoming = becoming.map_err(|_| {
+    if becoming.disabled {
         let message = "the user is disabled, and may do nothing: enable the user first";
-        ApiError::forbidden(USERS, &wanted.user, message)
-    })?;
-    Ok(Acting { parsed, credential: credential.acting_as(wanted, becoming) })
+        return Err(ApiError::forbidden(USERS, &wanted.user, message));
+    }
+    Ok(Acting { parsed, credential: credential.acting_as(wanted, becoming.identity) })
 }
 
 /// What users are called where they are impersonated.
@@ -107,7 +106,7 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
 fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
     let checked = text.ok_or_else(|| "must be UTF-8".to_owned()).and_then(|text| {
-        if access_key::is_well_formed(text) {
+        if text.split_whitespace().any(access_key::is_well_formed) {
             return Err("is the value of an access key: give a name instead".to_owned());
         }
         identity_name(text)?;

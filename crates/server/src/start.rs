@@ -27,6 +27,9 @@ use crate::registry::{KeyPolicy, Registry, first_start};
 use crate::tls::{self, GivenCertificate, Tls};
 use crate::{Server, controllers, kubeconfig, listen};
 
+/// A server that ends waits so long for each thing that it still has to do.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Everything that can be set.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -91,6 +94,9 @@ pub async fn open(
     warm_up(&source);
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(open_store(&dir, settings.cache_bytes).await?);
+    // Before anything is written: a policy that cannot be used is found before there is a key.
+    let audit = Audit::open(settings.audit.clone(), source.clone())?;
+    sealed.inner().set_gate(audit.gate());
     let store: Arc<dyn Store> = sealed.clone();
     let listener = TcpListener::bind(settings.listen)
         .await
@@ -102,8 +108,6 @@ pub async fn open(
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
     let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
-    let audit = Audit::open(settings.audit.clone(), source.clone())?;
-    sealed.inner().set_gate(audit.gate());
     let storage = storage_check(&sealed);
     let server = Arc::new(Server::new(registry, source, audit, settings.limits, storage));
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
@@ -248,9 +252,11 @@ impl Running {
             server.drain();
         };
         tokio::join!(serving, drain);
-        controllers::access_keys::finish(&registry).await;
+        // A disk or a pipe that stalls must not keep a server from its end.
+        let uses = controllers::access_keys::finish(&registry);
+        within_end_timeout("uses of keys could not be stored", uses).await;
         background.shutdown().await;
-        sealed.inner().close().await;
+        within_end_timeout("the database could not be closed", sealed.inner().close()).await;
         server.audit().close().await;
         tracing::info!("stopped");
     }
@@ -268,6 +274,12 @@ fn keep_certificate(
             tracing::error!("the kubeconfig does not know the new certificate: {error}");
         }
     })
+}
+
+async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
+    if tokio::time::timeout(END_TIMEOUT, work).await.is_err() {
+        tracing::error!("{failure} within {END_TIMEOUT:?}");
+    }
 }
 
 async fn watch_crowds(server: Arc<Server>) {

@@ -190,6 +190,27 @@ async fn who_acts_as_whom_and_who_may_not_is_told() {
 }
 
 #[tokio::test]
+async fn a_refusal_names_nothing_but_what_was_asked_for() {
+    let server = Server::start().await;
+    let (home, admin) = (server.home(), server.client());
+    make(&admin, "users", "bob", json!({})).await;
+    let key = make(&admin, KEYS, "bob-key", json!({ "user": "bob" })).await;
+    let bob = admin.with_token(key["spec"]["key"].as_str().unwrap());
+    let path = secrets("platform");
+    bob.get(&path).header("impersonate-user", "db").send().await.expect(403);
+    admin.post(&secrets("nowhere")).json(&secret("db", "v")).send().await.expect(404);
+    // Who sends a body to the wrong place, or a key for a name, does not put it on record.
+    let generated = key["spec"]["key"].as_str().unwrap();
+    let mistaken = json!({ "metadata": { "name": generated } });
+    assert_eq!(admin.post(&collection(KEYS)).json(&mistaken).send().await.status, 422);
+    let failed = |record: &Value| record["responseStatus"]["status"] == "Failure";
+    let found = records(home, 3, failed).await;
+    let names: Vec<&Value> = found.iter().map(|record| &record["objectRef"]["name"]).collect();
+    assert_eq!(names, [&Value::Null, &Value::Null, &json!("(left-out)")]);
+    assert!(!std::fs::read_to_string(home.audit_log()).unwrap().contains(generated));
+}
+
+#[tokio::test]
 async fn what_is_made_is_named_in_whatever_form_it_is_answered() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
@@ -383,6 +404,32 @@ async fn commands_of_the_administrator_are_recorded() {
     let uid = &found[1]["user"]["extra"]["platform.sh/unix-uid"][0];
     assert!(uid.as_str().unwrap().parse::<u32>().is_ok());
     assert_eq!(found[1]["responseStatus"]["code"], 200);
+}
+
+/// A pipe that nobody reads takes what it has room for, and then nothing.
+#[tokio::test]
+async fn heavy_a_log_that_stalls_stops_requests_but_neither_health_checks_nor_the_end() {
+    let home = Home::new();
+    let pipe = home.path().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let mut server = Setup::on(&home).argument("--audit-log-path").argument(&pipe).start().await;
+    let admin = server.client();
+    let mut connection = admin.connect().await.unwrap();
+    wait::until("requests to be refused", async || {
+        let sent = admin.get(&secrets("platform")).try_send_on(&mut connection).await;
+        (sent.unwrap().status == 503).then_some(())
+    })
+    .await;
+    let path = secrets("platform");
+    let reply = admin.post(&path).json(&secret("db", "v")).send().await;
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(admin.get("/readyz").send().await.expect_text(500).contains("[-]audit failed"));
+    admin.get("/livez").send().await.expect_text(200);
+    server.terminate();
+    assert!(server.ended().await.success());
+    drop(reader);
 }
 
 /// Sudden death: of each create that was acknowledged, and of each that may have happened, it is

@@ -32,12 +32,27 @@ impl Bench {
         self.start_postern_on(directory()?)
     }
 
+    /// A new server that audits as much as its peers here do, which is nothing.
+    pub(crate) fn start_postern_unaudited(&self) -> Result<Server> {
+        let dir = directory()?;
+        let policy = dir.path().join("policy.json");
+        let nothing =
+            r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}"#;
+        std::fs::write(&policy, nothing)?;
+        self.start_with(dir, &["--audit-policy-file".to_owned(), policy.display().to_string()])
+    }
+
     /// A server on a directory that may have been used before.
     pub(crate) fn start_postern_on(&self, dir: TempDir) -> Result<Server> {
+        self.start_with(dir, &[])
+    }
+
+    fn start_with(&self, dir: TempDir, more: &[String]) -> Result<Server> {
         let data = dir.path().join("data");
         let kubeconfig = data.join("admin.kubeconfig");
         let address = format!("127.0.0.1:{}", super::server::free_port()?);
-        let child = spawn(Command::new(&self.postern).args(arguments(&data, &address)), &dir)?;
+        let child =
+            spawn(Command::new(&self.postern).args(arguments(&data, &address)).args(more), &dir)?;
         let mut server = Server::new("postern", child, dir);
         server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
         server.collection = String::from(COLLECTION);

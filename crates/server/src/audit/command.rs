@@ -71,8 +71,8 @@ impl Command {
             request_uri: Cow::Borrowed("unix:admin.sock"),
             verb: self.name,
             user: UserInfo {
-                username: USER,
-                extra: BTreeMap::from([(UNIX_UID, vec![self.unix_uid.as_str()])]),
+                username: Cow::Borrowed(USER),
+                extra: BTreeMap::from([(UNIX_UID, vec![Cow::Borrowed(self.unix_uid.as_str())])]),
                 ..UserInfo::default()
             },
             impersonated_user: None,

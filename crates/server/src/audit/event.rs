@@ -26,8 +26,15 @@ pub(super) const ACCESS_KEY: &str = "platform.sh/access-key";
 /// What stands instead of what must not be recorded.
 const LEFT_OUT: &str = "(left-out)";
 
-/// Bytes of a user agent that are recorded.
+/// Bytes of a user agent, and of a path with its query, that are recorded of somebody with a key.
 const MAX_AGENT_BYTES: usize = 1024;
+const MAX_URI_BYTES: usize = 16 * 1024;
+
+/// Bytes of either that are recorded of somebody without: he can send as many as he likes.
+const MAX_STRANGE_BYTES: usize = 256;
+
+/// Stands where the rest was cut off.
+const CUT: &str = "(cut)";
 
 /// The parameters whose values are words of the API and numbers.
 const WORDS: &[&str] = &[
@@ -95,27 +102,28 @@ pub(super) struct Event<'a> {
 #[derive(Default, Serialize)]
 pub(super) struct UserInfo<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) username: &'a str,
+    pub(super) username: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) uid: &'a str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub(super) groups: &'a [String],
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) extra: BTreeMap<&'a str, Vec<&'a str>>,
+    pub(super) extra: BTreeMap<&'a str, Vec<Cow<'a, str>>>,
 }
 
 impl<'a> UserInfo<'a> {
     /// Whoever showed a key; which one it was stands beside him.
     pub(super) fn of_bearer(identity: &'a Identity) -> Self {
-        let extra = BTreeMap::from([(ACCESS_KEY, vec![identity.access_key.as_str()])]);
+        let extra =
+            BTreeMap::from([(ACCESS_KEY, vec![Cow::Borrowed(identity.access_key.as_str())])]);
         Self { extra, ..Self::of(identity) }
     }
 
     /// Whom somebody acts as.
     pub(super) fn of(identity: &'a Identity) -> Self {
-        let values = |values: &'a Vec<String>| values.iter().map(String::as_str).collect();
+        let values = |all: &'a Vec<String>| all.iter().map(|value| clean(value)).collect();
         Self {
-            username: &identity.name,
+            username: clean(&identity.name),
             uid: &identity.uid,
             groups: &identity.groups,
             extra: identity.extra.iter().map(|(key, all)| (key.as_str(), values(all))).collect(),
@@ -129,9 +137,9 @@ impl<'a> UserInfo<'a> {
 pub(super) struct ObjectRef<'a> {
     resource: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
+    namespace: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    name: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "str::is_empty")]
     uid: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -139,6 +147,13 @@ pub(super) struct ObjectRef<'a> {
     api_version: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     subresource: Option<&'static str>,
+}
+
+/// The namespace that a request is about: of a Namespace, that is its own name, as upstream.
+pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
+    let info = target.kind.info();
+    let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
+    if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() }
 }
 
 /// The object that a request made, or was about without naming it in its path.
@@ -154,8 +169,8 @@ impl<'a> ObjectRef<'a> {
         let name = target.name.as_deref().or(Some(named.name.as_str()));
         Self {
             resource: target.kind.info().plural,
-            namespace: target.namespace.as_deref(),
-            name: name.filter(|name| !name.is_empty()),
+            namespace: namespace_of(target).map(clean),
+            name: name.filter(|name| !name.is_empty()).map(clean),
             uid: &named.uid,
             api_group: version.group,
             api_version: version.version,
@@ -208,6 +223,22 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(if may_hold_key(text) { LEFT_OUT } else { text })
 }
 
+/// A body without access keys in it.
+pub(super) fn clean_value(value: &mut Value) {
+    match value {
+        Value::String(text) if may_hold_key(text) => LEFT_OUT.clone_into(text),
+        Value::Array(values) => values.iter_mut().for_each(clean_value),
+        Value::Object(fields) => {
+            if fields.keys().any(|name| may_hold_key(name)) {
+                let clean_name = |(name, value): (String, _)| (clean(&name).into_owned(), value);
+                *fields = std::mem::take(fields).into_iter().map(clean_name).collect();
+            }
+            fields.values_mut().for_each(clean_value);
+        }
+        _ => {}
+    }
+}
+
 fn may_hold_key(text: &str) -> bool {
     let decoded = || percent_decode_str(text).decode_utf8_lossy();
     text.contains(access_key::PREFIX)
@@ -215,13 +246,24 @@ fn may_hold_key(text: &str) -> bool {
 }
 
 /// What a client calls itself.
-pub(super) fn agent(text: &str) -> Cow<'_, str> {
-    let end = (0..=text.len().min(MAX_AGENT_BYTES)).rev().find(|end| text.is_char_boundary(*end));
-    clean(&text[..end.unwrap_or_default()])
+pub(super) fn agent(text: &str, is_known: bool) -> Cow<'_, str> {
+    cut(clean(text), if is_known { MAX_AGENT_BYTES } else { MAX_STRANGE_BYTES })
+}
+
+fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
+    if text.len() <= max_bytes {
+        return text;
+    }
+    let end = (0..=max_bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    Cow::Owned(format!("{}{CUT}", &text[..end]))
 }
 
 /// The path and what is known of the query.
-pub(super) fn shown_uri(uri: &Uri) -> Cow<'_, str> {
+pub(super) fn shown_uri(uri: &Uri, is_known: bool) -> Cow<'_, str> {
+    cut(whole_uri(uri), if is_known { MAX_URI_BYTES } else { MAX_STRANGE_BYTES })
+}
+
+fn whole_uri(uri: &Uri) -> Cow<'_, str> {
     let path = clean(uri.path());
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return path };
     let mut shown = path.into_owned();
@@ -266,14 +308,30 @@ mod tests {
             ("/a?labelSelector=k%3D%70st%5Fx", "/a?(left-out)"),
             ("/a/pst_x?limit=1", "(left-out)?limit=1"),
         ] {
-            assert_eq!(shown_uri(&uri.parse().unwrap()), want, "{uri}");
+            assert_eq!(shown_uri(&uri.parse().unwrap(), true), want, "{uri}");
         }
     }
 
     #[test]
     fn agents_are_short_and_without_keys() {
-        assert_eq!(agent("kubectl/v1.37"), "kubectl/v1.37");
-        assert_eq!(agent("x pst_1"), LEFT_OUT);
-        assert_eq!(agent(&"é".repeat(600)).len(), MAX_AGENT_BYTES);
+        assert_eq!(agent("kubectl/v1.37", false), "kubectl/v1.37");
+        assert_eq!(agent("x pst_1", true), LEFT_OUT);
+        let long = "é".repeat(600);
+        assert_eq!(agent(&long, true).len(), MAX_AGENT_BYTES + CUT.len());
+        assert_eq!(agent(&long, false).len(), MAX_STRANGE_BYTES + CUT.len());
+    }
+
+    #[test]
+    fn a_stranger_cannot_fill_the_log_with_his_query() {
+        let uri = format!("/a?labelSelector={}", "x".repeat(10_000)).parse().unwrap();
+        assert_eq!(shown_uri(&uri, false).len(), MAX_STRANGE_BYTES + CUT.len());
+        assert!(shown_uri(&uri, true).len() > 10_000);
+    }
+
+    #[test]
+    fn keys_are_taken_out_of_whatever_is_recorded() {
+        let mut body = serde_json::json!({ "a": ["x", { "b": "pst_1", "pst_2": 1 }], "c": 1 });
+        clean_value(&mut body);
+        assert_eq!(body, serde_json::json!({ "a": ["x", { "b": LEFT_OUT, LEFT_OUT: 1 }], "c": 1 }));
     }
 }

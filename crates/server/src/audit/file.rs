@@ -3,18 +3,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
 
 use super::{AuditLog, AuditSettings};
 use crate::clock::Source;
-
-/// How often it is looked whether the file is still where it was.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Owner only, as all files of the server.
 const PRIVATE_FILE: u32 = 0o600;
@@ -42,15 +36,32 @@ struct Regular {
     /// Which file it is, by device and number, if it is a regular one.
     identity: Option<(u64, u64)>,
     bytes: u64,
-    looked: Instant,
 }
 
 impl Regular {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)?;
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true).mode(PRIVATE_FILE);
+        // A pipe or a device need not be readable.
+        let file = options.clone().read(true).open(path).or_else(|_| options.open(path))?;
         let found = file.metadata()?;
         let identity = found.is_file().then(|| (found.dev(), found.ino()));
-        Ok(Self { file, identity, bytes: found.len(), looked: Instant::now() })
+        let mut open = Self { file, identity, bytes: found.len() };
+        open.end_line()?;
+        Ok(open)
+    }
+
+    /// Ends a line that a sudden death has torn, so that the next one stands by itself.
+    fn end_line(&mut self) -> io::Result<()> {
+        let mut last = [b'\n'];
+        if self.identity.is_some() && self.bytes > 0 {
+            self.file.read_exact_at(&mut last, self.bytes - 1)?;
+        }
+        if last != [b'\n'] {
+            self.file.write_all(b"\n")?;
+            self.bytes += 1;
+        }
+        Ok(())
     }
 
     /// Is there still this file under the path? Its length is noted besides: somebody may have
@@ -68,7 +79,7 @@ impl LogFile {
     ///
     /// # Errors
     /// When it cannot be opened; says which.
-    pub(super) fn open(settings: AuditSettings, source: Arc<dyn Source>) -> io::Result<Self> {
+    pub(super) fn open(mut settings: AuditSettings, source: Arc<dyn Source>) -> io::Result<Self> {
         let output = match &settings.log {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
             AuditLog::File(path) => Output::File(open(path).map_err(|error| {
@@ -76,6 +87,10 @@ impl LogFile {
                 io::Error::new(error.kind(), what)
             })?),
         };
+        // Of a link, it is the file that is put aside, and not the link.
+        if let AuditLog::File(path) = &mut settings.log {
+            *path = fs::canonicalize(&*path)?;
+        }
         Ok(Self { settings, source, output, done: 0, complained: false })
     }
 
@@ -85,6 +100,9 @@ impl LogFile {
     /// # Errors
     /// Those of the file.
     pub(super) fn write(&mut self, batch: &mut Vec<u8>) -> io::Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         self.prepare(batch.len())?;
         let written = match &mut self.output {
             Output::Stdout(out) => {
@@ -95,7 +113,7 @@ impl LogFile {
                 let written = write_from(&mut open.file, batch, &mut self.done);
                 open.bytes += (self.done - before) as u64;
                 if written.is_err() {
-                    self.done = take_back(open, batch, self.done);
+                    take_back(open, batch, &mut self.done);
                 }
                 written
             }
@@ -116,23 +134,22 @@ impl LogFile {
         if self.done > 0 {
             return Ok(());
         }
-        if open.looked.elapsed() >= LOOK_INTERVAL {
-            open.looked = Instant::now();
-            if !open.is_at(path) {
-                *open = self::open(path)?;
-            }
+        if !open.is_at(path) {
+            *open = self::open(path)?;
         }
         let full = open.bytes.saturating_add(batch_bytes as u64) > self.settings.max_file_bytes;
         if full && open.bytes > 0 && open.identity.is_some() {
             let time = self.source.now_micro().to_string();
-            match put_aside(path, &time, self.settings.max_files_aside) {
-                Ok(new) => *open = new,
-                // Too large a file is better than none.
+            let put = put_aside(path, &time).map(|new| *open = new);
+            // Too large a file, or too many, are better than none.
+            let done = put.and_then(|()| forget_oldest(path, self.settings.max_files_aside));
+            match done {
                 Err(error) if !self.complained => {
-                    tracing::error!("the audit log cannot be put aside, and grows on: {error}");
+                    tracing::error!("files of the audit log cannot be put aside: {error}");
                     self.complained = true;
                 }
                 Err(_) => {}
+                Ok(()) => self.complained = false,
             }
         }
         Ok(())
@@ -140,11 +157,9 @@ impl LogFile {
 }
 
 /// Gives the file another name, and answers a new one.
-fn put_aside(path: &Path, time: &str, most: usize) -> io::Result<Regular> {
+fn put_aside(path: &Path, time: &str) -> io::Result<Regular> {
     fs::rename(path, aside(path, time))?;
-    let new = open(path)?;
-    forget_oldest(path, most)?;
-    Ok(new)
+    open(path)
 }
 
 fn open(path: &Path) -> io::Result<Regular> {
@@ -167,15 +182,18 @@ fn write_from(out: &mut impl Write, batch: &[u8], done: &mut usize) -> io::Resul
 }
 
 /// Takes the beginning of a line that could not be ended out of the file again, so that whoever
-/// reads it meanwhile sees whole lines. Answers how much of the batch is written then.
-fn take_back(open: &mut Regular, batch: &[u8], done: usize) -> usize {
-    let whole = batch[..done].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let bytes = open.bytes.saturating_sub((done - whole) as u64);
-    if open.identity.is_none() || open.file.set_len(bytes).is_err() {
-        return done;
+/// reads it meanwhile sees whole lines, and the rest can go into another file. Where that does not
+/// work, as with a pipe, the line is gone on with later.
+fn take_back(open: &mut Regular, batch: &mut Vec<u8>, done: &mut usize) {
+    let whole = batch[..*done].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let bytes = open.bytes.saturating_sub((*done - whole) as u64);
+    let torn = whole < *done;
+    if torn && (open.identity.is_none() || open.file.set_len(bytes).is_err()) {
+        return;
     }
     open.bytes = bytes;
-    whole
+    batch.drain(..whole);
+    *done = 0;
 }
 
 /// `audit.log` becomes `audit-2006-01-02T15-04-05.000000.log`.
@@ -204,14 +222,37 @@ fn forget_oldest(path: &Path, most: usize) -> io::Result<()> {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let time = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('-'));
         let time = time.and_then(|rest| rest.strip_suffix(&extension));
-        // Nothing but what was put aside here: it ends in a time.
-        if time.is_some_and(|time| time.len() == "2006-01-02T15-04-05.000000".len()) {
+        if time.is_some_and(is_time) {
             aside.push(name);
         }
     }
     aside.sort();
     let surplus = aside.len().saturating_sub(most);
-    aside.iter().take(surplus).try_for_each(|name| fs::remove_file(dir.join(name)))
+    let mut removed = Ok(());
+    for name in aside.iter().take(surplus) {
+        // One that cannot be removed does not keep the others.
+        removed = fs::remove_file(dir.join(name)).and(removed);
+    }
+    removed
+}
+
+/// Is it such a time as stands in the names of files that were put aside? Nothing else of that name
+/// is ours to remove.
+fn is_time(text: &str) -> bool {
+    let form = "0000-00-00T00-00-00.000000";
+    let fits = |(c, form): (char, char)| if form == '0' { c.is_ascii_digit() } else { c == form };
+    text.len() == form.len() && text.chars().zip(form.chars()).all(fits)
+}
+
+#[cfg(test)]
+impl LogFile {
+    /// Takes nothing from now on, until the file is opened anew.
+    pub(super) fn break_file(&mut self) {
+        if let Output::File(open) = &mut self.output {
+            // It can be read, and not written.
+            open.file = File::open("/dev/null").unwrap();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -255,7 +296,7 @@ mod tests {
         // A batch is never torn, and never waits for room that there will not be.
         write(&mut log, "a long one\n");
         assert_eq!(files(&path), ["1\n2\n", "3\n4\n", "a long one\n"]);
-        fs::write(path.with_file_name("audit-notes.log"), "mine").unwrap();
+        fs::write(path.with_file_name("audit-what-is-this-of-that-size-.log"), "mine").unwrap();
         write(&mut log, "5\n");
         assert_eq!(files(&path), ["3\n4\n", "a long one\n", "mine", "5\n"]);
     }
@@ -272,16 +313,14 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_file_that_was_moved_away_is_made_anew() {
+    #[test]
+    fn a_file_that_was_moved_away_is_made_anew() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         write(&mut log, "1\n");
         fs::rename(&path, path.with_file_name("theirs")).unwrap();
         write(&mut log, "2\n");
-        tokio::time::advance(LOOK_INTERVAL).await;
-        write(&mut log, "3\n");
-        assert_eq!(files(&path), ["3\n", "1\n2\n"]);
+        assert_eq!(files(&path), ["2\n", "1\n"]);
     }
 
     #[test]
@@ -291,10 +330,83 @@ mod tests {
         let Output::File(open) = &mut log.output else { panic!("a file") };
         open.file.write_all(b"1\n2\nbeg").unwrap();
         open.bytes = 7;
-        assert_eq!(take_back(open, b"1\n2\nbegun\n", 7), 4);
+        let (mut batch, mut done) = (b"1\n2\nbegun\n".to_vec(), 7);
+        take_back(open, &mut batch, &mut done);
+        assert_eq!((batch.as_slice(), done), (&b"begun\n"[..], 0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
-        log.done = 4;
-        write(&mut log, "1\n2\nbegun\n");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\nbegun\n");
+        // The rest goes to where the file is then.
+        fs::remove_file(&path).unwrap();
+        log.write(&mut batch).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "begun\n");
+    }
+
+    #[test]
+    fn what_could_not_be_written_goes_to_where_the_file_is_then() {
+        let dir = TempDir::new().unwrap();
+        let (mut log, path) = log(&dir, 100);
+        log.break_file();
+        let mut batch = b"1\n2\n".to_vec();
+        assert!(log.write(&mut batch).is_err());
+        assert_eq!(batch, b"1\n2\n");
+        fs::rename(&path, path.with_file_name("theirs")).unwrap();
+        log.write(&mut batch).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+    }
+
+    #[test]
+    fn a_line_that_was_torn_is_ended() {
+        let dir = TempDir::new().unwrap();
+        let (mut first, path) = log(&dir, 100);
+        write(&mut first, "1\n2");
+        write(&mut log(&dir, 100).0, "3\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n3\n");
+    }
+
+    #[test]
+    fn a_link_stays_where_it_is() {
+        let dir = TempDir::new().unwrap();
+        let (link, real) = (dir.path().join("audit.log"), dir.path().join("real/audit.log"));
+        fs::create_dir(dir.path().join("real")).unwrap();
+        fs::write(&real, "").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let settings = AuditSettings {
+            log: AuditLog::File(link.clone()),
+            policy_file: None,
+            max_file_bytes: 2,
+            max_files_aside: 2,
+        };
+        let mut log = LogFile::open(settings, Arc::new(System::default())).unwrap();
+        write(&mut log, "1\n");
+        write(&mut log, "2\n");
+        assert_eq!(files(&real), ["1\n", "2\n"]);
+        assert_eq!(fs::read_to_string(&link).unwrap(), "2\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_put_aside_grows_on() {
+        let dir = TempDir::new().unwrap();
+        let (mut log, path) = log(&dir, 2);
+        // Under the name that it would get there is a directory that is not empty.
+        let Output::File(_) = &log.output else { panic!("a file") };
+        log.source = Arc::new(Standing);
+        let taken = aside(&path, &Standing.now_micro().to_string());
+        fs::create_dir_all(taken.join("x")).unwrap();
+        write(&mut log, "1\n");
+        write(&mut log, "2\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+        assert!(log.complained);
+    }
+
+    /// A clock that stands still.
+    struct Standing;
+
+    impl Source for Standing {
+        fn now_micro(&self) -> postern_meta::time::MicroTimestamp {
+            postern_meta::time::MicroTimestamp::from_unix_microseconds(0)
+        }
+
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(0);
+        }
     }
 }

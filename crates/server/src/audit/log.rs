@@ -31,7 +31,7 @@ const GATHER: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(250);
 
 /// How long an ending server waits for what has come in.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that a buffer keeps for the next lines.
 const KEPT_BYTES: usize = 1024 * 1024;
@@ -135,9 +135,15 @@ impl Log {
         }
     }
 
-    /// Writes what has been handed in, and ends the writing.
+    /// Writes what has been handed in, tries again for a while if that does not work, and ends the
+    /// writing.
     pub(super) async fn close(&self) {
-        if self.flushed().await.is_err() {
+        let flush = async {
+            while self.flushed().await.is_err() {
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_TIMEOUT, flush).await.is_err() {
             tracing::error!("the end of the audit log could not be written");
         }
         self.shared.state.lock().closing = true;
@@ -149,9 +155,11 @@ impl Shared {
     fn run(&self) {
         while self.wait_for_lines() {
             if self.flush().is_err() && !self.pause(RETRY) {
-                return;
+                break;
             }
         }
+        // Whatever came in while it was closed. An error has been said.
+        let _ = self.flush();
     }
 
     /// Waits until there is something to write, and a moment longer. Answers whether to go on.
@@ -179,15 +187,21 @@ impl Shared {
     fn flush(&self) -> Result<(), Unwritten> {
         let mut writer = self.writer.lock();
         let mut state = self.state.lock();
-        if state.waiting.is_empty() && writer.batch.is_empty() {
-            return Ok(());
+        if !state.waiting.is_empty() || !writer.batch.is_empty() {
+            state.writing_since = Some(Instant::now());
+            drop(state);
+            let written = self.write(&mut writer);
+            state = self.state.lock();
+            state.writing_since = None;
+            if written.is_err() {
+                // Under the lock, and told: somebody has to try again, whoever has found it out.
+                self.failing.store(true, Ordering::Relaxed);
+                self.work.notify_one();
+                return Err(Unwritten);
+            }
         }
-        state.writing_since = Some(Instant::now());
-        drop(state);
-        let written = self.write(&mut writer);
-        self.state.lock().writing_since = None;
-        self.failing.store(written.is_err(), Ordering::Relaxed);
-        written
+        self.failing.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// What an earlier try has left comes first.
@@ -199,9 +213,7 @@ impl Shared {
                 Unwritten
             })
         };
-        if !batch.is_empty() {
-            write(batch)?;
-        }
+        write(batch)?;
         std::mem::swap(batch, &mut self.state.lock().waiting);
         write(batch)?;
         batch.shrink_to(KEPT_BYTES);
@@ -211,7 +223,7 @@ impl Shared {
     /// Said once, not with every try.
     fn note_failure(&self, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        if !self.failing.swap(true, Ordering::Relaxed) {
+        if !self.failing.load(Ordering::Relaxed) {
             tracing::error!("the audit log cannot be written, so nothing is served: {error}");
         }
     }
@@ -225,14 +237,18 @@ mod tests {
     use super::*;
     use crate::clock::System;
 
-    fn log_to(path: &std::path::Path) -> Log {
+    fn file_at(path: &std::path::Path) -> LogFile {
         let settings = AuditSettings {
             log: AuditLog::File(path.to_owned()),
             policy_file: None,
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
         };
-        Log::start(LogFile::open(settings, Arc::new(System::default())).unwrap()).unwrap()
+        LogFile::open(settings, Arc::new(System::default())).unwrap()
+    }
+
+    fn log_to(path: &std::path::Path) -> Log {
+        Log::start(file_at(path)).unwrap()
     }
 
     fn read(path: &std::path::Path) -> String {
@@ -263,6 +279,23 @@ mod tests {
         let log = log_to(&path);
         log.append(b"1\n");
         while read(&path).is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(read(&path), "1\n");
+    }
+
+    #[test]
+    fn a_log_that_can_be_written_again_goes_on_by_itself() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("audit.log");
+        let mut file = file_at(&path);
+        file.break_file();
+        let log = Log::start(file).unwrap();
+        log.append(b"1\n");
+        assert_eq!(log.flush(), Err(Unwritten));
+        assert!(!log.works());
+        std::fs::remove_file(&path).unwrap();
+        while !log.works() {
             std::thread::yield_now();
         }
         assert_eq!(read(&path), "1\n");

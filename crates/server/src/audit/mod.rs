@@ -68,7 +68,10 @@ pub struct AuditSettings {
 pub(crate) struct Audit {
     policy: Policy,
     log: Log,
-    failures: Failures,
+    /// Of those who showed no access key that there is.
+    strangers: Failures,
+    /// Of those who showed one that works no more: that is worth knowing when strangers make noise.
+    stopped_keys: Failures,
     source: Arc<dyn Source>,
     rejected: AtomicU64,
 }
@@ -99,8 +102,9 @@ impl Audit {
             }
         };
         let log = Log::start(LogFile::open(settings, source.clone())?)?;
-        let failures = Failures::new(source.now().unix_seconds());
-        Ok(Self { policy, log, failures, source, rejected: AtomicU64::new(0) })
+        let failures = || Failures::new(source.now().unix_seconds());
+        let (strangers, stopped_keys) = (failures(), failures());
+        Ok(Self { policy, log, strangers, stopped_keys, source, rejected: AtomicU64::new(0) })
     }
 
     /// Can it be written? While it cannot, nothing is served.

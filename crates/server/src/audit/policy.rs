@@ -6,6 +6,7 @@ use postern_auth::identity::Identity;
 use postern_meta::decode::{Format, decode};
 use serde::{Deserialize, Serialize};
 
+use super::event::namespace_of;
 use crate::request::ResourceTarget;
 
 /// The policy that holds when no other is given.
@@ -213,7 +214,7 @@ impl Rule {
         match asked.target {
             _ if anything => true,
             Some(target) => {
-                let namespace = target.namespace.as_deref().unwrap_or_default();
+                let namespace = namespace_of(target).unwrap_or_default();
                 self.paths.is_empty()
                     && names(&self.namespaces, namespace)
                     && (self.resources.is_empty()
@@ -229,29 +230,30 @@ fn matches_path(pattern: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    /// `users`, `users/accesskeys`, `users/*`, `*/accesskeys`, or `*` for all of both.
+    /// As upstream: `users` is the objects alone, `users/accesskeys` what is behind them alone,
+    /// `users/*` both, `*/accesskeys` that of every kind, `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
         let info = target.kind.info();
         let name = target.name.as_deref().unwrap_or_default();
         let named = self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name);
+        let matches = |pattern: &String| match (pattern.split_once('/'), target.subresource) {
+            (None, behind) => pattern == "*" || (pattern == info.plural && behind.is_none()),
+            (Some((plural, "*")), _) => plural == info.plural,
+            (Some((plural, step)), behind) => {
+                behind == Some(step) && (plural == "*" || plural == info.plural)
+            }
+        };
         self.group == info.version.group
-            && named
-            && (self.plurals.is_empty()
-                || self.plurals.iter().any(|pattern| {
-                    let (plural, behind) = pattern.split_once('/').unwrap_or((pattern, ""));
-                    let plurals = plural == "*" || plural == info.plural;
-                    let behinds = match target.subresource {
-                        None => behind.is_empty(),
-                        Some(name) => behind == "*" || behind == name,
-                    };
-                    pattern == "*" || (plurals && behinds)
-                }))
+            && (self.plurals.is_empty() || (named && self.plurals.iter().any(matches)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::{AnyKind, Verb, shared_secret::SharedSecret, user::User};
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::user::User;
+    use postern_kinds::{AnyKind, Verb};
 
     use super::*;
 
@@ -313,7 +315,8 @@ mod tests {
         for (pattern, plain, behind) in [
             ("users", true, false),
             ("users/accesskeys", false, true),
-            ("users/*", false, true),
+            ("users/*", true, true),
+            ("*/*", false, false),
             ("*/accesskeys", false, true),
             ("*", true, true),
             ("teams/*", false, false),
@@ -326,6 +329,17 @@ mod tests {
             assert_eq!(resources.match_with(&target(&User, "", "ada")), plain, "{pattern}");
             assert_eq!(resources.match_with(&keys), behind, "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_namespace_is_in_itself() {
+        let policy = with_rules("{level: Metadata, namespaces: [platform]}");
+        let level = |name| {
+            let target = target(&Namespace, "", name);
+            let asked = Asked { bearer: None, verb: "delete", target: Some(&target), path: "/x" };
+            policy.directions(&asked).level
+        };
+        assert_eq!((level("platform"), level("other")), (Level::Metadata, Level::None));
     }
 
     #[test]

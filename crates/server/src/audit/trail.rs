@@ -18,8 +18,10 @@ use serde_json::Value;
 
 use super::Audit;
 use super::event::{
-    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, clean, line_of, shown_uri,
+    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, clean, clean_value,
+    line_of, shown_uri,
 };
+use super::failures::Failures;
 use super::policy::{Asked, Directions, Level, Stage};
 use crate::authenticate::Credential;
 use crate::request::{Parsed, ResourceTarget, Target};
@@ -70,8 +72,7 @@ pub(crate) struct Trail {
 struct Headers {
     agent: Option<HeaderValue>,
     content_type: Option<HeaderValue>,
-    forwarded_for: Option<HeaderValue>,
-    real_ip: Option<HeaderValue>,
+    forwarded: Vec<IpAddr>,
 }
 
 impl Headers {
@@ -80,10 +81,29 @@ impl Headers {
         Self {
             agent: one(USER_AGENT),
             content_type: one(CONTENT_TYPE),
-            forwarded_for: one(HeaderName::from_static("x-forwarded-for")),
-            real_ip: one(HeaderName::from_static("x-real-ip")),
+            forwarded: forwarded(headers),
         }
     }
+
+    /// The same without what else came in with them, for a request that goes on.
+    fn detach(&mut self) {
+        for value in [&mut self.agent, &mut self.content_type].into_iter().flatten() {
+            // What was a header's value still is one.
+            *value = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+        }
+    }
+}
+
+/// Where proxies say that it came from. Each adds to the end what it knows: what stands before that
+/// can be invented, so it is the end that is kept.
+fn forwarded(headers: &HeaderMap) -> Vec<IpAddr> {
+    let names = ["x-forwarded-for", "x-real-ip"];
+    let values = names.iter().flat_map(|name| headers.get_all(*name));
+    let parts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let texts = parts.filter_map(|part| std::str::from_utf8(part).ok());
+    let mut said: Vec<IpAddr> = texts.filter_map(|text| text.trim().parse().ok()).collect();
+    said.drain(..said.len().saturating_sub(MAX_FORWARDED));
+    said
 }
 
 /// What was decided, in the words of Kubernetes' annotations.
@@ -201,12 +221,19 @@ impl Trail {
     pub(crate) fn failed(mut self: Box<Self>, error: &ApiError) {
         let status = error.status();
         self.answer.code = status.code;
-        if let Some(details) = &status.details {
+        let about = self.target.as_ref().map(|target| target.kind.info());
+        if let (Some(details), Some(info)) = (&status.details, about)
+            && details.group == info.version.group
+            && (details.kind == info.plural || details.kind == info.kind)
+        {
+            // Of a refusal that is about something else, this would be the name of that.
             self.answer.named.name.clone_from(&details.name);
         }
         if self.directions.level == Level::RequestResponse {
             self.answer.object = Some(status.to_value());
         }
+        // A body that was not taken may be anything, also what belongs to another kind.
+        self.body = None;
         self.answer.status = Some(Box::new(status.clone()));
         self.end();
     }
@@ -223,6 +250,9 @@ impl Trail {
         }
         self.record(Stage::ResponseStarted);
         self.state = State::Streaming;
+        // A watch lives long, and would keep everything that came in together with its head.
+        self.headers.detach();
+        self.uri = self.uri.to_string().parse().unwrap_or_default();
         response.map(|body| body.holding(self))
     }
 
@@ -286,7 +316,7 @@ impl Trail {
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
             let room = self.audit.works();
-            let Some(left_out) = self.audit.failures.note(seconds, room) else { return };
+            let Some(left_out) = self.failures().note(seconds, room) else { return };
             if left_out > 0 {
                 let left_out = Cow::Owned(left_out.to_string());
                 annotations.insert("platform.sh/failures-left-out", left_out);
@@ -303,12 +333,12 @@ impl Trail {
             level: self.directions.level,
             audit_id: self.id.to_str().unwrap_or_default(),
             stage,
-            request_uri: shown_uri(&self.uri),
+            request_uri: shown_uri(&self.uri, bearer.is_some()),
             verb: &verb,
             user: bearer.map(UserInfo::of_bearer).unwrap_or_default(),
             impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
             source_ips: self.source_ips(),
-            user_agent: agent(agent_text.unwrap_or_default()),
+            user_agent: agent(agent_text.unwrap_or_default(), bearer.is_some()),
             object_ref: self
                 .target
                 .as_ref()
@@ -321,6 +351,12 @@ impl Trail {
             annotations,
         });
         self.audit.log.append(&line);
+    }
+
+    /// Those among whom it counts when nobody could be let in.
+    fn failures(&self) -> &Failures {
+        let known = self.refused_key.is_some();
+        if known { &self.audit.stopped_keys } else { &self.audit.strangers }
     }
 
     fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
@@ -361,10 +397,7 @@ impl Trail {
 
     /// What proxies say about where it came from, and, as the last, where it did come from.
     fn source_ips(&self) -> Vec<IpAddr> {
-        let said = [&self.headers.forwarded_for, &self.headers.real_ip];
-        let said = said.into_iter().flatten().filter_map(|value| value.to_str().ok());
-        let said = said.flat_map(|text| text.split(',')).filter_map(|ip| ip.trim().parse().ok());
-        let mut addresses: Vec<IpAddr> = said.take(MAX_FORWARDED).collect();
+        let mut addresses = self.headers.forwarded.clone();
         addresses.push(self.peer);
         addresses.dedup();
         addresses
@@ -390,6 +423,7 @@ impl Trail {
 
     /// A body, as the policy wants it.
     fn shown(&self, mut body: Value) -> Value {
+        clean_value(&mut body);
         if self.directions.omit_managed_fields {
             drop_managed_fields(&mut body);
             let items = body.get_mut("items").and_then(Value::as_array_mut);
