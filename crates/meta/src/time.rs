@@ -106,8 +106,31 @@ impl MicroTimestamp {
 }
 
 impl fmt::Display for MicroTimestamp {
+    /// Digit by digit: every record of the audit log has two of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.6}", self.0)
+        let time = jiff::tz::Offset::UTC.to_datetime(self.0);
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        for (end, value) in [
+            (4, i32::from(time.year())),
+            (7, i32::from(time.month())),
+            (10, i32::from(time.day())),
+            (13, i32::from(time.hour())),
+            (16, i32::from(time.minute())),
+            (19, i32::from(time.second())),
+            (26, time.subsec_nanosecond() / 1000),
+        ] {
+            put_digits(&mut text[..end], value.unsigned_abs());
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// Writes a number into the end of a text, over the zeros that stand there.
+fn put_digits(text: &mut [u8], mut value: u32) {
+    for place in text.iter_mut().rev().take_while(|place| place.is_ascii_digit()) {
+        // A digit is one byte.
+        *place = b'0' + (value % 10) as u8;
+        value /= 10;
     }
 }
 
@@ -236,6 +259,8 @@ fn two_units(seconds: i64, large: (i64, &str), small: (i64, &str)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -286,6 +311,15 @@ mod tests {
         assert_eq!(round, time);
         let whole: MicroTimestamp = "2006-01-02T15:04:05Z".parse().unwrap();
         assert_eq!(whole.to_string(), "2006-01-02T15:04:05.000000Z");
+    }
+
+    proptest! {
+        #[test]
+        fn micro_time_is_written_as_the_library_does(seconds in any::<i64>(), micros in 0..1_000_000i64) {
+            let seconds = seconds.rem_euclid(315_000_000_000) + MIN_UNIX_SECONDS;
+            let time = MicroTimestamp::from_unix_microseconds(seconds * 1_000_000 + micros);
+            prop_assert_eq!(time.to_string(), format!("{:.6}", time.0));
+        }
     }
 
     #[test]

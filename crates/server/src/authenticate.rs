@@ -57,6 +57,11 @@ impl Credential {
         &self.identity
     }
 
+    /// The same, as it is shared by all that he sends until it changes.
+    pub(crate) fn shared_bearer(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
     /// Does he act as somebody else?
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()

@@ -23,7 +23,7 @@ use postern_meta::status::{ApiError, Reason, Status};
 use crate::Server;
 use crate::actions::selves;
 use crate::admit::Writing;
-use crate::audit::Trail;
+use crate::audit::{LastSender, Trail};
 use crate::authenticate::{authenticate, names_a_key};
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
@@ -58,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// His connection, for flow control.
     pub(crate) line: Line,
+    /// As whom he came last, for the audit log.
+    pub(crate) last_sender: LastSender,
 }
 
 /// What a request came to, before it is finished.
@@ -166,7 +168,7 @@ async fn audited(
         ));
     }
     let mut trail = Box::new(Trail::begin(server.audit(), &parsed, client.address, audit_id));
-    match within_time(server, &client.line, parsed, body, &mut trail).await {
+    match within_time(server, client, parsed, body, &mut trail).await {
         Ok(outcome) => {
             if let Some(json) = &outcome.made {
                 trail.made(json);
@@ -182,7 +184,7 @@ async fn audited(
 
 async fn within_time(
     server: &Server,
-    line: &Line,
+    client: &Client,
     parsed: Parsed,
     body: Incoming,
     trail: &mut Trail,
@@ -210,7 +212,7 @@ async fn within_time(
         trail.not_identified(refused.key);
         refused.error
     })?;
-    let body = trail.identified(authenticated.credential(), body)?;
+    let body = trail.identified(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
         return Err(request::names_a_key());
     }
@@ -219,7 +221,7 @@ async fn within_time(
     trail.acts_as(acting.credential());
     // Places are shared out among those who have keys, whomever they act as.
     let owner = &acting.credential().bearer().name;
-    let _place = server.flow().enter(verb, owner, line).await?;
+    let _place = server.flow().enter(verb, owner, &client.line).await?;
     tokio::time::timeout(limit, act(server, acting, body, trail)).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",

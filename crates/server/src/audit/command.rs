@@ -9,7 +9,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 
 use super::Audit;
-use super::event::{Event, ResponseStatus, UserInfo, line_of};
+use super::event::{Event, ResponseStatus, UserInfo, line_of, user_json};
 use super::log::Unwritten;
 use super::policy::{Level, Stage};
 use crate::clock::new_uid;
@@ -62,6 +62,11 @@ impl Command {
     }
 
     fn line(&self, stage: Stage, response_status: Option<ResponseStatus<'_>>) -> Vec<u8> {
+        let user = user_json(&UserInfo {
+            username: Cow::Borrowed(USER),
+            extra: BTreeMap::from([(UNIX_UID, vec![Cow::Borrowed(self.unix_uid.as_str())])]),
+            ..UserInfo::default()
+        });
         line_of(&Event {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -70,11 +75,7 @@ impl Command {
             stage,
             request_uri: Cow::Borrowed("unix:admin.sock"),
             verb: self.name,
-            user: UserInfo {
-                username: Cow::Borrowed(USER),
-                extra: BTreeMap::from([(UNIX_UID, vec![Cow::Borrowed(self.unix_uid.as_str())])]),
-                ..UserInfo::default()
-            },
+            user: &user,
             impersonated_user: None,
             source_ips: Vec::new(),
             user_agent: Cow::Borrowed(""),

@@ -12,6 +12,7 @@ use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::policy::{Level, Stage};
 use crate::request::ResourceTarget;
@@ -77,7 +78,7 @@ pub(super) struct Event<'a> {
     #[serde(rename = "requestURI")]
     pub(super) request_uri: Cow<'a, str>,
     pub(super) verb: &'a str,
-    pub(super) user: UserInfo<'a>,
+    pub(super) user: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<UserInfo<'a>>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
@@ -113,7 +114,7 @@ pub(super) struct UserInfo<'a> {
 
 impl<'a> UserInfo<'a> {
     /// Whoever showed a key; which one it was stands beside him.
-    pub(super) fn of_bearer(identity: &'a Identity) -> Self {
+    fn of_bearer(identity: &'a Identity) -> Self {
         let extra =
             BTreeMap::from([(ACCESS_KEY, vec![Cow::Borrowed(identity.access_key.as_str())])]);
         Self { extra, ..Self::of(identity) }
@@ -129,6 +130,16 @@ impl<'a> UserInfo<'a> {
             extra: identity.extra.iter().map(|(key, all)| (key.as_str(), values(all))).collect(),
         }
     }
+}
+
+/// Whoever showed a key, as he stands in a record.
+pub(super) fn bearer_json(identity: &Identity) -> Box<RawValue> {
+    user_json(&UserInfo::of_bearer(identity))
+}
+
+pub(super) fn user_json(user: &UserInfo<'_>) -> Box<RawValue> {
+    // Writing to memory cannot fail.
+    to_raw_value(user).unwrap_or_default()
 }
 
 /// What a request is about.

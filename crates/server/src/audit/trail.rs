@@ -9,17 +9,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
+use postern_auth::identity::Identity;
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
 use postern_meta::time::MicroTimestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Audit;
 use super::event::{
-    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, clean, clean_value,
-    line_of, shown_uri,
+    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, bearer_json, clean,
+    clean_value, line_of, shown_uri, user_json,
 };
 use super::failures::Failures;
 use super::policy::{Asked, Directions, Level, Stage};
@@ -36,6 +39,24 @@ const MAX_FORWARDED: usize = 8;
 
 /// The code of a request whose client has left, as proxies log it.
 const CLIENT_LEFT: u16 = 499;
+
+/// Who sent the last request of a connection, as he stands in records: he sends the next one, too.
+#[derive(Default)]
+pub(crate) struct LastSender(Mutex<Option<(Arc<Identity>, Arc<RawValue>)>>);
+
+impl LastSender {
+    fn json_of(&self, identity: &Arc<Identity>) -> Arc<RawValue> {
+        let mut last = self.0.lock();
+        match &*last {
+            Some((known, json)) if Arc::ptr_eq(known, identity) => json.clone(),
+            _ => {
+                let json: Arc<RawValue> = bearer_json(identity).into();
+                *last = Some((identity.clone(), json.clone()));
+                json
+            }
+        }
+    }
+}
 
 /// How far the recording has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,6 +81,7 @@ pub(crate) struct Trail {
     headers: Headers,
     target: Option<ResourceTarget>,
     credential: Option<Credential>,
+    sender: Option<Arc<RawValue>>,
     refused_key: Option<String>,
     verdict: Option<Verdict>,
     directions: Directions,
@@ -95,10 +117,10 @@ impl Headers {
 }
 
 /// Where proxies say that it came from. Each adds to the end what it knows: what stands before that
-/// can be invented, so it is the end that is kept.
+/// can be invented, so it is the end that is kept. `X-Real-Ip`, which upstream reads besides, has no
+/// such order: a client could push the truth out with it.
 fn forwarded(headers: &HeaderMap) -> Vec<IpAddr> {
-    let names = ["x-forwarded-for", "x-real-ip"];
-    let values = names.iter().flat_map(|name| headers.get_all(*name));
+    let values = headers.get_all("x-forwarded-for").iter();
     let parts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     let texts = parts.filter_map(|part| std::str::from_utf8(part).ok());
     let mut said: Vec<IpAddr> = texts.filter_map(|text| text.trim().parse().ok()).collect();
@@ -144,6 +166,7 @@ impl Trail {
             headers: Headers::of(parsed.headers()),
             target,
             credential: None,
+            sender: None,
             refused_key: None,
             verdict: None,
             directions: Directions::default(),
@@ -168,6 +191,7 @@ impl Trail {
     pub(crate) fn identified(
         &mut self,
         credential: &Credential,
+        last: &LastSender,
         body: Incoming,
     ) -> Result<Received, ApiError> {
         self.credential = Some(credential.clone());
@@ -180,6 +204,7 @@ impl Trail {
             self.directions = Directions::default();
             return Err(error);
         }
+        self.sender = Some(last.json_of(credential.shared_bearer()));
         if self.directions.level >= Level::Request {
             self.body = Some(Arc::default());
         }
@@ -327,6 +352,8 @@ impl Trail {
         let bearer = self.credential.as_ref().map(Credential::bearer);
         let acting = self.credential.as_ref().filter(|credential| credential.is_acting());
         let agent_text = self.headers.agent.as_ref().and_then(|value| value.to_str().ok());
+        let user = self.sender.clone();
+        let user = user.unwrap_or_else(|| user_json(&UserInfo::default()).into());
         let line = line_of(&Event {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -335,7 +362,7 @@ impl Trail {
             stage,
             request_uri: shown_uri(&self.uri, bearer.is_some()),
             verb: &verb,
-            user: bearer.map(UserInfo::of_bearer).unwrap_or_default(),
+            user: &user,
             impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
             source_ips: self.source_ips(),
             user_agent: agent(agent_text.unwrap_or_default(), bearer.is_some()),
@@ -464,4 +491,32 @@ fn named(json: &[u8]) -> Named {
     }
     let Object { metadata } = decode::decode_typed(json).unwrap_or_default();
     Named { name: metadata.name, uid: metadata.uid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_last_proxy_says_cannot_be_pushed_out() {
+        let mut headers = HeaderMap::new();
+        assert!(forwarded(&headers).is_empty());
+        let invented = "1.1.1.1, ".repeat(20);
+        let said = [invented.as_bytes(), b"\xff, nonsense, ", b"192.0.2.7,2001:db8::1"].concat();
+        headers.append("x-forwarded-for", HeaderValue::from_bytes(&said[..]).unwrap());
+        headers.append("x-forwarded-for", HeaderValue::from_static("192.0.2.8"));
+        headers.append("x-real-ip", HeaderValue::from_static("1.1.1.1"));
+        let found = forwarded(&headers);
+        assert_eq!(found.len(), MAX_FORWARDED);
+        let last: Vec<String> = found[5..].iter().map(ToString::to_string).collect();
+        assert_eq!(last, ["192.0.2.7", "2001:db8::1", "192.0.2.8"]);
+    }
+
+    #[test]
+    fn an_object_is_named_by_its_metadata() {
+        let of = |json: &str| named(json.as_bytes());
+        assert_eq!(of(r#"{"metadata":{"name":"a","uid":"u","x":1},"spec":{}}"#).name, "a");
+        assert_eq!(of("[]").name, "");
+        assert_eq!(of("").uid, "");
+    }
 }
