@@ -87,8 +87,11 @@ impl LogFile {
                 io::Error::new(error.kind(), what)
             })?),
         };
-        // Of a link, it is the file that is put aside, and not the link.
-        if let AuditLog::File(path) = &mut settings.log {
+        // Of a link, it is the file that is put aside, and not the link. What is no file (a pipe by
+        // way of /dev/stdout, say) may have no other path.
+        if let (AuditLog::File(path), Output::File(Regular { identity: Some(_), .. })) =
+            (&mut settings.log, &output)
+        {
             *path = fs::canonicalize(&*path)?;
         }
         Ok(Self { settings, source, output, done: 0, complained: false })
