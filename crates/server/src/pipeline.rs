@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{BASE_PATH, Verb, access_key};
+use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::Object;
@@ -23,7 +23,7 @@ use postern_meta::status::{ApiError, Reason, Status};
 use crate::Server;
 use crate::actions::selves;
 use crate::admit::Writing;
-use crate::audit::{LastSender, Trail};
+use crate::audit::{self, LastSender, Trail};
 use crate::authenticate::{authenticate, names_a_key};
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
@@ -84,11 +84,9 @@ pub(crate) async fn handle(
 ) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
-    // The query is left out, since tokens end up in queries; a path holds names, or by mistake a key.
+    // The query is left out, since tokens end up in queries; the rest may by mistake hold a key.
     let asked = tracing::enabled!(tracing::Level::DEBUG).then(|| {
-        let path = request.uri().path();
-        let shown = if path.contains(access_key::PREFIX) { "(an access key)" } else { path };
-        format!("{} {shown}", request.method())
+        audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
     let mut measured = Measured::begin();
     let outcome = match public(server, &request, &mut measured) {
@@ -217,8 +215,12 @@ async fn within_time(
         return Err(request::names_a_key());
     }
     let acting = impersonate(authenticated, &directory());
-    let acting = acting.inspect_err(|error| trail.forbidden(error))?;
-    trail.acts_as(acting.credential());
+    match &acting {
+        Ok(acting) => trail.acts_as(acting.credential()),
+        Err(error) => trail.forbidden(error),
+    }
+    trail.received();
+    let acting = acting?;
     // Places are shared out among those who have keys, whomever they act as.
     let owner = &acting.credential().bearer().name;
     let _place = server.flow().enter(verb, owner, &client.line).await?;

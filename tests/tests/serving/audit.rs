@@ -182,6 +182,12 @@ async fn who_acts_as_whom_and_who_may_not_is_told() {
     };
     assert_eq!(names(&found[0]), ("admin".to_owned(), "bob".to_owned()));
     assert_eq!(names(&found[1]), ("bob".to_owned(), "-".to_owned()), "he never became him");
+    // As whom something is asked for is on record before it is done.
+    let made = admin.post(&secrets("platform")).header("impersonate-user", "carol");
+    let made = made.header("impersonate-group", "system:masters");
+    made.json(&secret("db", "v")).send().await.expect(201);
+    let carols = |record: &Value| record["impersonatedUser"]["username"] == "carol";
+    assert_eq!(records(home, 1, carols).await[0]["stage"], "RequestReceived");
     for (record, why) in found.iter().zip(["cannot get resource", "cannot impersonate resource"]) {
         let notes = &record["annotations"];
         assert_eq!(notes["authorization.k8s.io/decision"], "forbid");
@@ -207,6 +213,16 @@ async fn a_refusal_names_nothing_but_what_was_asked_for() {
     let found = records(home, 3, failed).await;
     let names: Vec<&Value> = found.iter().map(|record| &record["objectRef"]["name"]).collect();
     assert_eq!(names, [&Value::Null, &Value::Null, &json!("(left-out)")]);
+    let path = secret_path("last");
+    let group = format!("a:{generated}");
+    let uid = format!("x{generated}");
+    let request = admin.get(&path).header("impersonate-user", "b").header("impersonate-uid", &uid);
+    let name = format!("impersonate-extra-{generated}");
+    let request = request.header("impersonate-group", &group).header(name.as_str(), "x");
+    request.send().await.expect(403);
+    records(home, 1, |record| record["objectRef"]["name"] == "last").await;
+    let text = std::fs::read_to_string(home.audit_log()).unwrap();
+    assert!(!text.contains("pst_"), "a credential is recorded");
     assert!(!std::fs::read_to_string(home.audit_log()).unwrap().contains(generated));
 }
 

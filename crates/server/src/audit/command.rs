@@ -64,7 +64,10 @@ impl Command {
     fn line(&self, stage: Stage, response_status: Option<ResponseStatus<'_>>) -> Vec<u8> {
         let user = user_json(&UserInfo {
             username: Cow::Borrowed(USER),
-            extra: BTreeMap::from([(UNIX_UID, vec![Cow::Borrowed(self.unix_uid.as_str())])]),
+            extra: BTreeMap::from([(
+                Cow::Borrowed(UNIX_UID),
+                vec![Cow::Borrowed(self.unix_uid.as_str())],
+            )]),
             ..UserInfo::default()
         });
         line_of(&Event {

@@ -99,35 +99,35 @@ pub(super) struct Event<'a> {
     pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
 }
 
-/// Somebody. Empty for whoever could not be let in.
+/// Somebody. Empty for whoever could not be let in. What of it came from outside is clean.
 #[derive(Default, Serialize)]
 pub(super) struct UserInfo<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) username: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(super) uid: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    pub(super) groups: &'a [String],
+    pub(super) uid: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) groups: Vec<Cow<'a, str>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) extra: BTreeMap<&'a str, Vec<Cow<'a, str>>>,
+    pub(super) extra: BTreeMap<Cow<'a, str>, Vec<Cow<'a, str>>>,
 }
 
 impl<'a> UserInfo<'a> {
     /// Whoever showed a key; which one it was stands beside him.
     fn of_bearer(identity: &'a Identity) -> Self {
-        let extra =
-            BTreeMap::from([(ACCESS_KEY, vec![Cow::Borrowed(identity.access_key.as_str())])]);
+        let key = vec![Cow::Borrowed(identity.access_key.as_str())];
+        let extra = BTreeMap::from([(Cow::Borrowed(ACCESS_KEY), key)]);
         Self { extra, ..Self::of(identity) }
     }
 
     /// Whom somebody acts as.
     pub(super) fn of(identity: &'a Identity) -> Self {
-        let values = |all: &'a Vec<String>| all.iter().map(|value| clean(value)).collect();
+        let all = |texts: &'a Vec<String>| texts.iter().map(|text| clean(text)).collect();
         Self {
             username: clean(&identity.name),
-            uid: &identity.uid,
-            groups: &identity.groups,
-            extra: identity.extra.iter().map(|(key, all)| (key.as_str(), values(all))).collect(),
+            uid: clean(&identity.uid),
+            groups: all(&identity.groups),
+            extra: identity.extra.iter().map(|(key, texts)| (clean(key), all(texts))).collect(),
         }
     }
 }
@@ -230,7 +230,7 @@ impl<'a> ResponseStatus<'a> {
 }
 
 /// A text without access keys in it, however they are encoded.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(if may_hold_key(text) { LEFT_OUT } else { text })
 }
 

@@ -40,22 +40,22 @@ struct Regular {
 
 impl Regular {
     fn open(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.append(true).create(true).mode(PRIVATE_FILE);
-        // A pipe or a device need not be readable.
-        let file = options.clone().read(true).open(path).or_else(|_| options.open(path))?;
+        let file = OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)?;
         let found = file.metadata()?;
         let identity = found.is_file().then(|| (found.dev(), found.ino()));
         let mut open = Self { file, identity, bytes: found.len() };
-        open.end_line()?;
+        if identity.is_some() {
+            open.end_line(path)?;
+        }
         Ok(open)
     }
 
     /// Ends a line that a sudden death has torn, so that the next one stands by itself.
-    fn end_line(&mut self) -> io::Result<()> {
+    /// It is read apart: a pipe that were opened for both would never say that nobody reads it.
+    fn end_line(&mut self, path: &Path) -> io::Result<()> {
         let mut last = [b'\n'];
-        if self.identity.is_some() && self.bytes > 0 {
-            self.file.read_exact_at(&mut last, self.bytes - 1)?;
+        if self.bytes > 0 {
+            File::open(path)?.read_exact_at(&mut last, self.bytes - 1)?;
         }
         if last != [b'\n'] {
             self.file.write_all(b"\n")?;
@@ -82,10 +82,7 @@ impl LogFile {
     pub(super) fn open(mut settings: AuditSettings, source: Arc<dyn Source>) -> io::Result<Self> {
         let output = match &settings.log {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
-            AuditLog::File(path) => Output::File(open(path).map_err(|error| {
-                let what = format!("cannot open the audit log {}: {error}", path.display());
-                io::Error::new(error.kind(), what)
-            })?),
+            AuditLog::File(path) => Output::File(open(path)?),
         };
         // Of a link, it is the file that is put aside, and not the link. What is no file (a pipe by
         // way of /dev/stdout, say) may have no other path.
@@ -166,10 +163,16 @@ fn put_aside(path: &Path, time: &str) -> io::Result<Regular> {
 }
 
 fn open(path: &Path) -> io::Result<Regular> {
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir)?;
-    }
-    Regular::open(path)
+    let opened = (|| {
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir)?;
+        }
+        Regular::open(path)
+    })();
+    opened.map_err(|error| {
+        let what = format!("cannot open the audit log {}: {error}", path.display());
+        io::Error::new(error.kind(), what)
+    })
 }
 
 fn write_from(out: &mut impl Write, batch: &[u8], done: &mut usize) -> io::Result<()> {

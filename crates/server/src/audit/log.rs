@@ -200,7 +200,9 @@ impl Shared {
                 return Err(Unwritten);
             }
         }
-        self.failing.store(false, Ordering::Relaxed);
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!("the audit log is written again, with nothing lost");
+        }
         Ok(())
     }
 

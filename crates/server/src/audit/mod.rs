@@ -34,6 +34,7 @@ use self::log::{Log, Unwritten};
 use self::policy::Policy;
 
 pub(crate) use self::command::Command;
+pub(crate) use self::event::clean;
 pub(crate) use self::trail::{LastSender, Trail};
 
 /// Seconds after which a client may try again while the log cannot be written.

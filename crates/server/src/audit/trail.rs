@@ -208,8 +208,12 @@ impl Trail {
         if self.directions.level >= Level::Request {
             self.body = Some(Arc::default());
         }
-        self.record(Stage::RequestReceived);
         Ok(Received::new(body, self.body.clone()))
+    }
+
+    /// It is known as whom he acts, or that he may not: nothing is done yet.
+    pub(crate) fn received(&self) {
+        self.record(Stage::RequestReceived);
     }
 
     /// Nobody could be let in. `key` is the name of the access key that was shown, if there is one.
