@@ -73,9 +73,11 @@ fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> Failure 
         (400 | 413 | 422, _) => {
             Failure::new(message).hint("nothing was changed: correct it, and try again")
         }
-        (429 | 503, _) => {
+        (429, _) => {
             Failure::new(format!("the server is too busy: {message}")).hint("try again in a moment")
         }
+        (503, _) => Failure::new(format!("the server cannot do this now: {message}"))
+            .hint("try again in a moment; if that does not help, its log says more"),
         (500.., _) => {
             Failure::new(format!("the server failed: {message}")).hint("its log says more")
         }
