@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::http::Client;
+
 /// The base path of the management API.
 pub const BASE: &str = "/kubernetes/management";
 
@@ -17,6 +19,18 @@ pub const CORE: &str = "/kubernetes/management/api/v1";
 #[must_use]
 pub fn secrets(namespace: &str) -> String {
     format!("{GROUP}/namespaces/{namespace}/sharedsecrets")
+}
+
+/// A collection of our own group that has no namespace.
+#[must_use]
+pub fn collection(resource: &str) -> String {
+    format!("{GROUP}/{resource}")
+}
+
+/// Makes an object without a namespace, which has to work.
+pub async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    client.post(&collection(resource)).json(&object).send().await.expect(201)
 }
 
 /// One shared secret's path in the namespace `platform`.

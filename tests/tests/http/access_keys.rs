@@ -1,7 +1,7 @@
 //! Access keys: shown once, owned, switched off and on, replaced, and what they let through.
 
 use postern_tests::http::{Client, based};
-use postern_tests::objects::{GROUP, name_of, secret, secrets, version_of};
+use postern_tests::objects::{GROUP, collection, make, name_of, secret, secrets, version_of};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use postern_tests::{Home, Server, Setup};
@@ -11,15 +11,6 @@ const KEYS: &str = "ownedaccesskeys";
 
 fn path(resource: &str, name: &str) -> String {
     format!("{GROUP}/{resource}/{name}")
-}
-
-fn collection(resource: &str) -> String {
-    format!("{GROUP}/{resource}")
-}
-
-async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
-    let object = json!({ "metadata": { "name": name }, "spec": spec });
-    client.post(&collection(resource)).json(&object).send().await.expect(201)
 }
 
 async fn refused(client: &Client, resource: &str, spec: Value) -> String {

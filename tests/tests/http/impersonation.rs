@@ -2,20 +2,11 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
-use postern_tests::objects::{GROUP, secrets};
+use postern_tests::objects::{collection, make, secrets};
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
 const KEYS: &str = "ownedaccesskeys";
-
-fn collection(resource: &str) -> String {
-    format!("{GROUP}/{resource}")
-}
-
-async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
-    let object = json!({ "metadata": { "name": name }, "spec": spec });
-    client.post(&collection(resource)).json(&object).send().await.expect(201)
-}
 
 /// Bob is in the team red.
 async fn bob(server: &Server) -> Client {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use postern_tests::http::{Client, Reply, Request, based};
 use postern_tests::objects::GROUP;
+pub(crate) use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Random, Server, Setup};
 use serde_json::{Value, json};
 
@@ -12,20 +13,9 @@ use crate::canary::{self, Search};
 
 pub(crate) const KEYS: &str = "ownedaccesskeys";
 
-/// The path of a collection of our own group.
-pub(crate) fn collection(resource: &str) -> String {
-    format!("{GROUP}/{resource}")
-}
-
 /// The path of one access key.
 pub(crate) fn key_path(name: &str) -> String {
     format!("{GROUP}/{KEYS}/{name}")
-}
-
-/// Makes an object, which has to work.
-pub(crate) async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
-    let object = json!({ "metadata": { "name": name }, "spec": spec });
-    client.post(&collection(resource)).json(&object).send().await.expect(201)
 }
 
 /// A user, and a client with a key of his.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use postern_tests::http::{Client, based};
-use postern_tests::objects::{GROUP, secret, secret_path, secrets, version_of};
+use postern_tests::http::based;
+use postern_tests::objects::{collection, make, secret, secret_path, secrets, version_of};
 use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -11,15 +11,6 @@ use serde_json::{Value, json};
 use crate::admin_socket::told;
 
 const KEYS: &str = "ownedaccesskeys";
-
-fn collection(resource: &str) -> String {
-    format!("{GROUP}/{resource}")
-}
-
-async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
-    let object = json!({ "metadata": { "name": name }, "spec": spec });
-    client.post(&collection(resource)).json(&object).send().await.expect(201)
-}
 
 /// The records that fit, as soon as there are so many.
 async fn records(home: &Home, count: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
