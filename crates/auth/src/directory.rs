@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::Owner;
-use postern_kinds::{Principal, Principals};
+use postern_kinds::{Impersonation, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
 use crate::bearer::Refusal;
@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
-use crate::impersonation::{Becoming, Impersonation};
+use crate::impersonation::{self, Becoming};
 use crate::standing::{Activity, Life, Standing};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
@@ -166,7 +166,7 @@ impl Directory {
         let known = self.known_as(wanted);
         let user = known.as_ref().and_then(|known| known.user.as_ref());
         let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
-        let mut identity = wanted.identity(known);
+        let mut identity = impersonation::identity(wanted, known);
         identity.access_key.clone_from(&bearer.access_key);
         identity.scoped = bearer.scoped;
         Becoming { identity, disabled }
@@ -176,7 +176,7 @@ impl Directory {
     /// see, or else by his object's.
     fn known_as(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
-        if wanted.service_account().is_some() {
+        if impersonation::service_account(wanted).is_some() {
             // The right to a service account is not one to a user who goes by its name.
             return None;
         }

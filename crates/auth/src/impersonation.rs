@@ -5,9 +5,7 @@
 //! came with (decision 4): [`Directory::acting_as`](crate::directory::Directory::acting_as) carries
 //! that over.
 
-use std::collections::BTreeMap;
-
-use postern_kinds::Right;
+use postern_kinds::{Impersonation, Right};
 
 use crate::identity::{
     AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP,
@@ -31,19 +29,6 @@ const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
 /// The name of whoever shows no credential.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// As whom somebody wants to act.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Impersonation {
-    /// The user's name; never empty.
-    pub user: String,
-    /// The groups. When there are none, those that the user has.
-    pub groups: Vec<String>,
-    /// The uid; empty for the user's own.
-    pub uid: String,
-    /// Whatever else is to be said, by its key in small letters.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
 /// Who one is then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Becoming {
@@ -53,87 +38,86 @@ pub struct Becoming {
     pub disabled: bool,
 }
 
-impl Impersonation {
-    /// Everything that one must have the right to impersonate, for becoming this identity.
-    ///
-    /// The right to a user brings the groups and teams that he has, but for those which Kubernetes
-    /// reserves: who may act as anybody is not thereby a member of `system:masters`.
-    pub fn rights(&self, becoming: &Identity) -> Vec<Right> {
-        let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
-        let mut rights = vec![match self.service_account() {
-            Some((namespace, name)) => {
-                Right { namespace: namespace.to_owned(), ..core("serviceaccounts", name) }
-            }
-            None => core("users", &self.user),
-        }];
-        if becoming.name != self.user {
-            rights.push(core("users", &becoming.name));
+/// Everything that one must have the right to impersonate, for becoming this identity.
+///
+/// The right to a user brings the groups and teams that he has, but for those which Kubernetes
+/// reserves: who may act as anybody is not thereby a member of `system:masters`.
+pub fn rights(wanted: &Impersonation, becoming: &Identity) -> Vec<Right> {
+    let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
+    let mut rights = vec![match service_account(wanted) {
+        Some((namespace, name)) => {
+            Right { namespace: namespace.to_owned(), ..core("serviceaccounts", name) }
         }
-        let reserved = |group: &&String| group.starts_with(SYSTEM_PREFIX);
-        let groups: Vec<_> = if self.groups.is_empty() {
-            let implied = self.implied_groups();
-            let own = |group: &&String| implied.contains(group) || *group == AUTHENTICATED_GROUP;
-            becoming.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
-        } else {
-            self.groups.iter().collect()
-        };
-        rights.extend(groups.into_iter().map(|group| core("groups", group)));
-        if !self.uid.is_empty() {
-            rights.push(Right::cluster(VERB, AUTHENTICATION_GROUP, "uids", &self.uid));
-        }
-        for (key, values) in &self.extra {
-            rights.extend(values.iter().map(|value| Right {
-                subresource: key.clone(),
-                ..Right::cluster(VERB, AUTHENTICATION_GROUP, "userextras", value)
-            }));
-        }
-        rights
+        None => core("users", &wanted.user),
+    }];
+    if becoming.name != wanted.user {
+        rights.push(core("users", &becoming.name));
     }
+    let reserved = |group: &&String| group.starts_with(SYSTEM_PREFIX);
+    let groups: Vec<_> = if wanted.groups.is_empty() {
+        let implied = implied_groups(wanted);
+        let own = |group: &&String| implied.contains(group) || *group == AUTHENTICATED_GROUP;
+        becoming.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
+    } else {
+        wanted.groups.iter().collect()
+    };
+    rights.extend(groups.into_iter().map(|group| core("groups", group)));
+    if !wanted.uid.is_empty() {
+        rights.push(Right::cluster(VERB, AUTHENTICATION_GROUP, "uids", &wanted.uid));
+    }
+    for (key, values) in &wanted.extra {
+        rights.extend(values.iter().map(|value| Right {
+            subresource: key.clone(),
+            ..Right::cluster(VERB, AUTHENTICATION_GROUP, "userextras", value)
+        }));
+    }
+    rights
+}
 
-    /// Who one is then. `known` is the user or team that is meant, with everything that follows
-    /// from being it, if there is one.
-    pub(crate) fn identity(&self, known: Option<Identity>) -> Identity {
-        let unknown = || Identity { name: self.user.clone(), ..Identity::default() };
-        let mut identity = known.unwrap_or_else(unknown);
-        if !self.uid.is_empty() {
-            identity.uid.clone_from(&self.uid);
-        }
-        if !self.groups.is_empty() {
-            identity.groups.clone_from(&self.groups);
-        }
-        identity.add_groups(self.implied_groups());
-        if !identity.is_in(UNAUTHENTICATED_GROUP) {
-            let everyone = [PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP];
-            identity.add_groups(everyone.map(str::to_owned));
-        }
-        identity.extra.clone_from(&self.extra);
-        identity
+/// Who one is then. `known` is the user or team that is meant, with everything that follows
+/// from being it, if there is one.
+pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
+    let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
+    let mut identity = known.unwrap_or_else(unknown);
+    if !wanted.uid.is_empty() {
+        identity.uid.clone_from(&wanted.uid);
     }
+    if !wanted.groups.is_empty() {
+        identity.groups.clone_from(&wanted.groups);
+    }
+    identity.add_groups(implied_groups(wanted));
+    if !identity.is_in(UNAUTHENTICATED_GROUP) {
+        let everyone = [PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP];
+        identity.add_groups(everyone.map(str::to_owned));
+    }
+    identity.extra.clone_from(&wanted.extra);
+    identity
+}
 
-    /// Groups that follow from the name alone, when none are named.
-    fn implied_groups(&self) -> Vec<String> {
-        if !self.groups.is_empty() {
-            return Vec::new();
-        }
-        match self.service_account() {
-            Some((namespace, _)) => vec![
-                SERVICE_ACCOUNTS_GROUP.to_owned(),
-                format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"),
-            ],
-            None if self.user == ANONYMOUS => vec![UNAUTHENTICATED_GROUP.to_owned()],
-            None => Vec::new(),
-        }
+/// Groups that follow from the name alone, when none are named.
+fn implied_groups(wanted: &Impersonation) -> Vec<String> {
+    if !wanted.groups.is_empty() {
+        return Vec::new();
     }
+    match service_account(wanted) {
+        Some((namespace, _)) => {
+            vec![SERVICE_ACCOUNTS_GROUP.to_owned(), format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}")]
+        }
+        None if wanted.user == ANONYMOUS => vec![UNAUTHENTICATED_GROUP.to_owned()],
+        None => Vec::new(),
+    }
+}
 
-    pub(crate) fn service_account(&self) -> Option<(&str, &str)> {
-        let (namespace, name) = self.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-        let whole = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
-        whole.then_some((namespace, name))
-    }
+pub(crate) fn service_account(wanted: &Impersonation) -> Option<(&str, &str)> {
+    let (namespace, name) = wanted.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    let whole = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
+    whole.then_some((namespace, name))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::directory::{Directory, TeamFacts, UserFacts};
 
@@ -176,7 +160,7 @@ mod tests {
             let Right { group, resource, subresource, namespace, name, .. } = right;
             format!("{group}/{resource}/{subresource}/{namespace}/{name}")
         };
-        wanted.rights(&becoming).into_iter().map(shown).collect()
+        super::rights(wanted, &becoming).into_iter().map(shown).collect()
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use postern_client::Impersonation;
+use postern_kinds::Impersonation;
 use serde_json::Value;
 
 use crate::failure::Failure;

@@ -12,7 +12,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use postern_kinds::{Kind, SecretText};
+use postern_kinds::{Impersonation, Kind, SecretText};
 use postern_meta::decode_typed;
 use postern_meta::object::Object;
 use postern_meta::status::Status;
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use crate::collection::Collection;
 use crate::connection::{self, Sender};
 use crate::error::Error;
-use crate::impersonation::Impersonation;
+use crate::impersonation;
 use crate::server_url::ServerUrl;
 use crate::trust::Trust;
 
@@ -128,7 +128,7 @@ impl Client {
         let text = zeroizing_bearer(&settings.key);
         let mut authorization = HeaderValue::from_str(text.expose()).map_err(|_| Error::Key)?;
         authorization.set_sensitive(true);
-        let impersonation = settings.impersonation.as_ref().map(Impersonation::headers);
+        let impersonation = settings.impersonation.as_ref().map(impersonation::headers);
         let impersonation = impersonation.transpose()?.unwrap_or_default();
         let tls = settings.trust.tls()?;
         let tasks = JoinSet::new();

@@ -1,10 +1,8 @@
 //! Acting as somebody else, by Kubernetes' headers. Whether one may is for the server to say.
 
-use std::collections::BTreeMap;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use postern_kinds::access_key;
+use postern_kinds::{Impersonation, access_key};
 
 use crate::error::Error;
 
@@ -29,51 +27,35 @@ const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// As whom to act. The server carries a request out with his rights, and no others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Impersonation {
-    /// The user's name; never empty.
-    pub user: String,
-    /// The groups. When there are none, those that the user has.
-    pub groups: Vec<String>,
-    /// The uid; empty for the user's own.
-    pub uid: String,
-    /// Whatever else is to be said, by its key.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl Impersonation {
-    /// The headers that ask for it.
-    ///
-    /// # Errors
-    /// [`Error::Impersonation`] for what would arrive as something else, or not at all.
-    pub(crate) fn headers(&self) -> Result<HeaderMap, Error> {
-        let mut headers = HeaderMap::new();
-        let mut add = |name: HeaderName, what: &str, text: &str| {
-            let value =
-                value(text).map_err(|wrong| Error::Impersonation(format!("{what} {wrong}")))?;
-            if headers.len() == HEADERS_MAX {
-                let message = format!("it takes more than {HEADERS_MAX} headers");
-                return Err(Error::Impersonation(message));
-            }
-            headers.append(name, value);
-            Ok(())
-        };
-        add(HeaderName::from_static("impersonate-user"), "the user", &self.user)?;
-        for group in &self.groups {
-            add(HeaderName::from_static("impersonate-group"), "a group", group)?;
+/// The headers that ask for it.
+///
+/// # Errors
+/// [`Error::Impersonation`] for what would arrive as something else, or not at all.
+pub(crate) fn headers(wanted: &Impersonation) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    let mut add = |name: HeaderName, what: &str, text: &str| {
+        let value = value(text).map_err(|wrong| Error::Impersonation(format!("{what} {wrong}")))?;
+        if headers.len() == HEADERS_MAX {
+            let message = format!("it takes more than {HEADERS_MAX} headers");
+            return Err(Error::Impersonation(message));
         }
-        if !self.uid.is_empty() {
-            add(HeaderName::from_static("impersonate-uid"), "the uid", &self.uid)?;
-        }
-        for (key, values) in &self.extra {
-            let name = extra_name(key)?;
-            for value in values {
-                add(name.clone(), &format!("a value of the extra field {key:?}"), value)?;
-            }
-        }
-        Ok(headers)
+        headers.append(name, value);
+        Ok(())
+    };
+    add(HeaderName::from_static("impersonate-user"), "the user", &wanted.user)?;
+    for group in &wanted.groups {
+        add(HeaderName::from_static("impersonate-group"), "a group", group)?;
     }
+    if !wanted.uid.is_empty() {
+        add(HeaderName::from_static("impersonate-uid"), "the uid", &wanted.uid)?;
+    }
+    for (key, values) in &wanted.extra {
+        let name = extra_name(key)?;
+        for value in values {
+            add(name.clone(), &format!("a value of the extra field {key:?}"), value)?;
+        }
+    }
+    Ok(headers)
 }
 
 fn extra_name(key: &str) -> Result<HeaderName, Error> {
@@ -103,6 +85,8 @@ fn value(text: &str) -> Result<HeaderValue, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn bob() -> Impersonation {
@@ -125,9 +109,9 @@ mod tests {
             ("!#$&'*+-.^_`|~", "!#$&'*+-.^_`|~"),
             ("(),/:;<=>?@[\\]{}\"", "%28%29%2c%2f%3a%3b%3c%3d%3e%3f%40%5b%5c%5d%7b%7d%22"),
         ] {
-            let headers = extra(key, &["x"]).headers().unwrap();
+            let sent = headers(&extra(key, &["x"])).unwrap();
             let name = format!("impersonate-extra-{name}");
-            assert_eq!(headers.get(&name).expect(key), "x");
+            assert_eq!(sent.get(&name).expect(key), "x");
         }
     }
 
@@ -135,16 +119,16 @@ mod tests {
     fn one_header_for_each_value() {
         let groups = ["ops", "größe"].map(str::to_owned).to_vec();
         let asked = Impersonation { groups, uid: "u-7".to_owned(), ..extra("why", &["a", "b"]) };
-        let headers = asked.headers().unwrap();
+        let sent = headers(&asked).unwrap();
         let all = |name: &str| {
-            let values = headers.get_all(name).iter();
+            let values = sent.get_all(name).iter();
             values.map(|value| str::from_utf8(value.as_bytes()).unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(headers.len(), 6);
+        assert_eq!(sent.len(), 6);
         assert_eq!((all("impersonate-user"), all("impersonate-uid")), (vec!["bob"], vec!["u-7"]));
         assert_eq!(all("impersonate-group"), ["ops", "größe"]);
         assert_eq!(all("impersonate-extra-why"), ["a", "b"]);
-        assert_eq!(bob().headers().unwrap().len(), 1, "nothing else is asked for");
+        assert_eq!(headers(&bob()).unwrap().len(), 1, "nothing else is asked for");
     }
 
     #[test]
@@ -164,7 +148,7 @@ mod tests {
             (extra("why", &["a\0"]), "a value of the extra field \"why\" holds characters"),
             (Impersonation { groups: vec!["g".to_owned(); 100], ..bob() }, "more than 80 headers"),
         ] {
-            let said = asked.headers().unwrap_err().to_string();
+            let said = headers(&asked).unwrap_err().to_string();
             assert!(said.contains(wanted), "{wanted}: {said}");
             assert!(!said.contains(key.expose()));
         }

@@ -17,6 +17,5 @@ mod tests;
 pub use client::{Client, Form, Settings, fields};
 pub use collection::Collection;
 pub use error::{CertificateProblem, Error};
-pub use impersonation::Impersonation;
 pub use server_url::ServerUrl;
 pub use trust::Trust;

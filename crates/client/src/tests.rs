@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postern_kinds::SecretText;
 use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::{Impersonation, SecretText};
 use postern_meta::status::Reason;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Client, Collection, Error, Impersonation, ServerUrl, Settings, Trust};
+use crate::{Client, Collection, Error, ServerUrl, Settings, Trust};
 
 /// A server with a script of answers, one for each request; behind the last it is silent.
 struct Script {

@@ -4,6 +4,7 @@
 //! new file and one line there. What does *not* live here: how objects are stored, who may reach
 //! them, or anything that acts (tokens, migration).
 
+mod impersonation;
 mod kind;
 mod names;
 mod right;
@@ -19,6 +20,7 @@ pub mod team;
 pub mod user;
 pub mod withheld;
 
+pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Prepared, Principal,
     Principals,

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use postern_auth::decide::{Attributes, Decision, decide, refusal_text};
 use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
-use postern_auth::impersonation::Impersonation;
-use postern_kinds::{Right, access_key, identity_name};
+use postern_auth::impersonation;
+use postern_kinds::{Impersonation, Right, access_key, identity_name};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
 
@@ -52,7 +52,7 @@ pub(crate) fn impersonate(
     let wanted = wanted(&parsed)?;
     let becoming = directory.acting_as(&wanted, credential.bearer());
     // The rights come first: whether somebody is disabled is not for everybody to know.
-    for right in wanted.rights(&becoming.identity) {
+    for right in impersonation::rights(&wanted, &becoming.identity) {
         check(credential.bearer(), &right)?;
     }
     if becoming.disabled {
