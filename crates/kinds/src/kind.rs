@@ -318,7 +318,7 @@ fn schema_of<K: Kind>() -> &'static Schema {
     // the map is keyed by the kind's place in the list of all kinds.
     static SCHEMAS: OnceLock<Vec<(&'static str, OnceLock<Schema>)>> = OnceLock::new();
     let cells = SCHEMAS.get_or_init(|| {
-        crate::ALL.iter().map(|kind| (kind.info().kind, OnceLock::new())).collect()
+        crate::all().iter().map(|kind| (kind.info().kind, OnceLock::new())).collect()
     });
     match cells.iter().find(|(kind, _)| *kind == K::INFO.kind) {
         Some((_, cell)) => cell.get_or_init(Schema::of::<Whole<K::Fields>>),

@@ -1,8 +1,10 @@
 //! The kinds of this product: one file each, and the one list of them.
 //!
-//! Discovery, OpenAPI, tables, routing and the tests iterate over [`ALL`]; adding a kind is one
-//! new file and one line there. What does *not* live here: how objects are stored, who may reach
+//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]; adding a kind is one
+//! new file and one line here. What does *not* live here: how objects are stored, who may reach
 //! them, or anything that acts (tokens, migration).
+
+use std::sync::OnceLock;
 
 mod impersonation;
 mod kind;
@@ -40,8 +42,8 @@ pub const HOME_NAMESPACE: &str = "platform";
 /// Namespaces that exist from the first start and cannot be deleted.
 pub const PERMANENT_NAMESPACES: [&str; 2] = ["default", HOME_NAMESPACE];
 
-/// Every kind that is served.
-pub static ALL: &[&dyn AnyKind] = &[
+/// The kinds of this product.
+const OURS: &[&dyn AnyKind] = &[
     &namespace::Namespace,
     &shared_secret::SharedSecret,
     &owned_access_key::OwnedAccessKey,
@@ -50,17 +52,36 @@ pub static ALL: &[&dyn AnyKind] = &[
     &selves::SelfKind,
 ];
 
-/// The kind that an owner reference names by its `apiVersion` and kind.
+static SERVED: OnceLock<Vec<&'static dyn AnyKind>> = OnceLock::new();
+
+/// Returns every kind that is served, in a fixed order.
+pub fn all() -> &'static [&'static dyn AnyKind] {
+    SERVED.get_or_init(|| OURS.to_vec())
+}
+
+/// Serves one more kind in this process, behind those of this product. For a build that has kinds
+/// of its own; called once, before anything asks for the kinds.
+///
+/// # Errors
+/// Returns the kind when the kinds have been asked for already: what has been laid out from them
+/// would not know it.
+pub fn add(kind: &'static dyn AnyKind) -> Result<(), &'static dyn AnyKind> {
+    let mut served = OURS.to_vec();
+    served.push(kind);
+    SERVED.set(served).map_err(|_| kind)
+}
+
+/// Returns the kind that an owner reference names by its `apiVersion` and kind.
 pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
-    ALL.iter().copied().find(|known| {
+    all().iter().copied().find(|known| {
         let info = known.info();
         info.kind == kind && info.version.to_string() == api_version
     })
 }
 
-/// The kind that answers to a group, version and plural name.
+/// Returns the kind of a group, version and plural name.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static dyn AnyKind> {
-    ALL.iter().copied().find(|kind| {
+    all().iter().copied().find(|kind| {
         let info = kind.info();
         info.version.group == group && info.version.version == version && info.plural == plural
     })

@@ -99,8 +99,11 @@ pub struct Info {
     pub plural: &'static str,
     /// What kubectl calls one.
     pub singular: &'static str,
-    /// Abbreviations for the command line.
+    /// Abbreviations, as discovery lists them: `kubectl get ns`.
     pub short: &'static [&'static str],
+    /// What our own command line calls one, beside all the names above: `postern get secret`. The
+    /// first is the one that its help shows; where there is none, that is the singular.
+    pub aliases: &'static [&'static str],
     /// Where its names are unique.
     pub scope: Scope,
     /// What is served.

@@ -66,6 +66,7 @@ impl Kind for Namespace {
         plural: "namespaces",
         singular: "namespace",
         short: &["ns"],
+        aliases: &[],
         scope: Scope::Cluster,
         verbs: &[
             Verb::Create,

@@ -266,6 +266,7 @@ impl Kind for OwnedAccessKey {
         plural: "ownedaccesskeys",
         singular: "ownedaccesskey",
         short: &[],
+        aliases: &["accesskey", "accesskeys", "key", "keys"],
         scope: NameScope::Cluster,
         verbs: Verb::ALL,
         subresources: &[],

@@ -114,6 +114,7 @@ impl Kind for SelfKind {
         plural: "selves",
         singular: "self",
         short: &[],
+        aliases: &[],
         scope: NameScope::Cluster,
         verbs: &[Verb::Create, Verb::Get],
         subresources: &[],

@@ -116,6 +116,7 @@ impl Kind for SharedSecret {
         plural: "sharedsecrets",
         singular: "sharedsecret",
         short: &["ss"],
+        aliases: &["secret", "secrets"],
         scope: Scope::Namespaced,
         verbs: &[
             Verb::Create,

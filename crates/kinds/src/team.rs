@@ -57,6 +57,7 @@ impl Kind for Team {
         plural: "teams",
         singular: "team",
         short: &[],
+        aliases: &[],
         scope: Scope::Cluster,
         verbs: Verb::ALL,
         subresources: &[ACCESS_KEYS_OF],

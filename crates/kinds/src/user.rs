@@ -69,6 +69,7 @@ impl Kind for User {
         plural: "users",
         singular: "user",
         short: &[],
+        aliases: &[],
         scope: Scope::Cluster,
         verbs: Verb::ALL,
         subresources: &[ACCESS_KEYS_OF],

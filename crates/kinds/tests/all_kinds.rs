@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use postern_kinds::{ALL, Caller, Context, NoPrincipals, Verb, find};
+use postern_kinds::{Caller, Context, NoPrincipals, Verb, all, find};
 use postern_meta::{Object, Timestamp};
 use serde_json::{Map, json};
 
 #[test]
 fn names_are_unique_and_found() {
     let mut seen = HashSet::new();
-    for kind in ALL {
+    for kind in all() {
         let info = kind.info();
         assert!(seen.insert((info.version.group, info.plural)), "{} twice", info.plural);
         let found = find(info.version.group, info.version.version, info.plural).unwrap();
@@ -22,7 +22,7 @@ fn names_are_unique_and_found() {
 
 #[test]
 fn every_field_is_described_and_every_reference_resolves() {
-    for kind in ALL {
+    for kind in all() {
         let schema = kind.schema();
         let root = schema.root();
         for field in ["apiVersion", "kind", "metadata", "spec", "status"] {
@@ -48,7 +48,7 @@ fn every_field_is_described_and_every_reference_resolves() {
 fn preparing_twice_changes_nothing_more() {
     let caller = Caller { user: Some("ada".to_owned()), team: None };
     let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
-    for kind in ALL {
+    for kind in all() {
         let info = kind.info();
         let mut object = Object {
             api_version: info.version.to_string(),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
-use postern_kinds::{ALL, AnyKind, BASE_PATH, Subresource, Verb, access_key, find};
+use postern_kinds::{AnyKind, BASE_PATH, Subresource, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::field::FieldSelector;
@@ -213,7 +213,7 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
         ["api"] => document(Document::CoreVersions),
         ["apis"] => document(Document::Groups),
         ["apis", group] => {
-            let known = ALL.iter().map(|kind| kind.info().version.group);
+            let known = all().iter().map(|kind| kind.info().version.group);
             let group = known.filter(|known| !known.is_empty()).find(|known| known == group);
             group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
         }
@@ -238,7 +238,7 @@ fn version_of<'p, 's>(path: &'p [&'s str]) -> Option<(GroupVersion, &'p [&'s str
         ["apis", group, version, rest @ ..] if !group.is_empty() => (*group, *version, rest),
         _ => return None,
     };
-    let mut served = ALL.iter().map(|kind| kind.info().version);
+    let mut served = all().iter().map(|kind| kind.info().version);
     let found = served.find(|known| known.group == group && known.version == version)?;
     Some((found, rest))
 }

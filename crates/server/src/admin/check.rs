@@ -1,6 +1,6 @@
 //! Looking at everything that is stored: can it be opened, and is it what it should be?
 
-use postern_kinds::{ALL, AnyKind};
+use postern_kinds::{AnyKind, all};
 use postern_meta::decode::{Format, decode};
 use postern_meta::event::WatchEventType;
 use postern_store::redb::Redb;
@@ -20,7 +20,7 @@ pub(super) async fn run(
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<Answer> {
     let collections: Vec<(String, &dyn AnyKind)> =
-        ALL.iter().map(|kind| (keys::collection(kind.info()), *kind)).collect();
+        all().iter().map(|kind| (keys::collection(kind.info()), *kind)).collect();
     let (mut seen, mut damaged_total) = (0, 0);
     let mut damaged = Vec::new();
     let mut after = None;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use postern_auth::directory::Directory;
-use postern_kinds::{ALL, Info};
+use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
@@ -119,7 +119,7 @@ impl Cache {
         start: u64,
         newest: u64,
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let resources: Vec<_> = ALL.iter().map(|kind| ResourceCache::new(*kind, start)).collect();
+        let resources: Vec<_> = all().iter().map(|kind| ResourceCache::new(*kind, start)).collect();
         let of_people = |resource: &ResourceCache| directory::concerns(resource.prefix());
         let cache = Arc::new(Self {
             of_people: (0..)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postern_kinds::namespace::{CONTENT_FINALIZER, Namespace};
-use postern_kinds::{ALL, AnyKind as _, Verb};
+use postern_kinds::{AnyKind as _, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
@@ -60,7 +60,7 @@ fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
 
 async fn end(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     let mut left = 0;
-    for kind in ALL.iter().filter(|kind| kind.info().is_namespaced()) {
+    for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
         let resource = registry.cache().of(kind.info());
         let prefix = keys::in_namespace(resource.prefix(), Some(namespace));
         for object in resource.list(&prefix, None, 0, None)?.objects {

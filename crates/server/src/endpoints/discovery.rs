@@ -1,13 +1,13 @@
 //! Discovery: which groups, versions and resources there are. Built from the list of kinds.
 
-use postern_kinds::{ALL, AnyKind};
+use postern_kinds::{AnyKind, all};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
 
 /// Versions that are served, each once, in the order of the kinds.
 pub(crate) fn versions() -> Vec<GroupVersion> {
     let mut versions = Vec::new();
-    for kind in ALL {
+    for kind in all() {
         if !versions.contains(&kind.info().version) {
             versions.push(kind.info().version);
         }
@@ -47,7 +47,7 @@ fn group_fields(version: &GroupVersion) -> Value {
 
 /// `/api/v1` and `/apis/<group>/<version>`
 pub(crate) fn resources(version: &GroupVersion) -> Value {
-    let mine = ALL.iter().filter(|kind| kind.info().version == *version);
+    let mine = all().iter().filter(|kind| kind.info().version == *version);
     let resources: Vec<Value> = mine.flat_map(|kind| resources_of(*kind)).collect();
     json!({
         "kind": "APIResourceList",

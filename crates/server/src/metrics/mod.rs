@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use http::{Method, StatusCode};
-use postern_kinds::{ALL, Info, Verb};
+use postern_kinds::{Info, Verb, all};
 use postern_meta::time::Timestamp;
 use tokio::time::Instant;
 
@@ -95,8 +95,8 @@ impl Subject {
 
 /// What is counted apart: every kind, and then whatever is reached behind the objects of one.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
-    let kinds = ALL.iter().map(|kind| (kind.info(), ""));
-    let behind = ALL.iter().flat_map(|kind| {
+    let kinds = all().iter().map(|kind| (kind.info(), ""));
+    let behind = all().iter().flat_map(|kind| {
         kind.info().subresources.iter().map(|subresource| (kind.info(), subresource.name))
     });
     kinds.chain(behind)
@@ -111,7 +111,7 @@ fn counted_index(target: &ResourceTarget) -> Option<usize> {
 }
 
 fn kind_index(info: &Info) -> Option<usize> {
-    ALL.iter().position(|kind| {
+    all().iter().position(|kind| {
         let known = kind.info();
         known.plural == info.plural && known.version == info.version
     })
@@ -198,7 +198,7 @@ impl Metrics {
         };
         Self {
             requests: std::iter::repeat_with(Series::new).take(subjects).collect(),
-            watches: std::iter::repeat_with(watches).take(ALL.len()).collect(),
+            watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
         }
     }
@@ -253,7 +253,7 @@ mod tests {
     fn every_subject_has_a_place_of_its_own() {
         let metrics = Metrics::new(Timestamp::from_unix_seconds(0));
         let mut seen = std::collections::BTreeSet::new();
-        for kind in ALL {
+        for kind in all() {
             for verb in Verb::ALL {
                 for (namespace, name) in [(None, None), (Some("n"), None), (Some("n"), Some("o"))] {
                     let target = ResourceTarget {
@@ -290,7 +290,7 @@ mod tests {
     fn a_watch_is_open_while_its_meter_lives() {
         let metrics = Arc::new(Metrics::new(Timestamp::from_unix_seconds(0)));
         let target = ResourceTarget {
-            kind: ALL[0],
+            kind: all()[0],
             verb: Verb::Watch,
             namespace: None,
             name: None,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use postern_kinds::{ALL, Info, Verb};
+use postern_kinds::{Info, Verb, all};
 
 use super::{BUCKETS_MICROSECONDS, CODES, PATHS, SCOPES, Series, counted, process};
 use crate::Server;
@@ -139,7 +139,7 @@ fn in_flight(text: &mut String, server: &Server) {
 fn watches(text: &mut String, server: &Server) {
     let name = "apiserver_longrunning_requests";
     head(text, name, "gauge", "Watches that are open.");
-    for (kind, watches) in ALL.iter().zip(&server.metrics().watches) {
+    for (kind, watches) in all().iter().zip(&server.metrics().watches) {
         for (scope, open) in SCOPES.iter().zip(&watches.open) {
             let labels = resource_labels(kind.info());
             let open = open.load(Ordering::Relaxed);
@@ -154,7 +154,7 @@ fn watches(text: &mut String, server: &Server) {
     }
     let name = "apiserver_watch_events_total";
     head(text, name, "counter", "Events that were sent to watches, bookmarks among them.");
-    for (kind, watches) in ALL.iter().zip(&server.metrics().watches) {
+    for (kind, watches) in all().iter().zip(&server.metrics().watches) {
         let labels = resource_labels(kind.info());
         let _ = writeln!(text, "{name}{{{labels}}} {}", read(&watches.events));
     }

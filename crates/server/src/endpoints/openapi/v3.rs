@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{SHA512, digest};
-use postern_kinds::{ALL, AnyKind, BASE_PATH, Verb};
+use postern_kinds::{AnyKind, BASE_PATH, Verb, all};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::schema::Schema;
 use postern_meta::status::Status;
@@ -80,7 +80,7 @@ fn build(version: &GroupVersion) -> OpenApi {
         &Schema::of::<Status>(),
     );
     schemas.insert(PATCH_NAME.to_owned(), patch_schema());
-    for kind in ALL.iter().filter(|kind| kind.info().version == *version) {
+    for kind in all().iter().filter(|kind| kind.info().version == *version) {
         add_kind(&mut schemas, *kind);
         add_paths(&mut paths, *kind);
     }
