@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::names::{Info, Verb};
 use crate::right::Right;
-use crate::withheld::{Withheld, WithheldField};
+use crate::write_only::{WriteOnlyField, WriteOnlyValues};
 
 /// Who is writing, as far as a kind may care: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,36 +152,36 @@ pub trait Kind: Send + Sync + 'static {
     }
 
     /// Fields that are written and never shown.
-    const WITHHELD: &'static [WithheldField] = &[];
+    const WRITE_ONLY: &'static [WriteOnlyField] = &[];
 
     /// Everything wrong with what was written there. Errors never carry the value.
-    fn validate_withheld(_withheld: &Withheld, _errors: &mut FieldErrors) {}
+    fn validate_write_only(_withheld: &WriteOnlyValues, _errors: &mut FieldErrors) {}
 
     /// The start of the name that an object gets whose writer gave neither name nor prefix;
     /// `None` where that is an error.
     const NAME_PREFIX: Option<&'static str> = None;
 
     /// Rights that a write takes beyond its verb on the object.
-    fn needs(_new: &Self::Fields, _old: Option<&Self::Fields>) -> Vec<Right> {
+    fn required_rights(_new: &Self::Fields, _old: Option<&Self::Fields>) -> Vec<Right> {
         Vec::new()
     }
 
     /// A right that will do where the verb on the object itself is lacking.
-    fn instead(_verb: Verb, _fields: &Self::Fields) -> Option<Right> {
+    fn delegated_right(_verb: Verb, _fields: &Self::Fields) -> Option<Right> {
         None
     }
 
     /// Is there such a right for objects of this kind?
-    const HAS_INSTEAD: bool = false;
+    const HAS_DELEGATED_RIGHT: bool = false;
 
     /// What of the object no other object of its kind may have, beyond its name. Asked only where
-    /// there is a [`Self::CLAIMED_FIELD`].
-    fn claims(_metadata: &ObjectMeta, _fields: &Self::Fields) -> Vec<String> {
+    /// there is a [`Self::UNIQUE_FIELD`].
+    fn unique_keys(_metadata: &ObjectMeta, _fields: &Self::Fields) -> Vec<String> {
         Vec::new()
     }
 
     /// The field that claims come from, for errors; `None` for a kind that claims nothing.
-    const CLAIMED_FIELD: Option<&'static str> = None;
+    const UNIQUE_FIELD: Option<&'static str> = None;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
@@ -205,7 +205,7 @@ pub trait Kind: Send + Sync + 'static {
     fn begin_delete(_fields: &mut Self::Fields) {}
 
     /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
-    fn holds_on(_fields: &Self::Fields) -> bool {
+    fn blocks_deletion(_fields: &Self::Fields) -> bool {
         false
     }
 }
@@ -215,7 +215,7 @@ pub trait Kind: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Prepared {
     /// Rights that the write takes beyond its verb on the object.
-    pub needs: Vec<Right>,
+    pub required_rights: Vec<Right>,
     /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
     /// kind at all. Not to be told to somebody who lacks a right.
     pub verdict: Result<FieldErrors, ApiError>,
@@ -247,29 +247,29 @@ pub trait AnyKind: Send + Sync {
     ) -> Result<Prepared, ApiError>;
 
     /// Fields that are written and never shown.
-    fn withheld(&self) -> &'static [WithheldField];
+    fn write_only(&self) -> &'static [WriteOnlyField];
 
     /// Adds to `errors` all that is wrong with what was written there.
-    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors);
+    fn validate_write_only(&self, write_only: &WriteOnlyValues, errors: &mut FieldErrors);
 
     /// The start of a name for an object whose writer gave none.
     fn name_prefix(&self) -> Option<&'static str>;
 
     /// A right that will do where the verb on the object itself is lacking; `None` also for an
     /// object that cannot be read.
-    fn instead(&self, verb: Verb, object: &Object) -> Option<Right>;
+    fn delegated_right(&self, verb: Verb, object: &Object) -> Option<Right>;
 
     /// Is there such a right for objects of this kind?
-    fn has_instead(&self) -> bool;
+    fn has_delegated_right(&self) -> bool;
 
     /// What of the object no other object of its kind may have, beyond its name.
     ///
     /// # Errors
     /// 400 or 500 when the object cannot be read as this kind.
-    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError>;
+    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError>;
 
     /// The field that claims come from, for errors.
-    fn claimed_field(&self) -> &'static str;
+    fn unique_field(&self) -> &'static str;
 
     /// What the writer should know about what he wrote, though it is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
@@ -290,7 +290,7 @@ pub trait AnyKind: Send + Sync {
     ///
     /// # Errors
     /// 500 when what is stored cannot be read as this kind.
-    fn holds_on(&self, object: &Object) -> Result<bool, ApiError>;
+    fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError>;
 }
 
 /// The whole object, for its schema alone.
@@ -383,45 +383,46 @@ impl<K: Kind> AnyKind for K {
         let old = old.map(draft::<K>).transpose()?;
         let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
         K::prepare(&mut draft, old.as_ref(), ctx);
-        let needs = K::needs(&draft.fields, old.as_ref().map(|old| &old.fields));
+        let required_rights =
+            K::required_rights(&draft.fields, old.as_ref().map(|old| &old.fields));
         let mut errors = FieldErrors::new();
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         undraft::<K>(draft, new)?;
-        Ok(Prepared { needs, verdict })
+        Ok(Prepared { required_rights, verdict })
     }
 
-    fn withheld(&self) -> &'static [WithheldField] {
-        K::WITHHELD
+    fn write_only(&self) -> &'static [WriteOnlyField] {
+        K::WRITE_ONLY
     }
 
-    fn validate_withheld(&self, withheld: &Withheld, errors: &mut FieldErrors) {
-        K::validate_withheld(withheld, errors);
+    fn validate_write_only(&self, write_only: &WriteOnlyValues, errors: &mut FieldErrors) {
+        K::validate_write_only(write_only, errors);
     }
 
     fn name_prefix(&self) -> Option<&'static str> {
         K::NAME_PREFIX
     }
 
-    fn instead(&self, verb: Verb, object: &Object) -> Option<Right> {
-        if !K::HAS_INSTEAD {
+    fn delegated_right(&self, verb: Verb, object: &Object) -> Option<Right> {
+        if !K::HAS_DELEGATED_RIGHT {
             return None;
         }
-        K::instead(verb, &fields::<K>(object).ok()?)
+        K::delegated_right(verb, &fields::<K>(object).ok()?)
     }
 
-    fn has_instead(&self) -> bool {
-        K::HAS_INSTEAD
+    fn has_delegated_right(&self) -> bool {
+        K::HAS_DELEGATED_RIGHT
     }
 
-    fn claims(&self, object: &Object) -> Result<Vec<String>, ApiError> {
-        if K::CLAIMED_FIELD.is_none() {
+    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError> {
+        if K::UNIQUE_FIELD.is_none() {
             return Ok(Vec::new());
         }
-        Ok(K::claims(&object.metadata, &fields::<K>(object)?))
+        Ok(K::unique_keys(&object.metadata, &fields::<K>(object)?))
     }
 
-    fn claimed_field(&self) -> &'static str {
-        K::CLAIMED_FIELD.unwrap_or("metadata.name")
+    fn unique_field(&self) -> &'static str {
+        K::UNIQUE_FIELD.unwrap_or("metadata.name")
     }
 
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {
@@ -438,7 +439,7 @@ impl<K: Kind> AnyKind for K {
         undraft::<K>(draft, object)
     }
 
-    fn holds_on(&self, object: &Object) -> Result<bool, ApiError> {
-        Ok(K::holds_on(&draft::<K>(object)?.fields))
+    fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError> {
+        Ok(K::blocks_deletion(&draft::<K>(object)?.fields))
     }
 }

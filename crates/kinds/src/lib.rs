@@ -20,7 +20,7 @@ pub mod selves;
 pub mod shared_secret;
 pub mod team;
 pub mod user;
-pub mod withheld;
+pub mod write_only;
 
 pub use impersonation::Impersonation;
 pub use kind::{

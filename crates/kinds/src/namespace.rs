@@ -141,7 +141,7 @@ impl Kind for Namespace {
         "Terminating".clone_into(&mut fields.status.phase);
     }
 
-    fn holds_on(fields: &Fields) -> bool {
+    fn blocks_deletion(fields: &Fields) -> bool {
         !fields.spec.finalizers.is_empty()
     }
 }

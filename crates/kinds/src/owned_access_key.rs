@@ -16,7 +16,7 @@ use crate::names::{Info, MANAGEMENT_V1, Scope as NameScope, Verb};
 use crate::right::Right;
 use crate::scope::Scope;
 use crate::secret_text::SecretText;
-use crate::withheld::{Kept, Withheld, WithheldField};
+use crate::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
 use crate::{AnyKind as _, team, user};
 
 /// The way to the key's value.
@@ -312,12 +312,12 @@ impl Kind for OwnedAccessKey {
         },
     ];
 
-    const WITHHELD: &'static [WithheldField] = &[
-        WithheldField { path: KEY_PATH, kept: Kept::Digest },
-        WithheldField { path: &["spec", "identity", "connectorData"], kept: Kept::Value },
-        WithheldField { path: &["spec", "oidcLogin", "idToken"], kept: Kept::Value },
-        WithheldField { path: &["spec", "oidcLogin", "accessToken"], kept: Kept::Value },
-        WithheldField { path: &["spec", "oidcLogin", "refreshToken"], kept: Kept::Value },
+    const WRITE_ONLY: &'static [WriteOnlyField] = &[
+        WriteOnlyField { path: KEY_PATH, at_rest: AtRest::Digest },
+        WriteOnlyField { path: &["spec", "identity", "connectorData"], at_rest: AtRest::Value },
+        WriteOnlyField { path: &["spec", "oidcLogin", "idToken"], at_rest: AtRest::Value },
+        WriteOnlyField { path: &["spec", "oidcLogin", "accessToken"], at_rest: AtRest::Value },
+        WriteOnlyField { path: &["spec", "oidcLogin", "refreshToken"], at_rest: AtRest::Value },
     ];
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
@@ -372,8 +372,8 @@ impl Kind for OwnedAccessKey {
         Ok(())
     }
 
-    fn validate_withheld(withheld: &Withheld, errors: &mut FieldErrors) {
-        let Some(key) = withheld.get(KEY_PATH) else { return };
+    fn validate_write_only(write_only: &WriteOnlyValues, errors: &mut FieldErrors) {
+        let Some(key) = write_only.get(KEY_PATH) else { return };
         let key = key.expose();
         let printable = key.bytes().all(|byte| byte.is_ascii_graphic());
         if key.len() < MIN_KEY_CHARS || key.len() > MAX_KEY_CHARS || !printable {
@@ -403,22 +403,22 @@ impl Kind for OwnedAccessKey {
         ]
     }
 
-    fn needs(new: &Fields, old: Option<&Fields>) -> Vec<Right> {
+    fn required_rights(new: &Fields, old: Option<&Fields>) -> Vec<Right> {
         let had = old.map(|old| old.spec.groups.as_slice()).unwrap_or_default();
         let added = new.spec.groups.iter().filter(|group| !had.contains(group));
-        let mut needs: Vec<_> =
+        let mut required_rights: Vec<_> =
             added.map(|group| Right::cluster("impersonate", "", "groups", group)).collect();
         if old.is_none() && !new.spec.subject.is_empty() {
-            needs.push(Right::cluster("impersonate", "", "users", &new.spec.subject));
+            required_rights.push(Right::cluster("impersonate", "", "users", &new.spec.subject));
         }
-        needs
+        required_rights
     }
 
-    fn instead(verb: Verb, fields: &Fields) -> Option<Right> {
+    fn delegated_right(verb: Verb, fields: &Fields) -> Option<Right> {
         fields.spec.owner()?.right(verb)
     }
 
-    const HAS_INSTEAD: bool = true;
+    const HAS_DELEGATED_RIGHT: bool = true;
 }
 
 /// A key goes with its owner: whoever comes back under his name is somebody else.

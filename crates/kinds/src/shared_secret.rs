@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
 use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
 use crate::secret_text::SecretText;
-use crate::withheld::LAST_APPLIED;
+use crate::write_only::LAST_APPLIED;
 
 /// Bytes of all decoded values of one secret.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;

@@ -131,10 +131,10 @@ impl Kind for User {
     }
 
     /// The name that access decisions see: two users of one name would share their rights.
-    fn claims(metadata: &ObjectMeta, fields: &Fields) -> Vec<String> {
+    fn unique_keys(metadata: &ObjectMeta, fields: &Fields) -> Vec<String> {
         let subject = &fields.spec.subject;
         vec![if subject.is_empty() { metadata.name.clone() } else { subject.clone() }]
     }
 
-    const CLAIMED_FIELD: Option<&'static str> = Some("spec.subject");
+    const UNIQUE_FIELD: Option<&'static str> = Some("spec.subject");
 }

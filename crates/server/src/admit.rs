@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use postern_kinds::withheld::Withheld;
+use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, Context, Right};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
@@ -25,7 +25,7 @@ use crate::authorize::Permit;
 use crate::cache::CachedObject;
 use crate::clock::{Source, new_uid};
 use crate::registry::Registry;
-use crate::registry::beside::KeptRecord;
+use crate::registry::side_records::SecretRecord;
 
 /// An object as it was read, to be changed. It is decoded once for all that look at it.
 pub(crate) struct Previous {
@@ -53,7 +53,7 @@ pub(crate) enum Write {
         /// What it will be.
         object: Object,
         /// What was written into fields that are never shown.
-        withheld: Withheld,
+        write_only: WriteOnlyValues,
     },
     /// A new state for an object that is as it was read.
     Replace {
@@ -62,9 +62,9 @@ pub(crate) enum Write {
         /// What was read.
         previous: Previous,
         /// What was written into fields that are never shown.
-        withheld: Withheld,
+        write_only: WriteOnlyValues,
         /// What is kept of them.
-        kept: KeptRecord,
+        kept: SecretRecord,
     },
     /// The end of an object that is as it was read.
     Remove {
@@ -123,8 +123,8 @@ pub(crate) fn track(
 ) {
     static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
     // A client that writes managedFields itself could name what is never shown.
-    let withheld = kind.withheld().iter().map(|field| field.path);
-    let paths: Vec<&[&str]> = withheld.chain([&["status"][..]]).collect();
+    let write_only = kind.write_only().iter().map(|field| field.path);
+    let paths: Vec<&[&str]> = write_only.chain([&["status"][..]]).collect();
     let ignored = if paths.len() > 1 { &FieldSet::of_fields(&paths) } else { &*STATUS };
     let tracked = TrackedKind { schema: kind.schema(), ignored };
     let manager = Manager {
@@ -147,31 +147,31 @@ pub(crate) fn create(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let now = registry.source().now();
-    let withheld = Withheld::take(&mut object, kind.withheld());
+    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
     own_metadata_of_new(&mut object.metadata, permit, registry.source(), now)?;
     let caller = permit.caller();
-    let directory = registry.cache().directory();
-    let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
+    let principals = registry.cache().principals();
+    let ctx = Context { principals: &*principals, ..registry.context(&caller, now) };
     let prepared = kind.prepare(&mut object, None, &ctx)?;
-    check_rights(permit, &prepared.needs, &object, None)?;
+    check_rights(permit, &prepared.required_rights, &object, None)?;
     track(kind, &mut object, None, &writing.manager, now);
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
     errors.extend(prepared.verdict?);
-    kind.validate_withheld(&withheld, &mut errors);
+    kind.validate_write_only(&write_only, &mut errors);
     finish(kind, &object.metadata, errors)?;
-    Ok(Admitted { permit: permit.clone(), write: Write::Create { object, withheld } })
+    Ok(Admitted { permit: permit.clone(), write: Write::Create { object, write_only } })
 }
 
 /// What is asked about the object itself, beyond the verb on its kind. Before validation: what
 /// somebody may not write, he need not be told about.
 fn check_rights(
     permit: &Permit,
-    needs: &[Right],
+    required: &[Right],
     new: &Object,
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
     permit.check(new)?;
-    for right in needs {
+    for right in required {
         permit.check_right(right)?;
     }
     check_blocked_owners(permit, &new.metadata, old.map(|old| &old.metadata))
@@ -223,32 +223,32 @@ pub(crate) fn update(
     permit: &Permit,
     mut object: Object,
     previous: Previous,
-    kept: KeptRecord,
+    kept: SecretRecord,
     writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let now = registry.source().now();
     let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
-    let withheld = Withheld::take(&mut object, kind.withheld());
+    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
     own_metadata_of_changed(&mut object.metadata, &old.metadata);
     let caller = permit.caller();
-    let directory = registry.cache().directory();
-    let ctx = Context { principals: &*directory, ..registry.context(&caller, now) };
+    let principals = registry.cache().principals();
+    let ctx = Context { principals: &*principals, ..registry.context(&caller, now) };
     let prepared = kind.prepare(&mut object, Some(old), &ctx)?;
-    check_rights(permit, &prepared.needs, &object, Some(old))?;
+    check_rights(permit, &prepared.required_rights, &object, Some(old))?;
     track(kind, &mut object, Some(old), &writing.manager, now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
-    kind.validate_withheld(&withheld, &mut errors);
+    kind.validate_write_only(&write_only, &mut errors);
     finish(kind, &object.metadata, errors)?;
     // A new value that is never shown is a change of the desired state, too.
-    if kept.differs(kind, &withheld, registry.digester()) || desired_state_differs(&object, old) {
+    if kept.differs(kind, &write_only, registry.digester()) || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
     let write = match write_for(kind, object, previous, now)? {
         Write::Replace { object, previous, .. } => {
-            Write::Replace { object, previous, withheld, kept }
+            Write::Replace { object, previous, write_only, kept }
         }
         other => other,
     };
@@ -361,14 +361,14 @@ fn write_for(
     now: Timestamp,
 ) -> Result<Write, ApiError> {
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= now);
-    if due && object.metadata.finalizers.is_empty() && !kind.holds_on(&object)? {
+    if due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)? {
         return Ok(Write::Remove { object, previous });
     }
     if same(&object, &previous.object) {
         return Ok(Write::Nothing(previous.cached));
     }
-    let (withheld, kept) = (Withheld::default(), KeptRecord::default());
-    Ok(Write::Replace { object, previous, withheld, kept })
+    let (write_only, kept) = (WriteOnlyValues::default(), SecretRecord::default());
+    Ok(Write::Replace { object, previous, write_only, kept })
 }
 
 fn same(new: &Object, old: &Object) -> bool {

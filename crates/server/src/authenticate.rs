@@ -6,9 +6,9 @@ use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
 use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
-use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
-use postern_auth::standing::Standing;
+use postern_auth::principal_index::PrincipalIndex;
+use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::Impersonation;
 use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_meta::status::{ApiError, Reason, StatusCause};
@@ -43,8 +43,8 @@ impl Credential {
     }
 
     /// The same, while he acts as somebody else.
-    pub(crate) fn acting_as(self, wanted: Impersonation, becoming: Identity) -> Self {
-        Self { acting: Some(Arc::new((wanted, becoming))), ..self }
+    pub(crate) fn acting_as(self, wanted: Impersonation, impersonated: Identity) -> Self {
+        Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
     /// Whose rights count: his own, or those of whom he acts as.
@@ -77,26 +77,30 @@ impl Credential {
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
-    pub(crate) fn standing(
+    pub(crate) fn resolve(
         &self,
-        directory: &Directory,
+        principals: &PrincipalIndex,
         now: Timestamp,
-    ) -> Result<Option<Arc<Standing>>, ApiError> {
+    ) -> Result<Option<Arc<ResolvedKey>>, ApiError> {
         let Some(digest) = self.digest else { return Ok(None) };
-        let standing = directory.identify(&digest, now.unix_seconds()).map_err(refused)?;
+        let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
         let still = self.acting.as_ref().is_none_or(|acting| {
-            let becoming = directory.acting_as(&acting.0, &standing.identity);
-            !becoming.disabled && becoming.identity == acting.1
+            let impersonated = principals.acting_as(&acting.0, &key.identity);
+            !impersonated.disabled && impersonated.identity == acting.1
         });
-        Ok(Some(standing).filter(|standing| still && standing.identity == self.identity))
+        Ok(Some(key).filter(|key| still && key.identity == self.identity))
     }
 
     /// Does it still stand for whom it stood for?
     ///
     /// # Errors
     /// 401 that says why not; 409 when its bearer has become somebody who may do other things.
-    pub(crate) fn check(&self, directory: &Directory, now: Timestamp) -> Result<(), ApiError> {
-        if !self.can_stop() || self.standing(directory, now)?.is_some() {
+    pub(crate) fn check(
+        &self,
+        principals: &PrincipalIndex,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
+        if !self.can_stop() || self.resolve(principals, now)?.is_some() {
             return Ok(());
         }
         let message = "what the bearer of this access key may do has changed while the request \
@@ -132,33 +136,37 @@ impl Authenticated {
 pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
-    directory: &Directory,
+    principals: &PrincipalIndex,
     now: Timestamp,
 ) -> Result<Authenticated, Unauthenticated> {
     let headers = parsed.headers().get_all(AUTHORIZATION);
     let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes));
     let token = token.map_err(|refusal| Unauthenticated { error: refused(refusal), key: None })?;
     let digest = digester.digest(&token);
-    let standing = directory.identify(&digest, now.unix_seconds()).map_err(|refusal| {
-        let key = directory.key_of(&digest).map(str::to_owned);
+    let key = principals.identify(&digest, now.unix_seconds()).map_err(|refusal| {
+        let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;
-    standing.activity.note(now.unix_seconds());
-    let credential = Credential::of_key(standing.identity.clone(), digest);
+    key.activity.note(now.unix_seconds());
+    let credential = Credential::of_key(key.identity.clone(), digest);
     Ok(Authenticated { parsed, credential })
 }
 
 /// Does the path hold the value of an access key where a name belongs? Those that the server makes
 /// are known by their form, and never come so far; those that clients choose may look like a name.
-pub(crate) fn names_a_key(parsed: &Parsed, digester: &Digester, directory: &Directory) -> bool {
+pub(crate) fn names_a_key(
+    parsed: &Parsed,
+    digester: &Digester,
+    principals: &PrincipalIndex,
+) -> bool {
     let mut steps = parsed.path().split('/').filter(|step| step.len() >= MIN_KEY_CHARS);
-    steps.any(|step| is_key(&percent_decode_str(step).decode_utf8_lossy(), digester, directory))
+    steps.any(|step| is_key(&percent_decode_str(step).decode_utf8_lossy(), digester, principals))
 }
 
 /// Is this the value of an access key?
-pub(crate) fn is_key(text: &str, digester: &Digester, directory: &Directory) -> bool {
+pub(crate) fn is_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
-    text.len() >= MIN_KEY_CHARS && directory.knows(&digest())
+    text.len() >= MIN_KEY_CHARS && principals.knows(&digest())
 }
 
 /// 401 that says why.

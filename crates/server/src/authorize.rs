@@ -17,12 +17,12 @@ use crate::request::{Document, Parsed, ResourceTarget, Target};
 pub(crate) struct Permit {
     target: ResourceTarget,
     credential: Credential,
-    reach: Reach,
+    coverage: Coverage,
 }
 
 /// Which of the objects that a permit is for it reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reach {
+enum Coverage {
     /// All of them.
     All,
     /// Those on which the bearer holds the right that stands in for the verb; each is asked about.
@@ -56,14 +56,17 @@ impl Permit {
     }
 
     /// Does it reach every object that it is for? Then none need be asked about.
-    pub(crate) fn reaches_all(&self) -> bool {
-        self.reach == Reach::All
+    pub(crate) fn covers_all(&self) -> bool {
+        self.coverage == Coverage::All
     }
 
     /// Does it reach this object?
-    pub(crate) fn reaches(&self, object: &Object) -> bool {
-        self.reaches_all()
-            || self.kind().instead(self.target.verb, object).is_some_and(|right| self.holds(&right))
+    pub(crate) fn covers(&self, object: &Object) -> bool {
+        self.covers_all()
+            || self
+                .kind()
+                .delegated_right(self.target.verb, object)
+                .is_some_and(|right| self.holds(&right))
     }
 
     /// As [`Permit::reaches`], for where it is refused.
@@ -71,7 +74,7 @@ impl Permit {
     /// # Errors
     /// 403 in kube-apiserver's words.
     pub(crate) fn check(&self, object: &Object) -> Result<(), ApiError> {
-        if self.reaches(object) {
+        if self.covers(object) {
             return Ok(());
         }
         Err(refused(self.identity(), &self.target, &attributes_of(&self.target)))
@@ -116,8 +119,8 @@ impl Permit {
             name: Some(name.to_owned()),
             subresource: None,
         };
-        let reach = reach_of(self.identity(), &target)?;
-        Ok(Self { target, credential: self.credential.clone(), reach })
+        let coverage = coverage_of(self.identity(), &target)?;
+        Ok(Self { target, credential: self.credential.clone(), coverage })
     }
 
     /// For a whole collection, where it was for one object.
@@ -152,7 +155,7 @@ impl Permit {
             name: Some(name.to_owned()),
             subresource: None,
         };
-        Self { target, credential: Credential::of_server(identity), reach: Reach::All }
+        Self { target, credential: Credential::of_server(identity), coverage: Coverage::All }
     }
 }
 
@@ -174,8 +177,8 @@ pub(crate) fn authorize(acting: Acting) -> Result<Authorized, ApiError> {
     let identity = credential.identity();
     match parsed.target() {
         Target::Resource(target) => {
-            let reach = reach_of(identity, target)?;
-            let permit = Permit { target: target.clone(), credential, reach };
+            let coverage = coverage_of(identity, target)?;
+            let permit = Permit { target: target.clone(), credential, coverage };
             Ok(Authorized::Resource(parsed, permit))
         }
         Target::Document(document) => {
@@ -191,20 +194,20 @@ pub(crate) fn authorize(acting: Acting) -> Result<Authorized, ApiError> {
     }
 }
 
-fn reach_of(identity: &Identity, target: &ResourceTarget) -> Result<Reach, ApiError> {
+fn coverage_of(identity: &Identity, target: &ResourceTarget) -> Result<Coverage, ApiError> {
     if let Some(right) = target.subresource.and_then(|_| right_behind(target)) {
         let attributes = Attributes::from(&right);
         if decide(identity, &attributes) == Decision::Allow {
-            return Ok(Reach::All);
+            return Ok(Coverage::All);
         }
         return Err(refused(identity, target, &attributes));
     }
     let attributes = attributes_of(target);
     if decide(identity, &attributes) == Decision::Allow {
-        return Ok(Reach::All);
+        return Ok(Coverage::All);
     }
-    if target.kind.has_instead() && may_reach_single_objects(identity) {
-        return Ok(Reach::Each);
+    if target.kind.has_delegated_right() && may_reach_single_objects(identity) {
+        return Ok(Coverage::Each);
     }
     Err(refused(identity, target, &attributes))
 }

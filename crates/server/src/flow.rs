@@ -79,7 +79,7 @@ impl Default for Limits {
 
 /// A connection, as far as flow control cares.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ConnectionState {
     requests: AtomicU32,
     refused: AtomicBool,
     /// The interval in which it was at work last.
@@ -90,7 +90,7 @@ pub(crate) struct Line {
     held: [AtomicU32; 2],
 }
 
-impl Line {
+impl ConnectionState {
     /// One that has just been opened.
     pub(crate) fn new() -> Self {
         Self {
@@ -146,12 +146,12 @@ struct Early {
 /// A refused request that waits for its answer; no longer, when its client has gone.
 struct Held<'a> {
     flow: &'a Flow,
-    line: &'a Line,
+    line: &'a ConnectionState,
     class: Class,
 }
 
 impl<'a> Held<'a> {
-    fn new(flow: &'a Flow, line: &'a Line, class: Class) -> Self {
+    fn new(flow: &'a Flow, line: &'a ConnectionState, class: Class) -> Self {
         flow.held.fetch_add(1, Ordering::Relaxed);
         if line.held[class as usize].fetch_add(1, Ordering::Relaxed) == 0 {
             flow.held_lines[class as usize].fetch_add(1, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Flow {
         &self,
         verb: Option<Verb>,
         owner: &str,
-        line: &Line,
+        line: &ConnectionState,
     ) -> Result<Place, ApiError> {
         let is_new = line.is_new();
         let class = match verb {
@@ -279,7 +279,7 @@ impl Flow {
     }
 
     /// May this connection be at work? When there is a crowd, it draws lots for a turn.
-    fn has_turn(&self, owner: &str, line: &Line, is_new: bool) -> bool {
+    fn has_turn(&self, owner: &str, line: &ConnectionState, is_new: bool) -> bool {
         let chance = self.chance.load(Ordering::Relaxed);
         let now = self.interval.load(Ordering::Relaxed);
         if chance >= CERTAIN || now < line.turn_end.load(Ordering::Relaxed) {
@@ -320,7 +320,7 @@ impl Flow {
         ((next >> 32) * end) >> 32
     }
 
-    async fn hold(&self, line: &Line, class: Class) {
+    async fn hold(&self, line: &ConnectionState, class: Class) {
         let held = Held::new(self, line, class);
         if self.held.load(Ordering::Relaxed) <= MAX_HELD {
             let most = u64::try_from(HOLD.as_micros()).unwrap_or(u64::MAX);
@@ -329,7 +329,7 @@ impl Flow {
         drop(held);
     }
 
-    fn note_at_work(&self, line: &Line) {
+    fn note_at_work(&self, line: &ConnectionState) {
         let now = self.interval.load(Ordering::Relaxed);
         if line.interval.swap(now, Ordering::Relaxed) != now {
             self.at_work.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +337,7 @@ impl Flow {
     }
 
     /// Looks for crowds for as long as it runs.
-    pub(crate) async fn watch_crowds(&self) {
+    pub(crate) async fn watch_overload(&self) {
         let mut ticks = tokio::time::interval(CROWD_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let metrics = tokio::runtime::Handle::current().metrics();
@@ -434,8 +434,8 @@ mod tests {
     }
 
     /// A connection that is no longer new.
-    fn old_line() -> Line {
-        let line = Line::new();
+    fn old_line() -> ConnectionState {
+        let line = ConnectionState::new();
         line.requests.store(NEW_FOR_REQUESTS, Ordering::Relaxed);
         line
     }
@@ -443,7 +443,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn places_are_given_back() {
         let flow = flow(1);
-        let line = Line::new();
+        let line = ConnectionState::new();
         let place = flow.enter(Some(Verb::Get), "k", &line).await.unwrap();
         assert_eq!(flow.in_flight(), (1, 0));
         let refused = flow.enter(Some(Verb::List), "k", &line).await.err().unwrap();
@@ -469,7 +469,7 @@ mod tests {
             places.push(place);
         }
         assert_eq!(places.len(), 36);
-        while let Ok(place) = flow.enter(None, "crowd", &Line::new()).await {
+        while let Ok(place) = flow.enter(None, "crowd", &ConnectionState::new()).await {
             places.push(place);
         }
         assert_eq!(places.len(), 38, "new connections get a half of it");
@@ -516,7 +516,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_crowd_of_writers_is_squeezed() {
         let flow = flow(20);
-        let lines: Vec<Line> = (0..60).map(|_| old_line()).collect();
+        let lines: Vec<ConnectionState> = (0..60).map(|_| old_line()).collect();
         let enter = |line| flow.enter(Some(Verb::Create), "crowd", line);
         let mut places = Vec::new();
         let mut held: Vec<_> = Vec::new();
@@ -539,8 +539,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_crowd_draws_lots_for_turns() {
         let flow = flow(100);
-        let lines: Vec<Line> = (0..500).map(|_| old_line()).collect();
-        let has_turn = |line: &Line| flow.has_turn("crowd", line, false);
+        let lines: Vec<ConnectionState> = (0..500).map(|_| old_line()).collect();
+        let has_turn = |line: &ConnectionState| flow.has_turn("crowd", line, false);
         flow.adjust(500, false);
         assert!(lines.iter().all(has_turn), "there is time for all");
         flow.adjust(100, true);
@@ -548,7 +548,7 @@ mod tests {
 
         flow.adjust(500, true);
         assert_eq!((0..5).filter(|_| flow.is_early("crowd", false)).count(), 5, "without a turn");
-        let winners: Vec<&Line> = lines.iter().filter(|line| has_turn(line)).collect();
+        let winners: Vec<&ConnectionState> = lines.iter().filter(|line| has_turn(line)).collect();
         assert!((45..=55).contains(&winners.len()), "about a tenth: {}", winners.len());
         assert!(winners.iter().all(|line| has_turn(line)), "a turn lasts");
         flow.interval.fetch_add(TURN_INTERVALS, Ordering::Relaxed);

@@ -5,9 +5,9 @@
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 use postern_auth::decide::{Attributes, Decision, decide, refusal_text};
-use postern_auth::directory::Directory;
 use postern_auth::identity::Identity;
-use postern_auth::impersonation;
+use postern_auth::impersonated;
+use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Impersonation, Right, access_key, identity_name};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
@@ -42,7 +42,7 @@ impl Acting {
 /// 400 for headers that make no sense; 403 in kube-apiserver's words for what he may not.
 pub(crate) fn impersonate(
     authenticated: Authenticated,
-    directory: &Directory,
+    principals: &PrincipalIndex,
 ) -> Result<Acting, ApiError> {
     let (parsed, credential) = authenticated.into_parts();
     let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));
@@ -50,16 +50,16 @@ pub(crate) fn impersonate(
         return Ok(Acting { parsed, credential });
     }
     let wanted = wanted(&parsed)?;
-    let becoming = directory.acting_as(&wanted, credential.bearer());
+    let impersonated = principals.acting_as(&wanted, credential.bearer());
     // The rights come first: whether somebody is disabled is not for everybody to know.
-    for right in impersonation::rights(&wanted, &becoming.identity) {
+    for right in impersonated::rights(&wanted, &impersonated.identity) {
         check(credential.bearer(), &right)?;
     }
-    if becoming.disabled {
+    if impersonated.disabled {
         let message = "the user is disabled, and may do nothing: enable the user first";
         return Err(ApiError::forbidden(USERS, &wanted.user, message));
     }
-    Ok(Acting { parsed, credential: credential.acting_as(wanted, becoming.identity) })
+    Ok(Acting { parsed, credential: credential.acting_as(wanted, impersonated.identity) })
 }
 
 /// What users are called where they are impersonated.

@@ -21,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::Server;
 use crate::audit::LastSender;
-use crate::flow::Line;
+use crate::flow::ConnectionState;
 use crate::pipeline::{self, Client};
 
 /// Connections open at once; more wait in the kernel's queue.
@@ -124,8 +124,11 @@ async fn connection(
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
     let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2)));
-    let client =
-        Arc::new(Client { address, line: Line::new(), last_sender: LastSender::default() });
+    let client = Arc::new(Client {
+        address,
+        line: ConnectionState::new(),
+        last_sender: LastSender::default(),
+    });
     if speaks_http2 {
         http2_connection(server, client, io).await
     } else {

@@ -23,12 +23,12 @@ use postern_meta::status::{ApiError, Reason, Status};
 use crate::Server;
 use crate::actions::selves;
 use crate::admit::Writing;
-use crate::audit::{self, LastSender, Trail};
+use crate::audit::{self, AuditContext, LastSender};
 use crate::authenticate::{authenticate, names_a_key};
 use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
-use crate::flow::Line;
+use crate::flow::ConnectionState;
 use crate::impersonate::{Acting, impersonate};
 use crate::metrics::Measured;
 use crate::request::{self, Parsed, Target};
@@ -57,7 +57,7 @@ pub(crate) struct Client {
     /// From where he comes.
     pub(crate) address: IpAddr,
     /// His connection, for flow control.
-    pub(crate) line: Line,
+    pub(crate) line: ConnectionState,
     /// As whom he came last, for the audit log.
     pub(crate) last_sender: LastSender,
 }
@@ -165,16 +165,17 @@ async fn audited(
             Some(DRAINING_RETRY_AFTER_SECONDS),
         ));
     }
-    let mut trail = Box::new(Trail::begin(server.audit(), &parsed, client.address, audit_id));
-    match within_time(server, client, parsed, body, &mut trail).await {
+    let mut audit_context =
+        Box::new(AuditContext::begin(server.audit(), &parsed, client.address, audit_id));
+    match within_time(server, client, parsed, body, &mut audit_context).await {
         Ok(outcome) => {
             if let Some(json) = &outcome.made {
-                trail.made(json);
+                audit_context.made(json);
             }
-            Ok(Outcome { response: trail.answered(outcome.response), ..outcome })
+            Ok(Outcome { response: audit_context.answered(outcome.response), ..outcome })
         }
         Err(error) => {
-            trail.failed(&error);
+            audit_context.failed(&error);
             Err(error)
         }
     }
@@ -185,7 +186,7 @@ async fn within_time(
     client: &Client,
     parsed: Parsed,
     body: Incoming,
-    trail: &mut Trail,
+    audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
     let verb = match parsed.target() {
         Target::Resource(target) => Some(target.verb),
@@ -198,48 +199,50 @@ async fn within_time(
     let registry = server.registry();
     // A key that was made, enabled or disabled by an answered request is so for the next one.
     // When the store does not answer, what is known decides: that is no reason to let nobody in.
-    let _ = registry.cache().fresh().await;
+    let _ = registry.cache().wait_until_current().await;
     let now = server.source().now();
-    let (digester, directory) = (registry.digester(), || registry.cache().directory());
-    let misplaced = names_a_key(&parsed, digester, &directory());
+    let (digester, principals) = (registry.digester(), || registry.cache().principals());
+    let misplaced = names_a_key(&parsed, digester, &principals());
     if misplaced {
-        trail.hide_names();
+        audit_context.hide_names();
     }
-    let authenticated = authenticate(parsed, digester, &directory(), now);
+    let authenticated = authenticate(parsed, digester, &principals(), now);
     let authenticated = authenticated.map_err(|refused| {
-        trail.not_identified(refused.key);
+        audit_context.not_identified(refused.key);
         refused.error
     })?;
-    let body = trail.identified(authenticated.credential(), &client.last_sender, body)?;
+    let body = audit_context.identified(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
         return Err(request::names_a_key());
     }
-    let acting = impersonate(authenticated, &directory());
+    let acting = impersonate(authenticated, &principals());
     match &acting {
-        Ok(acting) => trail.acts_as(acting.credential()),
-        Err(error) => trail.forbidden(error),
+        Ok(acting) => audit_context.acts_as(acting.credential()),
+        Err(error) => audit_context.forbidden(error),
     }
-    trail.received();
+    audit_context.received();
     let acting = acting?;
     // Places are shared out among those who have keys, whomever they act as.
     let owner = &acting.credential().bearer().name;
     let _place = server.flow().enter(verb, owner, &client.line).await?;
-    tokio::time::timeout(limit, act(server, acting, body, trail)).await.unwrap_or_else(|_| {
-        Err(ApiError::timeout(format!(
-            "request did not complete within {} s; a write may still happen",
-            limit.as_secs()
-        )))
-    })
+    tokio::time::timeout(limit, act(server, acting, body, audit_context)).await.unwrap_or_else(
+        |_| {
+            Err(ApiError::timeout(format!(
+                "request did not complete within {} s; a write may still happen",
+                limit.as_secs()
+            )))
+        },
+    )
 }
 
 async fn act(
     server: &Server,
     acting: Acting,
     body: Received,
-    trail: &mut Trail,
+    audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
-    let authorized = authorize(acting).inspect_err(|error| trail.forbidden(error))?;
-    trail.allowed();
+    let authorized = authorize(acting).inspect_err(|error| audit_context.forbidden(error))?;
+    audit_context.allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => resource(server, &parsed, &permit, body).await,
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
@@ -335,8 +338,8 @@ async fn watch(
 async fn body_of(server: &Server, permit: &Permit, body: Received) -> Result<Bytes, ApiError> {
     let body = body.read().await?;
     let cache = server.registry().cache();
-    let _ = cache.fresh().await;
-    permit.credential().check(&cache.directory(), server.source().now())?;
+    let _ = cache.wait_until_current().await;
+    permit.credential().check(&cache.principals(), server.source().now())?;
     Ok(body)
 }
 

@@ -222,7 +222,7 @@ impl Running {
         let registry = server.registry().clone();
         let mut background = JoinSet::new();
         background.spawn(follow(server.clone(), watch));
-        background.spawn(watch_crowds(server.clone()));
+        background.spawn(watch_overload(server.clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::garbage::run(registry.clone()));
@@ -282,8 +282,8 @@ async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
     }
 }
 
-async fn watch_crowds(server: Arc<Server>) {
-    server.flow().watch_crowds().await;
+async fn watch_overload(server: Arc<Server>) {
+    server.flow().watch_overload().await;
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::authenticate::is_key;
 use crate::authorize::Permit;
-use crate::registry::{Answer, Registry, keys};
+use crate::registry::{Answer, Registry, storage_key};
 
 /// Is the permit for this kind?
 pub(crate) fn is_asked(permit: &Permit) -> bool {
@@ -53,7 +53,7 @@ async fn answer(
     metadata: ObjectMeta,
     other_key: &str,
 ) -> Result<Answer, ApiError> {
-    registry.cache().fresh().await?;
+    registry.cache().wait_until_current().await?;
     let status = if other_key.is_empty() {
         status_of(registry, permit.identity())
     } else {
@@ -84,7 +84,7 @@ async fn status_of_other(
     permit: &Permit,
     key: &str,
 ) -> Result<Status, ApiError> {
-    let is_value = is_key(key, registry.digester(), &registry.cache().directory());
+    let is_value = is_key(key, registry.digester(), &registry.cache().principals());
     if is_value || names::dns1123_subdomain(key).is_err() {
         // Perhaps the key itself instead of its name: that is not repeated.
         let mut errors = FieldErrors::new();
@@ -94,7 +94,7 @@ async fn status_of_other(
     }
     let reading = permit.reading(&OwnedAccessKey, key)?;
     registry.get(&reading, &GetOptions::default()).await?;
-    let identity = registry.cache().directory().identity_of_key(key);
+    let identity = registry.cache().principals().identity_of_key(key);
     let gone = || ApiError::not_found(OwnedAccessKey.info().group_resource(), key);
     Ok(status_of(registry, &*identity.ok_or_else(gone)?))
 }
@@ -118,7 +118,7 @@ fn status_of(registry: &Registry, identity: &Identity) -> Status {
 fn user_info(registry: &Registry, name: &str) -> UserInfo {
     let spec = stored::<user::Fields>(registry, &User, name).unwrap_or_default().spec;
     let teams: Vec<String> =
-        registry.cache().directory().teams_of(name).map(str::to_owned).collect();
+        registry.cache().principals().teams_of(name).map(str::to_owned).collect();
     UserInfo {
         name: name.to_owned(),
         display_name: spec.display_name,
@@ -139,7 +139,7 @@ fn stored<F: DeserializeOwned>(
     kind: &'static dyn AnyKind,
     name: &str,
 ) -> Option<F> {
-    let key = keys::object(kind.info(), None, name);
+    let key = storage_key::object(kind.info(), None, name);
     let object = registry.cache().of(kind.info()).get(&key).ok()??;
     F::deserialize(&object.decode().ok()?.fields).ok()
 }

@@ -9,7 +9,7 @@ use postern_store::{Entry, ListRequest, Store as _};
 
 use super::{Answer, Damage, MAX_REPORTED, Progress};
 use crate::cache::{CachedObject, stored_head};
-use crate::registry::keys;
+use crate::registry::storage_key;
 
 /// Values that are held at once: 64 MiB, if all were of the greatest length.
 const PAGE: usize = 16;
@@ -20,7 +20,7 @@ pub(super) async fn run(
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<Answer> {
     let collections: Vec<(String, &dyn AnyKind)> =
-        all().iter().map(|kind| (keys::collection(kind.info()), *kind)).collect();
+        all().iter().map(|kind| (storage_key::collection(kind.info()), *kind)).collect();
     let (mut seen, mut damaged_total) = (0, 0);
     let mut damaged = Vec::new();
     let mut after = None;
@@ -36,7 +36,7 @@ pub(super) async fn run(
         for (key, reason) in unopened.chain(unread) {
             damaged_total += 1;
             if damaged.len() < MAX_REPORTED {
-                damaged.push(Damage { key: keys::shown(key).to_owned(), reason });
+                damaged.push(Damage { key: storage_key::display_name(key).to_owned(), reason });
             }
         }
         report(Progress { seen, remaining: page.remaining });
@@ -48,7 +48,7 @@ pub(super) async fn run(
 
 /// What is wrong with a value that could be opened.
 fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&'static str> {
-    if entry.key.starts_with(keys::DIGESTS) {
+    if entry.key.starts_with(storage_key::DIGESTS) {
         let readable = decode(&entry.value, Format::Json).is_ok();
         return (!readable).then_some("it is no record of an access key");
     }
@@ -61,5 +61,5 @@ fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&
     let Some(object) = object.and_then(|object| object.decode().ok()) else {
         return Some("it is no object of its kind");
     };
-    kind.holds_on(&object).err().map(|_| "its fields are not those of its kind")
+    kind.blocks_deletion(&object).err().map(|_| "its fields are not those of its kind")
 }

@@ -394,8 +394,8 @@ mod tests {
         let (mut log, path) = log(&dir, 2);
         // Under the name that it would get there is a directory that is not empty.
         let Output::File(_) = &log.output else { panic!("a file") };
-        log.source = Arc::new(Standing);
-        let taken = aside(&path, &Standing.now_micro().to_string());
+        log.source = Arc::new(ResolvedKey);
+        let taken = aside(&path, &ResolvedKey.now_micro().to_string());
         fs::create_dir_all(taken.join("x")).unwrap();
         write(&mut log, "1\n");
         write(&mut log, "2\n");
@@ -404,9 +404,9 @@ mod tests {
     }
 
     /// A clock that stands still.
-    struct Standing;
+    struct ResolvedKey;
 
-    impl Source for Standing {
+    impl Source for ResolvedKey {
         fn now_micro(&self) -> postern_meta::time::MicroTimestamp {
             postern_meta::time::MicroTimestamp::from_unix_microseconds(0)
         }

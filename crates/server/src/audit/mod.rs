@@ -1,7 +1,7 @@
 //! The audit log: who asked for what, as whom, and what came of it (decision 5).
 //!
 //! Records are Kubernetes' own, `audit.k8s.io/v1`, one line of JSON each, so that what reads those
-//! reads these. A request has a [`Trail`] from the moment that it can be read; `policy.rs` says how
+//! reads these. A request has a [`AuditContext`] from the moment that it can be read; `policy.rs` says how
 //! much is recorded of it, `event.rs` what a record looks like, `log.rs` and `file.rs` how it gets to
 //! the disk.
 //!
@@ -11,12 +11,12 @@
 //! nobody.
 
 mod command;
+mod context;
 mod event;
 mod failures;
 mod file;
 mod log;
 mod policy;
-mod trail;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use self::log::{Log, Unwritten};
 use self::policy::Policy;
 
 pub(crate) use self::command::Command;
+pub(crate) use self::context::{AuditContext, LastSender};
 pub(crate) use self::event::clean;
-pub(crate) use self::trail::{LastSender, Trail};
 
 /// Seconds after which a client may try again while the log cannot be written.
 const RETRY_AFTER_SECONDS: u32 = 1;

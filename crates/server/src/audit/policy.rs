@@ -44,7 +44,7 @@ pub(crate) enum Stage {
 
 /// What a rule says about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Directions {
+pub(crate) struct AuditDecision {
     /// How much is recorded.
     pub(crate) level: Level,
     /// Are managed fields left out of bodies?
@@ -52,7 +52,7 @@ pub(crate) struct Directions {
     omitted: u8,
 }
 
-impl Directions {
+impl AuditDecision {
     /// Is there a record at this stage?
     pub(crate) fn wants(self, stage: Stage) -> bool {
         self.level != Level::None && self.omitted & bit(stage) == 0
@@ -159,12 +159,12 @@ impl Policy {
     }
 
     /// What the first rule that matches says.
-    pub(crate) fn directions(&self, asked: &Asked<'_>) -> Directions {
+    pub(crate) fn decision(&self, asked: &Asked<'_>) -> AuditDecision {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(asked)) else {
-            return Directions::default();
+            return AuditDecision::default();
         };
         let stages = self.omit_stages.iter().chain(&rule.omit_stages);
-        Directions {
+        AuditDecision {
             level: rule.level,
             omitted: stages.fold(0, |bits, stage| bits | bit(*stage)),
             omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
@@ -278,7 +278,7 @@ mod tests {
         let (target, bearer) = (target(&SharedSecret, "platform", "db"), bearer(&["ops"]));
         let asked =
             Asked { bearer: Some(&bearer), verb: "get", target: Some(&target), path: "/secrets" };
-        with_rules(&format!("{{level: Metadata{rule}}}")).directions(&asked).level != Level::None
+        with_rules(&format!("{{level: Metadata{rule}}}")).decision(&asked).level != Level::None
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         let level = |name| {
             let target = target(&Namespace, "", name);
             let asked = Asked { bearer: None, verb: "delete", target: Some(&target), path: "/x" };
-            policy.directions(&asked).level
+            policy.decision(&asked).level
         };
         assert_eq!((level("platform"), level("other")), (Level::Metadata, Level::None));
     }
@@ -349,7 +349,7 @@ mod tests {
             [("/metrics", true), ("/metrics/x", false), ("/apis/x", true), ("/ap", false)]
         {
             let asked = Asked { bearer: None, verb: "get", target: None, path };
-            let level = policy.directions(&asked).level;
+            let level = policy.decision(&asked).level;
             assert_eq!(level == Level::Request, want, "{path}");
         }
     }
@@ -360,7 +360,7 @@ mod tests {
                      omitStages: [Panic], rules: [{level: None, verbs: [get]}, {level: Request, \
                      omitStages: [RequestReceived], omitManagedFields: false}, {level: Metadata}]}";
         let policy = Policy::parse(text).unwrap();
-        let of = |verb| policy.directions(&Asked { bearer: None, verb, target: None, path: "/x" });
+        let of = |verb| policy.decision(&Asked { bearer: None, verb, target: None, path: "/x" });
         assert_eq!(of("get").level, Level::None);
         assert!(!of("get").wants(Stage::ResponseComplete));
         let create = of("create");
@@ -373,7 +373,7 @@ mod tests {
     fn the_default_records_whoever_could_not_be_let_in_wherever_he_came() {
         let policy = Policy::by_default().unwrap();
         let level = |bearer: Option<&Identity>, verb, path| {
-            policy.directions(&Asked { bearer, verb, target: None, path }).level
+            policy.decision(&Asked { bearer, verb, target: None, path }).level
         };
         let ada = bearer(&["system:authenticated"]);
         let apis = "/kubernetes/management/apis";
@@ -384,7 +384,7 @@ mod tests {
         let secret = target(&SharedSecret, "platform", "db");
         let of = |verb| {
             let target = Some(&secret);
-            policy.directions(&Asked { bearer: Some(&ada), verb, target, path: "/s" })
+            policy.decision(&Asked { bearer: Some(&ada), verb, target, path: "/s" })
         };
         assert!(!of("get").wants(Stage::RequestReceived));
         assert!(of("watch").wants(Stage::ResponseStarted));

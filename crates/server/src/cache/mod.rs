@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use postern_auth::directory::Directory;
+use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
@@ -26,8 +26,8 @@ pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_v
 use resource::Loaded;
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
-use crate::directory::{self, People};
 use crate::errors::from_store;
+use crate::principals::{self, SharedPrincipals};
 
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
 /// kube-apiserver waits 3 s.
@@ -49,8 +49,8 @@ pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
     /// Which of them say who may get in.
-    of_people: Vec<usize>,
-    people: People,
+    of_principals: Vec<usize>,
+    principals: SharedPrincipals,
     applied: watch::Sender<u64>,
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct Cache {
 struct Found {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
-    people: Vec<Person>,
+    principals: Vec<PrincipalValue>,
     fatal: Option<Error>,
 }
 
 /// Something that may say who may get in.
-struct Person {
+struct PrincipalValue {
     key: Arc<str>,
     value: Bytes,
     slot: Option<Slot>,
@@ -85,7 +85,7 @@ impl Found {
         for (objects, more) in self.objects.iter_mut().zip(&mut other.objects) {
             objects.append(more);
         }
-        self.people.append(&mut other.people);
+        self.principals.append(&mut other.principals);
         self.fatal = self.fatal.take().or(other.fatal);
     }
 }
@@ -120,15 +120,15 @@ impl Cache {
         newest: u64,
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
         let resources: Vec<_> = all().iter().map(|kind| ResourceCache::new(*kind, start)).collect();
-        let of_people = |resource: &ResourceCache| directory::concerns(resource.prefix());
+        let of_principals = |resource: &ResourceCache| principals::concerns(resource.prefix());
         let cache = Arc::new(Self {
-            of_people: (0..)
+            of_principals: (0..)
                 .zip(&resources)
-                .filter(|(_, r)| of_people(r))
+                .filter(|(_, r)| of_principals(r))
                 .map(|(i, _)| i)
                 .collect(),
             resources,
-            people: People::new(),
+            principals: SharedPrincipals::new(),
             applied: watch::Sender::new(start),
             store,
         });
@@ -158,14 +158,14 @@ impl Cache {
             into.lock().append(taken);
         };
         self.store.scan(at, Arc::new(visit)).await?;
-        let Found { objects, mut people, fatal } = std::mem::take(&mut *found.lock());
+        let Found { objects, mut principals, fatal } = std::mem::take(&mut *found.lock());
         if let Some(error) = fatal {
             return Err(error);
         }
         // In the order of keys, as they would come from a list.
-        people.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        for Person { key, value, slot } in people {
-            self.people.load(&key, &value, slot.as_ref());
+        principals.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        for PrincipalValue { key, value, slot } in principals {
+            self.principals.load(&key, &value, slot.as_ref());
         }
         for (resource, objects) in self.resources.iter().zip(objects) {
             resource.load(objects);
@@ -178,11 +178,11 @@ impl Cache {
         let mut found = Found::new(self.resources.len());
         for Damaged { key, position, reason } in page.damaged {
             tracing::error!(%key, "a stored object is damaged: {reason}");
-            if directory::concerns(&key) {
+            if principals::concerns(&key) {
                 // Who may get in cannot be told: better not to start than to guess.
                 found.fatal = Some(Error::Corrupt { key: Some(key), reason });
             } else if let Some(kind) = self.index_of(&key) {
-                found.object(kind, key, Slot::Damaged { position, reason: reason.into() });
+                found.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
             }
         }
         for Entry { key, value, position } in page.entries {
@@ -190,8 +190,12 @@ impl Cache {
             let slot = kind
                 .and_then(|kind| self.resources.get(kind))
                 .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
-            if kind.is_none_or(|kind| self.of_people.contains(&kind)) {
-                found.people.push(Person { key: key.clone(), value, slot: slot.clone() });
+            if kind.is_none_or(|kind| self.of_principals.contains(&kind)) {
+                found.principals.push(PrincipalValue {
+                    key: key.clone(),
+                    value,
+                    slot: slot.clone(),
+                });
             }
             if let (Some(kind), Some(slot)) = (kind, slot) {
                 found.object(kind, key, slot);
@@ -215,7 +219,7 @@ impl Cache {
             let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
             resource.apply(mine, batch.revision);
         }
-        self.people.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
+        self.principals.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
         self.applied.send_replace(batch.revision);
     }
 
@@ -245,13 +249,13 @@ impl Cache {
     }
 
     /// Keys, users and teams as they are now. Not to be held across a wait.
-    pub(crate) fn directory(&self) -> parking_lot::RwLockReadGuard<'_, Directory> {
-        self.people.read()
+    pub(crate) fn principals(&self) -> parking_lot::RwLockReadGuard<'_, PrincipalIndex> {
+        self.principals.read()
     }
 
     /// Told whenever somebody's standing may have changed.
-    pub(crate) fn news_of_people(&self) -> watch::Receiver<u64> {
-        self.people.news()
+    pub(crate) fn subscribe_to_principals(&self) -> watch::Receiver<u64> {
+        self.principals.subscribe()
     }
 
     /// The revision that everything here is at.
@@ -268,16 +272,16 @@ impl Cache {
     ///
     /// # Errors
     /// The store's, or 504 when it takes too long.
-    pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
+    pub(crate) async fn wait_until_current(&self) -> Result<(), ApiError> {
         let revision = self.store.revision().await.map_err(from_store)?;
-        self.reach(Position::end_of(revision)).await
+        self.wait_for_revision(Position::end_of(revision)).await
     }
 
     /// Waits until everything up to a place is here.
     ///
     /// # Errors
     /// 504 with the place asked for and the one that is here, when it takes too long.
-    pub(crate) async fn reach(&self, wanted: Position) -> Result<(), ApiError> {
+    pub(crate) async fn wait_for_revision(&self, wanted: Position) -> Result<(), ApiError> {
         let revision = wanted.revision();
         if self.applied() >= revision {
             return Ok(());

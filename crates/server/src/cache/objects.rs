@@ -56,7 +56,7 @@ impl Objects {
     }
 
     /// What stands under a key, if it is sound.
-    pub(super) fn sound(&self, key: &str) -> Option<&Arc<CachedObject>> {
+    pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);
         let found =
             self.shards[shard_of(hash)].find(hash, |(of, object)| is(*of, object, hash, key));
@@ -96,7 +96,7 @@ impl Objects {
     }
 
     fn index(&mut self, key: &str, slot: &Slot) {
-        let Slot::Sound(object) = slot else { return };
+        let Slot::Intact(object) = slot else { return };
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
@@ -128,20 +128,20 @@ mod tests {
 
     use super::*;
 
-    fn slot(key: &str, revision: u64, is_sound: bool) -> Slot {
+    fn slot(key: &str, revision: u64, is_intact: bool) -> Slot {
         let position = Position::new(revision, 0);
         let object =
             CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
-        match object.filter(|_| is_sound) {
-            Some(object) => Slot::Sound(Arc::new(object)),
-            None => Slot::Damaged { position, reason: "a test".into() },
+        match object.filter(|_| is_intact) {
+            Some(object) => Slot::Intact(Arc::new(object)),
+            None => Slot::Corrupt { position, reason: "a test".into() },
         }
     }
 
     fn position_of(slot: &Slot) -> Position {
         match slot {
-            Slot::Sound(object) => object.position(),
-            Slot::Damaged { position, .. } => *position,
+            Slot::Intact(object) => object.position(),
+            Slot::Corrupt { position, .. } => *position,
         }
     }
 
@@ -164,8 +164,8 @@ mod tests {
                     model.remove(&key);
                 }
                 let want = model.get(&key);
-                let sound = objects.sound(&key).map(|object| object.position());
-                prop_assert_eq!(sound, want.filter(|of| of.1).map(|of| Position::new(of.0, 0)));
+                let intact = objects.intact(&key).map(|object| object.position());
+                prop_assert_eq!(intact, want.filter(|of| of.1).map(|of| Position::new(of.0, 0)));
                 let any = objects.slot(&key).map(position_of);
                 prop_assert_eq!(any, want.map(|of| Position::new(of.0, 0)));
                 prop_assert_eq!(objects.len(), model.len());

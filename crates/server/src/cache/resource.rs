@@ -70,9 +70,9 @@ impl CacheEvent {
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
     /// An object.
-    Sound(Arc<CachedObject>),
+    Intact(Arc<CachedObject>),
     /// Something that is not what was written.
-    Damaged {
+    Corrupt {
         /// The last change of it.
         position: Position,
         /// How it shows; never holds stored bytes.
@@ -123,7 +123,7 @@ pub(crate) struct ResourceCache {
     head: String,
     prefix: String,
     state: RwLock<State>,
-    news: watch::Sender<u64>,
+    subscription: watch::Sender<u64>,
 }
 
 struct State {
@@ -150,9 +150,9 @@ impl ResourceCache {
         Self {
             kind,
             head: stored_head(kind.info()),
-            prefix: crate::registry::keys::collection(kind.info()),
+            prefix: crate::registry::storage_key::collection(kind.info()),
             state: RwLock::new(state),
-            news: watch::Sender::new(start),
+            subscription: watch::Sender::new(start),
         }
     }
 
@@ -172,8 +172,8 @@ impl ResourceCache {
     }
 
     /// Told whenever this kind has new events.
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.subscription.subscribe()
     }
 
     /// One object.
@@ -182,20 +182,20 @@ impl ResourceCache {
     /// 500 when what is stored is damaged.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
-        if let Some(object) = state.objects.sound(key) {
+        if let Some(object) = state.objects.intact(key) {
             return Ok(Some(object.clone()));
         }
         match state.objects.slot(key) {
             None => Ok(None),
-            Some(Slot::Sound(object)) => Ok(Some(object.clone())),
-            Some(Slot::Damaged { reason, .. }) => Err(damaged(key, reason)),
+            Some(Slot::Intact(object)) => Ok(Some(object.clone())),
+            Some(Slot::Corrupt { reason, .. }) => Err(damaged(key, reason)),
         }
     }
 
     /// Where the last change of an object stands that is damaged, if it is.
     pub(crate) fn damaged_at(&self, key: &str) -> Option<Position> {
         match self.state.read().objects.slot(key) {
-            Some(Slot::Damaged { position, .. }) => Some(*position),
+            Some(Slot::Corrupt { position, .. }) => Some(*position),
             _ => None,
         }
     }
@@ -221,8 +221,8 @@ impl ResourceCache {
                 continue;
             }
             match slot {
-                Slot::Sound(object) => objects.push(object.clone()),
-                Slot::Damaged { reason, .. } => return Err(damaged(key, reason)),
+                Slot::Intact(object) => objects.push(object.clone()),
+                Slot::Corrupt { reason, .. } => return Err(damaged(key, reason)),
             }
         }
         let revision = state.revision;
@@ -242,11 +242,11 @@ impl ResourceCache {
     /// of them, a few at a time.
     pub(crate) fn page(&self, after: Option<&str>, many: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        let sound = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
-            Slot::Sound(object) => Some(object.clone()),
-            Slot::Damaged { .. } => None,
+        let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
+            Slot::Intact(object) => Some(object.clone()),
+            Slot::Corrupt { .. } => None,
         });
-        sound.take(many).collect()
+        intact.take(many).collect()
     }
 
     /// The next events behind a place.
@@ -265,7 +265,7 @@ impl ResourceCache {
     /// Objects whose deletion has begun, and perhaps a few others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        state.deleting.iter().filter_map(|key| state.objects.sound(key)).cloned().collect()
+        state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
     }
 
     /// Takes in the objects that are there when the cache is filled, in any order.
@@ -294,11 +294,11 @@ impl ResourceCache {
     ) -> Slot {
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map_or_else(
-                || Slot::Damaged {
+                || Slot::Corrupt {
                     position,
                     reason: "it does not begin as objects of its kind do".into(),
                 },
-                |object| Slot::Sound(Arc::new(object)),
+                |object| Slot::Intact(Arc::new(object)),
             )
     }
 
@@ -313,12 +313,12 @@ impl ResourceCache {
         state.revision = revision;
         drop(state);
         if any {
-            self.news.send_replace(revision);
+            self.subscription.send_replace(revision);
         }
     }
 
     fn apply_one(&self, state: &mut State, event: &Event) {
-        let previous = state.objects.sound(&event.key).cloned();
+        let previous = state.objects.intact(&event.key).cloned();
         let (event_type, slot) = if let Some(value) = &event.value {
             let event_type = match previous {
                 Some(_) => WatchEventType::Modified,
@@ -332,9 +332,9 @@ impl ResourceCache {
             state.deleting.remove(&event.key);
             let Some(last) = &previous else { return };
             let gone = last.restated(event.position, WatchEventType::Deleted);
-            (WatchEventType::Deleted, Slot::Sound(Arc::new(gone)))
+            (WatchEventType::Deleted, Slot::Intact(Arc::new(gone)))
         };
-        if let Slot::Sound(object) = slot {
+        if let Slot::Intact(object) = slot {
             push_event(state, event_type, object, previous);
         }
     }
@@ -351,7 +351,7 @@ impl ResourceCache {
 }
 
 fn is_deleting(slot: &Slot) -> bool {
-    matches!(slot, Slot::Sound(object) if object.may_be_deleting())
+    matches!(slot, Slot::Intact(object) if object.may_be_deleting())
 }
 
 fn set(state: &mut State, key: Arc<str>, slot: Slot) {
@@ -389,10 +389,10 @@ fn forget_first(state: &mut State) {
 }
 
 fn damaged(key: &str, reason: &str) -> ApiError {
-    let shown = crate::registry::keys::shown(key);
+    let name = crate::registry::storage_key::display_name(key);
     ApiError::internal(
         &format!(
-            "the stored object {shown} is damaged and cannot be read: restore it from a backup, \
+            "the stored object {name} is damaged and cannot be read: restore it from a backup, \
              or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
         ),
         format!("{key}: {reason}"),

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::authorize::Permit;
 use crate::cache::CachedObject;
-use crate::registry::{Registry, keys};
+use crate::registry::{Registry, storage_key};
 
 /// How long after a failure it tries again, at the latest.
 const RETRY: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ async fn end(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
     let mut left = 0;
     for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
         let resource = registry.cache().of(kind.info());
-        let prefix = keys::in_namespace(resource.prefix(), Some(namespace));
+        let prefix = storage_key::in_namespace(resource.prefix(), Some(namespace));
         for object in resource.list(&prefix, None, 0, None)?.objects {
             left += 1;
             delete(registry, *kind, namespace, &object).await?;
@@ -90,7 +90,7 @@ async fn delete(
     namespace: &str,
     object: &CachedObject,
 ) -> Result<(), ApiError> {
-    let (_, name) = keys::split(registry.cache().of(kind.info()).prefix(), object.key());
+    let (_, name) = storage_key::split(registry.cache().of(kind.info()).prefix(), object.key());
     let permit = Permit::for_server(kind, Verb::Delete, Some(namespace), name);
     match registry.delete(&permit, &DeleteOptions::default()).await {
         Err(error) if error.code() != 404 => Err(error),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, ResourceCache};
-use crate::registry::{Registry, keys};
+use crate::registry::{Registry, storage_key};
 
 /// Timestamps have whole seconds, so looking more often finds nothing more.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ async fn reap(registry: &Registry, resource: &ResourceCache, object: &CachedObje
     if !due || !marked.metadata.finalizers.is_empty() {
         return;
     }
-    let (namespace, name) = keys::split(resource.prefix(), object.key());
+    let (namespace, name) = storage_key::split(resource.prefix(), object.key());
     let permit = Permit::for_server(resource.kind(), Verb::Delete, namespace, name);
     // Nothing to change: looking at the object again is what ends it.
     if let Err(error) = registry.release(&permit, |_| {}).await

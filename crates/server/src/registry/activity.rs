@@ -13,13 +13,13 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Txn, limits};
 
-use super::{Registry, decoded, keys};
+use super::{Registry, decoded, storage_key};
 use serde::Deserialize;
 
 use crate::authorize::Permit;
 use crate::cache::{Cache, CachedObject};
-use crate::directory::ActivityRecord;
 use crate::errors::from_store;
+use crate::principals::ActivityRecord;
 
 /// How stored access keys end: the status is their last field, and nothing is stored in it.
 const EMPTY_STATUS: &[u8] = b"\"status\":{}}";
@@ -61,7 +61,7 @@ pub(crate) fn shown(
 /// When the very key that this is was used last: one in the past may have had a namesake since.
 fn last_activity(cache: &Cache, json: &[u8]) -> Option<i64> {
     let key: Identified = decode_typed(json).ok()?;
-    cache.directory().last_activity(&key.metadata.name, &key.metadata.uid)
+    cache.principals().last_activity(&key.metadata.name, &key.metadata.uid)
 }
 
 #[derive(Deserialize)]
@@ -77,8 +77,8 @@ struct NameAndUid {
 
 /// What is stored already when the server starts.
 pub(super) fn stored(cache: &Cache) -> Stored {
-    let directory = cache.directory();
-    let known = directory.activities();
+    let principals = cache.principals();
+    let known = principals.activities();
     known.map(|(name, uid, at)| (name.to_owned(), (uid.to_owned(), at))).collect()
 }
 
@@ -109,9 +109,9 @@ impl Registry {
     }
 
     fn due_activity(&self, stored: &mut Stored) -> Vec<(String, String, i64)> {
-        let directory = self.cache().directory();
-        stored.retain(|name, (uid, _)| directory.is_key(name, uid));
-        let due = directory
+        let principals = self.cache().principals();
+        stored.retain(|name, (uid, _)| principals.is_key(name, uid));
+        let due = principals
             .activities()
             .filter(|(name, _, at)| stored.get(*name).is_none_or(|(_, then)| then < at));
         due.map(|(name, uid, at)| (name.to_owned(), uid.to_owned(), at)).collect()
@@ -141,7 +141,7 @@ impl Registry {
                 Err(Error::Conflict { key, .. }) => {
                     let left = batch.len();
                     batch.retain(|(name, ..)| {
-                        keys::object(OwnedAccessKey.info(), None, name) != key
+                        storage_key::object(OwnedAccessKey.info(), None, name) != key
                     });
                     if batch.len() == left {
                         return Ok(());
@@ -154,12 +154,12 @@ impl Registry {
 
     /// A use, on the condition that the key is still there: a record must not outlive its key.
     fn activity_change(&self, name: &str, uid: &str, at: i64) -> Option<(Condition, Change)> {
-        let key = keys::object(OwnedAccessKey.info(), None, name);
+        let key = storage_key::object(OwnedAccessKey.info(), None, name);
         let object = self.cache().of(OwnedAccessKey.info()).get(&key).ok()??;
         let last_activity = Timestamp::from_unix_seconds(at);
         let record = ActivityRecord { uid: uid.to_owned(), last_activity };
         let value = Bytes::from(serde_json::to_vec(&record).ok()?);
-        let change = Change::Put { key: keys::activity(name), value };
+        let change = Change::Put { key: storage_key::activity(name), value };
         Some((Condition::At(key, object.position()), change))
     }
 
@@ -170,7 +170,7 @@ impl Registry {
     pub(crate) async fn remove_expired_keys(&self) -> Result<(), ApiError> {
         let limit = self.source().now().unix_seconds() - self.policy().expired_retention_seconds;
         let ended: Vec<String> =
-            self.cache().directory().ended_before(limit).map(str::to_owned).collect();
+            self.cache().principals().ended_before(limit).map(str::to_owned).collect();
         let mut failed = Ok(());
         for name in ended {
             match self.remove_expired_key(&name, limit).await {
@@ -187,7 +187,7 @@ impl Registry {
     async fn remove_expired_key(&self, name: &str, limit: i64) -> Result<(), ApiError> {
         let reading = Permit::for_server(&OwnedAccessKey, Verb::Get, None, name);
         let found = decoded(&self.get(&reading, &GetOptions::default()).await?)?.metadata;
-        if !self.cache().directory().has_ended_before(name, limit) {
+        if !self.cache().principals().has_ended_before(name, limit) {
             return Ok(());
         }
         let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::KEY_PATH;
-use postern_kinds::withheld::Withheld;
+use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, SecretText};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
@@ -14,8 +14,8 @@ use postern_store::{Change, Condition, Error, Position, Txn};
 use serde_json::Value;
 
 use super::activity::shown;
-use super::beside::{self, Beside};
-use super::{Answer, Registry, keys, not_found};
+use super::side_records::{self, SideRecords};
+use super::{Answer, Registry, not_found, storage_key};
 use crate::admit::{Admitted, Previous, Write};
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, to_stored, with_version};
@@ -76,31 +76,32 @@ impl Registry {
             Write::Nothing(previous) => Ok(answer(shown(self.cache(), kind, previous).json())),
             Write::RemoveDamaged { key, position } => {
                 let name = permit.target().name.as_deref().unwrap_or_default();
-                let beside = self.beside_gone(kind, name, None).await.map_err(Refused::Error)?;
-                self.change(permit, position, Change::Delete { key }, beside, dry_run).await?;
+                let side =
+                    self.side_records_of_removed(kind, name, None).await.map_err(Refused::Error)?;
+                self.change(permit, position, Change::Delete { key }, side, dry_run).await?;
                 Ok(answer(Bytes::new()))
             }
-            Write::Create { object, withheld } => {
-                self.insert(permit, object, &withheld, dry_run).await.map_err(Refused::Error)
+            Write::Create { object, write_only } => {
+                self.insert(permit, object, &write_only, dry_run).await.map_err(Refused::Error)
             }
-            Write::Replace { object, previous, withheld, kept } => {
+            Write::Replace { object, previous, write_only, kept } => {
                 let Previous { cached, object: old } = previous;
-                let beside = self.beside_changed(kind, &object, &old, &kept, &withheld);
-                let beside = beside.map_err(Refused::Error)?;
+                let side = self.side_records_of_changed(kind, &object, &old, &kept, &write_only);
+                let side = side.map_err(Refused::Error)?;
                 let stored = to_stored(object);
                 let change = Change::Put { key: cached.key().clone(), value: stored.clone() };
                 let at = cached.position();
-                let position = self.change(permit, at, change, beside, dry_run).await?;
+                let position = self.change(permit, at, change, side, dry_run).await?;
                 let json = self.versioned(kind, &stored, position);
                 Ok(answer(self.shown_json(kind, json)))
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
-                let beside = self.beside_gone(kind, &old.metadata.name, Some(&old)).await;
-                let beside = beside.map_err(Refused::Error)?;
+                let side = self.side_records_of_removed(kind, &old.metadata.name, Some(&old)).await;
+                let side = side.map_err(Refused::Error)?;
                 let change = Change::Delete { key: cached.key().clone() };
                 let at = cached.position();
-                let position = self.change(permit, at, change, beside, dry_run).await?;
+                let position = self.change(permit, at, change, side, dry_run).await?;
                 Ok(answer(self.versioned(kind, &to_stored(object), position)))
             }
         }
@@ -113,22 +114,22 @@ impl Registry {
         permit: &Permit,
         previous: Position,
         change: Change,
-        beside: Beside,
+        side: SideRecords,
         dry_run: bool,
     ) -> Result<Position, Refused> {
         if dry_run {
-            self.check_absent(permit, &beside).await.map_err(Refused::Error)?;
+            self.check_absent(permit, &side).await.map_err(Refused::Error)?;
             return Ok(previous);
         }
         let key = change.key().clone();
-        let mut txn = Txn { conditions: beside.conditions, changes: vec![change] };
+        let mut txn = Txn { conditions: side.conditions, changes: vec![change] };
         txn.conditions.insert(0, Condition::At(key.clone(), previous));
-        txn.changes.extend(beside.changes);
+        txn.changes.extend(side.changes);
         match self.store().commit(txn).await {
             Ok(revision) => Ok(Position::new(revision, 0)),
             Err(Error::Conflict { key: about, found }) => {
                 let name = permit.target().name.as_deref().unwrap_or_default();
-                Err(match beside::conflict_of(permit.kind(), name, &about) {
+                Err(match side_records::conflict_of(permit.kind(), name, &about) {
                     Some(error) => Refused::Error(error),
                     None if about == key => Refused::Changed(found.unwrap_or(Position::ZERO)),
                     // Something beside it came or went; the object itself is as it was.
@@ -140,12 +141,14 @@ impl Registry {
     }
 
     /// What a dry run must find out about records that stand beside the object.
-    async fn check_absent(&self, permit: &Permit, beside: &Beside) -> Result<(), ApiError> {
+    async fn check_absent(&self, permit: &Permit, side: &SideRecords) -> Result<(), ApiError> {
         let name = permit.target().name.as_deref().unwrap_or_default();
-        for condition in &beside.conditions {
+        for condition in &side.conditions {
             let Condition::Absent(key) = condition else { continue };
             let found = self.store().get(key).await.map_err(from_store)?.value;
-            if let Some(error) = found.and_then(|_| beside::conflict_of(permit.kind(), name, key)) {
+            if let Some(error) =
+                found.and_then(|_| side_records::conflict_of(permit.kind(), name, key))
+            {
                 return Err(error);
             }
         }
@@ -156,43 +159,43 @@ impl Registry {
         &self,
         permit: &Permit,
         object: Object,
-        withheld: &Withheld,
+        write_only: &WriteOnlyValues,
         dry_run: bool,
     ) -> Result<Answer, ApiError> {
         let kind = permit.kind();
         let namespace = permit.target().namespace.as_deref();
         let name = object.metadata.name.clone();
-        let key = keys::object(kind.info(), namespace, &name);
-        let beside = self.beside_new(kind, &object, withheld, dry_run)?;
+        let key = storage_key::object(kind.info(), namespace, &name);
+        let side = self.side_records_of_new(kind, &object, write_only, dry_run)?;
         let stored = to_stored(object);
         for _ in 0..NAMESPACE_ATTEMPTS {
-            self.cache().fresh().await?;
+            self.cache().wait_until_current().await?;
             if let Some(found) = self.cache().of(kind.info()).get(&key)? {
                 return Err(exists(kind, &name, &found));
             }
             let mut conditions = vec![Condition::Absent(key.clone())];
-            conditions.extend(beside.conditions.iter().cloned());
+            conditions.extend(side.conditions.iter().cloned());
             if let Some(namespace) = namespace {
                 conditions.push(self.namespace_is_open(kind, &name, namespace)?);
             }
             if dry_run {
-                self.check_absent(permit, &beside).await?;
+                self.check_absent(permit, &side).await?;
                 return Ok(answer(with_version(self.head(kind), &stored, None)));
             }
             let mut changes = vec![Change::Put { key: key.clone(), value: stored.clone() }];
-            changes.extend(beside.changes.iter().cloned());
+            changes.extend(side.changes.iter().cloned());
             match self.store().commit(Txn { conditions, changes }).await {
                 Ok(revision) => {
                     let json = self.versioned(kind, &stored, Position::new(revision, 0));
-                    return match &beside.issued {
+                    return match &side.issued {
                         Some(issued) => with_key(&json, issued),
                         None => Ok(answer(json)),
                     };
                 }
                 Err(Error::Conflict { key: about, .. }) => {
-                    if let Some(error) = beside::conflict_of(kind, &name, &about) {
+                    if let Some(error) = side_records::conflict_of(kind, &name, &about) {
                         // The name itself comes first: who has it has what goes with it.
-                        self.cache().fresh().await?;
+                        self.cache().wait_until_current().await?;
                         if self.cache().of(kind.info()).get(&key)?.is_none() {
                             return Err(error);
                         }
@@ -213,7 +216,7 @@ impl Registry {
         name: &str,
         namespace: &str,
     ) -> Result<Condition, ApiError> {
-        let key = keys::object(Namespace.info(), None, namespace);
+        let key = storage_key::object(Namespace.info(), None, namespace);
         let found = self.cache().of(Namespace.info()).get(&key)?;
         let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
         // The look at the bytes spares nearly every create the decoding.

@@ -7,7 +7,7 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, decoded, key_of, keys};
+use super::{Answer, Registry, decoded, key_of, storage_key};
 use crate::admit::{self, Previous};
 use crate::authorize::Permit;
 
@@ -44,7 +44,7 @@ impl Registry {
         let answer = self
             .rewrite(permit, options.dry_run, |previous, _| {
                 // Whoever may not delete it learns nothing of its uid or version.
-                if !permit.reaches_all() {
+                if !permit.covers_all() {
                     permit.check(&previous.object)?;
                 }
                 check_preconditions(permit, options, &previous)?;
@@ -93,7 +93,7 @@ impl Registry {
         let list = self.list(permit, which).await?;
         let resource = self.cache().of(permit.kind().info());
         for object in &list.objects {
-            let (namespace, name) = keys::split(resource.prefix(), object.key());
+            let (namespace, name) = storage_key::split(resource.prefix(), object.key());
             match self.delete(&permit.narrowed(Verb::Delete, namespace, name), options).await {
                 Err(error) if error.code() != 404 => return Err(error),
                 _ => {}
@@ -104,7 +104,9 @@ impl Registry {
 
     fn lingers(&self, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
         let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= self.source().now());
-        Ok(!due || !object.metadata.finalizers.is_empty() || permit.kind().holds_on(object)?)
+        Ok(!due
+            || !object.metadata.finalizers.is_empty()
+            || permit.kind().blocks_deletion(object)?)
     }
 
     /// Lets go of what the server held an object by: `change` takes it out. For controllers.

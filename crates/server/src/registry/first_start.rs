@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{DIGEST_BYTES, Digester};
-use postern_auth::directory::DigestRecord;
 use postern_auth::identity::MASTERS_GROUP;
+use postern_auth::principal_index::DigestRecord;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::user::User;
@@ -19,8 +19,8 @@ use postern_store::{Change, Condition, Store, Txn};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::beside::{KeptRecord, new_access_key};
-use super::keys;
+use super::side_records::{SecretRecord, new_access_key};
+use super::storage_key;
 use crate::admit::{self, Writing};
 use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
@@ -40,7 +40,7 @@ pub(crate) async fn prepare(
     source: &dyn Source,
     announce: impl FnOnce(&BearerToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Digester> {
-    if let Some(entry) = store.get(keys::DIGEST_KEY).await?.value {
+    if let Some(entry) = store.get(storage_key::DIGEST_KEY).await?.value {
         return digester(&entry.value);
     }
     let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
@@ -74,7 +74,7 @@ fn first_txn(
     let (change, owner_uid) = put(&User, ADMIN, user, source, &NoPrincipals)?;
     changes.push(change);
     let value = Bytes::from(serde_json::to_vec(ADMIN)?);
-    changes.push(Change::Put { key: keys::claim(User.info(), ADMIN), value });
+    changes.push(Change::Put { key: storage_key::unique_key(User.info(), ADMIN), value });
     let key = spec(json!({
         "displayName": "Made at the first start",
         "user": ADMIN,
@@ -83,17 +83,18 @@ fn first_txn(
     let (change, uid) = put(&OwnedAccessKey, ADMIN, key, source, &FirstUser(&owner_uid))?;
     changes.push(change);
     let digest = digester.digest(admin_key);
-    let kept = KeptRecord::of_key(uid.clone(), owner_uid.clone(), digest);
+    let kept = SecretRecord::of_key(uid.clone(), owner_uid.clone(), digest);
     let value = Bytes::from(serde_json::to_vec(&kept)?);
-    changes.push(Change::Put { key: keys::withheld(OwnedAccessKey.info(), ADMIN), value });
+    changes
+        .push(Change::Put { key: storage_key::secret_record(OwnedAccessKey.info(), ADMIN), value });
     let record = DigestRecord { name: ADMIN.to_owned(), uid, owner_uid };
     let value = Bytes::from(serde_json::to_vec(&record)?);
-    changes.push(Change::Put { key: keys::digest(digest), value });
+    changes.push(Change::Put { key: storage_key::digest(digest), value });
     changes.push(Change::Put {
-        key: keys::DIGEST_KEY.into(),
+        key: storage_key::DIGEST_KEY.into(),
         value: Bytes::copy_from_slice(digest_key.as_slice()),
     });
-    let conditions = vec![Condition::Absent(keys::DIGEST_KEY.into())];
+    let conditions = vec![Condition::Absent(storage_key::DIGEST_KEY.into())];
     Ok(Txn { conditions, changes })
 }
 
@@ -139,6 +140,7 @@ pub(crate) fn put(
     kind.prepare(&mut object, None, &ctx)
         .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
     admit::track(kind, &mut object, None, &Writing::by_server().manager, now);
-    let change = Change::Put { key: keys::object(info, None, name), value: to_stored(object) };
+    let change =
+        Change::Put { key: storage_key::object(info, None, name), value: to_stored(object) };
     Ok((change, uid))
 }

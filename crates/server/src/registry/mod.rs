@@ -5,12 +5,12 @@
 //! store, and that changes how values are sealed, not what they are.
 
 pub(crate) mod activity;
-pub(crate) mod beside;
 pub(crate) mod commit;
 pub(crate) mod delete;
 pub(crate) mod first_start;
-pub(crate) mod keys;
 pub(crate) mod read;
+pub(crate) mod side_records;
+pub(crate) mod storage_key;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -122,7 +122,7 @@ impl Registry {
     ) -> Result<Answer, ApiError> {
         let dry_run = writing.dry_run;
         // Whom the object names may have been made by the request before this one.
-        self.cache().fresh().await?;
+        self.cache().wait_until_current().await?;
         if !object.metadata.name.is_empty() {
             let admitted = admit::create(self, permit, object, writing)?;
             return self.commit(admitted, dry_run).await;
@@ -155,7 +155,7 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
     let name = target.name.as_deref().ok_or_else(|| {
         ApiError::internal("the request names no object", "a permit without a name was used")
     })?;
-    Ok(keys::in_collection(resource.prefix(), target.namespace.as_deref(), name))
+    Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
 /// An answer, decoded.

@@ -13,7 +13,7 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
 use super::activity::{has_activity, shown};
-use super::{Answer, Registry, key_of, keys, not_found};
+use super::{Answer, Registry, key_of, not_found, storage_key};
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
@@ -58,19 +58,19 @@ impl Selection {
     /// From a permit and its options.
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
-        let collection = keys::collection(target.kind.info());
+        let collection = storage_key::collection(target.kind.info());
         // One name in one place needs no look at its neighbours, which may be damaged.
         let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
         let prefix = match &target.name {
             Some(name) if whole => {
-                keys::in_collection(&collection, target.namespace.as_deref(), name)
+                storage_key::in_collection(&collection, target.namespace.as_deref(), name)
             }
-            _ => keys::in_namespace(&collection, target.namespace.as_deref()),
+            _ => storage_key::in_namespace(&collection, target.namespace.as_deref()),
         };
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let name = target.name.clone();
-        let asks = Some(permit.clone()).filter(|permit| !permit.reaches_all());
+        let asks = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
             name.is_none() && labels.is_everything() && fields.is_everything() && asks.is_none();
         Self { collection, prefix, name, labels, fields, everything, asks, owner: None }
@@ -84,7 +84,7 @@ impl Selection {
         if self.everything {
             return true;
         }
-        let (namespace, name) = keys::split(&self.collection, object.key());
+        let (namespace, name) = storage_key::split(&self.collection, object.key());
         if self.name.as_deref().is_some_and(|wanted| wanted != name) {
             return false;
         }
@@ -96,7 +96,7 @@ impl Selection {
         fields
             && (self.labels.is_everything() || self.labels.matches(object.labels()))
             && self.is_owned(object)
-            && self.is_reached(object)
+            && self.is_covered(object)
     }
 }
 
@@ -110,13 +110,14 @@ impl Selection {
 
     fn is_owned(&self, object: &CachedObject) -> bool {
         let Some((plural, name)) = &self.owner else { return true };
-        let right = object.decode().ok().and_then(|key| OwnedAccessKey.instead(Verb::Get, &key));
+        let right =
+            object.decode().ok().and_then(|key| OwnedAccessKey.delegated_right(Verb::Get, &key));
         right.is_some_and(|right| right.resource == *plural && right.name == *name)
     }
 
-    fn is_reached(&self, object: &CachedObject) -> bool {
+    fn is_covered(&self, object: &CachedObject) -> bool {
         let Some(permit) = &self.asks else { return true };
-        object.decode().is_ok_and(|object| permit.reaches(&object))
+        object.decode().is_ok_and(|object| permit.covers(&object))
     }
 }
 
@@ -144,10 +145,10 @@ impl Registry {
         options: &GetOptions,
     ) -> Result<Answer, ApiError> {
         match options.resource_version {
-            None => self.cache().fresh().await?,
+            None => self.cache().wait_until_current().await?,
             Some(RequestedVersion::Any) => {}
             Some(RequestedVersion::At(version)) => {
-                self.cache().reach(Position::from_packed(version)).await?;
+                self.cache().wait_for_revision(Position::from_packed(version)).await?;
             }
         }
         let kind = permit.kind();
@@ -155,7 +156,7 @@ impl Registry {
         let found = resource.get(&key_of(permit, resource)?)?;
         let name = permit.target().name.as_deref().unwrap_or_default();
         let found = found.ok_or_else(|| not_found(kind, name))?;
-        if !permit.reaches_all() {
+        if !permit.covers_all() {
             permit.check(&found.decode()?)?;
         }
         Ok(Answer { json: shown(self.cache(), kind, found).json() })
@@ -222,7 +223,7 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
     ) -> Result<ListAnswer, ApiError> {
-        self.cache().fresh().await?;
+        self.cache().wait_until_current().await?;
         let owners = self.cache().of(permit.kind().info());
         let name = permit.target().name.as_deref().unwrap_or_default();
         if owners.get(&key_of(permit, owners)?)?.is_none() {
@@ -236,8 +237,10 @@ impl Registry {
     async fn wait_for(&self, at: At) -> Result<(), ApiError> {
         match at {
             At::Any => Ok(()),
-            At::MostRecent => self.cache().fresh().await,
-            At::NotOlderThan(version) | At::Exactly(version) => self.cache().reach(version).await,
+            At::MostRecent => self.cache().wait_until_current().await,
+            At::NotOlderThan(version) | At::Exactly(version) => {
+                self.cache().wait_for_revision(version).await
+            }
         }
     }
 
@@ -271,7 +274,7 @@ impl Registry {
                 left -= 1;
                 let added = WatchEventType::Added;
                 let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                let Slot::Sound(object) = slot else {
+                let Slot::Intact(object) = slot else {
                     let reason = "it does not begin as objects of its kind do".to_owned();
                     return Err(Error::Corrupt { key: Some(entry.key), reason });
                 };

@@ -151,7 +151,7 @@ async fn an_idle_watch_gets_bookmarks_and_does_not_age() {
         let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
         let txn = Txn { conditions: vec![], changes: vec![change] };
         let revision = fixture.store.commit(txn).await.unwrap();
-        fixture.registry.cache().reach(Position::end_of(revision)).await.unwrap();
+        fixture.registry.cache().wait_for_revision(Position::end_of(revision)).await.unwrap();
         fixture.store.compact(revision - 1).await.unwrap();
         fixture.registry.cache().forget(revision - 1);
     }
@@ -197,7 +197,7 @@ async fn a_watcher_that_falls_behind_is_closed_and_not_skipped() {
         let change = Change::Put { key, value: stored.clone() };
         fixture.store.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
     }
-    fixture.registry.cache().fresh().await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
     assert_eq!(names(&watcher.next().await.unwrap()), ["ERROR 410"]);
     assert!(watcher.next().await.is_none());
 }
@@ -236,7 +236,8 @@ async fn a_namespace_that_goes_away_takes_nothing_in() {
 async fn a_read_from_the_future_waits_and_then_says_so() {
     let fixture = fixture().await;
     let begun = tokio::time::Instant::now();
-    let error = fixture.registry.cache().reach(Position::end_of(1_000_000)).await.unwrap_err();
+    let error =
+        fixture.registry.cache().wait_for_revision(Position::end_of(1_000_000)).await.unwrap_err();
     assert_eq!((error.code(), error.retry_after_seconds()), (504, Some(1)));
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
 }

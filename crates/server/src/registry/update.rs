@@ -5,8 +5,8 @@ use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
-use super::beside::KeptRecord;
 use super::commit::Refused;
+use super::side_records::SecretRecord;
 use super::{Answer, Registry, key_of, not_found};
 use crate::admit::{self, Admitted, Previous, Writing};
 use crate::authorize::Permit;
@@ -68,22 +68,22 @@ impl Registry {
         &self,
         permit: &Permit,
         dry_run: bool,
-        admit: impl Fn(Previous, KeptRecord) -> Result<Admitted, ApiError>,
+        admit: impl Fn(Previous, SecretRecord) -> Result<Admitted, ApiError>,
     ) -> Result<Answer, ApiError> {
         let info = permit.kind().info();
         let resource = self.cache().of(info);
         let key = key_of(permit, resource)?;
         let name = permit.target().name.as_deref().unwrap_or_default();
         for _ in 0..ATTEMPTS {
-            self.cache().fresh().await?;
+            self.cache().wait_until_current().await?;
             let previous = resource.get(&key)?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), name))?;
             // Read after the object: were it older, the object's own condition could not tell.
-            let kept = self.kept(permit.kind(), name).await?;
+            let kept = self.secret_record(permit.kind(), name).await?;
             match self.try_commit(admit(Previous::of(previous)?, kept)?, dry_run).await {
                 Ok(answer) => return Ok(answer),
                 Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Changed(found)) => self.cache().reach(found).await?,
+                Err(Refused::Changed(found)) => self.cache().wait_for_revision(found).await?,
             }
         }
         Err(ApiError::conflict_modified(info.group_resource(), name))

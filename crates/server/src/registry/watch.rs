@@ -77,7 +77,7 @@ pub(crate) struct Watcher {
     /// event of every watcher takes the lock of all timers.
     alarm: Pin<Box<Sleep>>,
     over: bool,
-    news: watch::Receiver<u64>,
+    subscription: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
     bearer: Bearer,
 }
@@ -86,7 +86,7 @@ pub(crate) struct Watcher {
 struct Bearer {
     credential: Credential,
     source: Arc<dyn Source>,
-    people: watch::Receiver<u64>,
+    principals: watch::Receiver<u64>,
     /// When the key ends, as far as is known, in seconds since 1970.
     ends_at: Option<i64>,
     /// When to look again, if nothing happens before.
@@ -95,12 +95,12 @@ struct Bearer {
 
 impl Bearer {
     fn new(registry: &Registry, permit: &Permit) -> Self {
-        let people = registry.cache().news_of_people();
+        let principals = registry.cache().subscribe_to_principals();
         let (credential, source) = (permit.credential().clone(), registry.source.clone());
-        let mut bearer = Self { credential, source, people, ends_at: None, next_look: None };
+        let mut bearer = Self { credential, source, principals, ends_at: None, next_look: None };
         if bearer.credential.can_stop() {
             // Looked at before the first event: the key may have ended since the request.
-            bearer.people.mark_changed();
+            bearer.principals.mark_changed();
         }
         bearer
     }
@@ -112,22 +112,22 @@ impl Bearer {
     /// client lists anew, and sees those.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
         if !self.credential.can_stop() {
-            self.people.mark_unchanged();
+            self.principals.mark_unchanged();
             return Ok(());
         }
         let time = self.source.now();
         let now = time.unix_seconds();
-        let changed = self.people.has_changed().unwrap_or(true);
+        let changed = self.principals.has_changed().unwrap_or(true);
         let ended = self.ends_at.is_some_and(|end| end <= now);
         if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
             return Ok(());
         }
-        self.people.mark_unchanged();
-        let standing = self.credential.standing(&cache.directory(), time)?;
-        let standing = standing.ok_or_else(|| {
+        self.principals.mark_unchanged();
+        let key = self.credential.resolve(&cache.principals(), time)?;
+        let key = key.ok_or_else(|| {
             ApiError::expired("what the bearer of this access key may see has changed: list anew")
         })?;
-        self.ends_at = standing.ends_at();
+        self.ends_at = key.ends_at();
         self.next_look = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
             Instant::now() + wait.min(LONGEST_LOOK)
@@ -152,7 +152,7 @@ impl Registry {
         let initial_wanted = wants_initial(options);
         self.wait_for_start(options).await?;
         let resource = self.cache().of(kind.info());
-        let news = resource.news();
+        let subscription = resource.subscribe();
         let (place, initial) = match options.resource_version {
             Some(RequestedVersion::At(version)) if !initial_wanted => {
                 (Position::from_packed(version), VecDeque::new())
@@ -177,7 +177,7 @@ impl Registry {
             ends,
             alarm: Box::pin(sleep_until(ends)),
             over: false,
-            news,
+            subscription,
             draining,
             bearer: Bearer::new(self, permit),
         })
@@ -185,12 +185,12 @@ impl Registry {
 
     async fn wait_for_start(&self, options: &ListOptions) -> Result<(), ApiError> {
         match options.resource_version {
-            None => self.cache().fresh().await,
+            None => self.cache().wait_until_current().await,
             Some(RequestedVersion::Any) => Ok(()),
             // Without an initial state there is nothing to wait for: what is in the future comes.
             Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),
             Some(RequestedVersion::At(version)) => {
-                self.cache().reach(Position::from_packed(version)).await
+                self.cache().wait_for_revision(Position::from_packed(version)).await
             }
         }
     }
@@ -237,7 +237,7 @@ impl Watcher {
         }
         loop {
             // Marked as seen before looking: what comes after the look wakes us.
-            self.news.mark_unchanged();
+            self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.place) {
                 Next::Events(events) => {
                     let deliveries = self.take(&events);
@@ -336,8 +336,8 @@ impl Watcher {
             self.alarm.as_mut().reset(wake_at);
         }
         tokio::select! {
-            _ = self.bearer.people.changed() => self.bearer.people.mark_changed(),
-            _ = self.news.changed() => {}
+            _ = self.bearer.principals.changed() => self.bearer.principals.mark_changed(),
+            _ = self.subscription.changed() => {}
             () = self.alarm.as_mut() => {}
             _ = self.draining.wait_for(|draining| *draining) => {}
         }

@@ -12,11 +12,11 @@ use postern_meta::status::ApiError;
 use super::index::Index;
 use crate::authorize::Permit;
 use crate::cache::{CachedObject, ResourceCache};
-use crate::registry::{Registry, keys};
+use crate::registry::{Registry, storage_key};
 
 /// How an owner stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum OwnerState {
     /// It is there, or cannot be told: a kind that is not served here.
     Solid,
     /// It is gone. Its uid never comes back.
@@ -34,7 +34,7 @@ fn place_of(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<st
         (true, "") => return None,
         (true, namespace) => Some(namespace),
     };
-    Some(keys::object(info, namespace, &reference.name))
+    Some(storage_key::object(info, namespace, &reference.name))
 }
 
 /// The places of an object's owners.
@@ -210,16 +210,17 @@ async fn delete_dependents(
 
 /// Does the object still have an owner? As upstream decides.
 async fn judge(registry: &Registry, index: &Index, found: &Found) -> Result<(), ApiError> {
-    let mut standings = Vec::new();
+    let mut resolved = Vec::new();
     for reference in &found.metadata().owner_references {
-        standings.push((reference.uid.as_str(), standing(registry, reference, found.metadata())?));
+        resolved
+            .push((reference.uid.as_str(), owner_state(registry, reference, found.metadata())?));
     }
     let with = |wanted| {
-        let matching = standings.iter().filter(move |(_, standing)| *standing == wanted);
+        let matching = resolved.iter().filter(move |(_, key)| *key == wanted);
         matching.map(|(uid, _)| (*uid).to_owned()).collect::<Vec<_>>()
     };
-    let (absent, waiting) = (with(Standing::Absent), with(Standing::Waiting));
-    if !with(Standing::Solid).is_empty() {
+    let (absent, waiting) = (with(OwnerState::Absent), with(OwnerState::Waiting));
+    if !with(OwnerState::Solid).is_empty() {
         // It stays, for the sake of one owner; the others need not wait for it.
         let leave = [absent, waiting].concat();
         if leave.is_empty() {
@@ -260,19 +261,19 @@ async fn unblock_owners(registry: &Registry, found: &Found) -> Result<(), ApiErr
             }
         })
         .await?;
-    registry.cache().fresh().await
+    registry.cache().wait_until_current().await
 }
 
-fn standing(
+fn owner_state(
     registry: &Registry,
     reference: &OwnerReference,
     dependent: &ObjectMeta,
-) -> Result<Standing, ApiError> {
-    let Some(place) = place_of(reference, dependent) else { return Ok(Standing::Solid) };
+) -> Result<OwnerState, ApiError> {
+    let Some(place) = place_of(reference, dependent) else { return Ok(OwnerState::Solid) };
     Ok(match Found::at(registry, &place)? {
-        Some(owner) if owner.metadata().uid != reference.uid => Standing::Absent,
-        None => Standing::Absent,
-        Some(owner) if owner.waits_for_dependents() => Standing::Waiting,
-        Some(_) => Standing::Solid,
+        Some(owner) if owner.metadata().uid != reference.uid => OwnerState::Absent,
+        None => OwnerState::Absent,
+        Some(owner) if owner.waits_for_dependents() => OwnerState::Waiting,
+        Some(_) => OwnerState::Solid,
     })
 }

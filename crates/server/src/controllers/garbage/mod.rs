@@ -125,7 +125,7 @@ impl Collector {
     /// tried again.
     async fn work(&mut self) -> bool {
         let mut failed = BTreeSet::new();
-        if self.registry.cache().fresh().await.is_err() {
+        if self.registry.cache().wait_until_current().await.is_err() {
             return true;
         }
         while let Some(key) = self.queue.pop_first() {
@@ -163,7 +163,7 @@ mod tests {
     use crate::admit::Writing;
     use crate::authorize::Permit;
     use crate::registry::tests::fixture;
-    use crate::registry::{decoded, keys};
+    use crate::registry::{decoded, storage_key};
 
     fn permit(verb: Verb, name: &str) -> Permit {
         Permit::for_server(&SharedSecret, verb, Some("platform"), name)
@@ -198,13 +198,13 @@ mod tests {
             DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
         registry.delete(&permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
         // The owner's turn comes before the collector has heard of either.
-        collector.queue.insert(keys::object(SharedSecret.info(), Some("platform"), "owner"));
+        collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
         for _ in 0..3 {
             assert!(!collector.work().await);
             collector.catch_up().await;
         }
         let get = async |name| {
-            registry.cache().fresh().await.unwrap();
+            registry.cache().wait_until_current().await.unwrap();
             registry.get(&permit(Verb::Get, name), &GetOptions::default()).await
         };
         assert_eq!(get("owner").await.unwrap_err().code(), 404);

@@ -33,7 +33,7 @@ impl Fixture {
         let made = self.registry.create(&permit, object(name, &spec), &Writing::by_server()).await;
         let made: Value = decode_typed(&made.unwrap().json).unwrap();
         let value = SecretText::from(made["spec"]["key"].as_str().unwrap().to_owned());
-        self.registry.cache().fresh().await.unwrap();
+        self.registry.cache().wait_until_current().await.unwrap();
         self.registry.digester().digest(&BearerToken::of_key(&value))
     }
 
@@ -43,19 +43,19 @@ impl Fixture {
 
     fn refusal(&self, digest: &Digest) -> Option<Refusal> {
         let now = self.clock.now().unix_seconds();
-        self.registry.cache().directory().identify(digest, now).err()
+        self.registry.cache().principals().identify(digest, now).err()
     }
 
     fn use_key(&self, digest: &Digest) {
         let now = self.clock.now().unix_seconds();
-        let standing = self.registry.cache().directory().identify(digest, now).unwrap();
-        standing.activity.note(now);
+        let key = self.registry.cache().principals().identify(digest, now).unwrap();
+        key.activity.note(now);
     }
 
     async fn watch_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
-        let standing = self.registry.cache().directory().identify(&digest, now).unwrap();
-        let credential = Credential::of_key(standing.identity.clone(), digest);
+        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
         let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
         let draining = self.draining.subscribe();
         self.registry.watch(&permit, &options("watch=true"), draining).await.unwrap()
@@ -94,7 +94,7 @@ async fn use_prolongs_a_key_that_counts_from_it_also_across_a_restart() {
     fixture.pass_seconds(299);
     fixture.use_key(&digest);
     fixture.registry.store_activity().await.unwrap();
-    fixture.registry.cache().fresh().await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
     let now = fixture.clock.now().unix_seconds();
     drop(fixture);
     let again = over_at(store, now + 299).await;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
-use postern_auth::directory::{DigestRecord, Directory, KeyFacts, TeamFacts, UserFacts};
-use postern_auth::standing::Life;
+use postern_auth::principal_index::{DigestRecord, KeyFacts, PrincipalIndex, TeamFacts, UserFacts};
+use postern_auth::resolved_key::Lifetime;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::cache::{CachedObject, Slot};
-use crate::registry::keys;
+use crate::registry::storage_key;
 
 /// The directory, and the news of it.
-pub(crate) struct People {
-    directory: RwLock<Directory>,
+pub(crate) struct SharedPrincipals {
+    principals: RwLock<PrincipalIndex>,
     changes: watch::Sender<u64>,
 }
 
@@ -47,19 +47,19 @@ struct Stored<F> {
     fields: F,
 }
 
-impl People {
+impl SharedPrincipals {
     /// Nobody.
     pub(crate) fn new() -> Self {
-        Self { directory: RwLock::default(), changes: watch::Sender::new(0) }
+        Self { principals: RwLock::default(), changes: watch::Sender::new(0) }
     }
 
     /// Keys, users and teams as they are now. Not to be held across a wait.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Directory> {
-        self.directory.read()
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
+        self.principals.read()
     }
 
     /// Told whenever somebody's standing may have changed.
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
@@ -69,71 +69,71 @@ impl People {
         events: &[Event],
         object: impl Fn(&str) -> Option<Arc<CachedObject>>,
     ) {
-        let mine = |key: &str| concerns(key) || key.starts_with(keys::ACTIVITY);
+        let mine = |key: &str| concerns(key) || key.starts_with(storage_key::ACTIVITY);
         if !events.iter().any(|event| mine(&event.key)) {
             return;
         }
-        let mut directory = self.directory.write();
+        let mut principals = self.principals.write();
         for event in events {
-            if !note_record(&mut directory, &event.key, event.value.as_deref()) {
-                let slot = object(&event.key).map(Slot::Sound);
-                note_slot(&mut directory, &event.key, slot.as_ref());
+            if !note_record(&mut principals, &event.key, event.value.as_deref()) {
+                let slot = object(&event.key).map(Slot::Intact);
+                note_slot(&mut principals, &event.key, slot.as_ref());
             }
         }
-        drop(directory);
+        drop(principals);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Takes in one stored value, while the cache is filled.
     pub(crate) fn load(&self, key: &str, value: &[u8], slot: Option<&Slot>) {
-        let mut directory = self.directory.write();
-        if !note_record(&mut directory, key, Some(value)) {
-            note_slot(&mut directory, key, slot);
+        let mut principals = self.principals.write();
+        if !note_record(&mut principals, key, Some(value)) {
+            note_slot(&mut principals, key, slot);
         }
     }
 }
 
 /// Is this one of the records that say who may get in?
 pub(crate) fn concerns(key: &str) -> bool {
-    key.starts_with(keys::DIGESTS)
+    key.starts_with(storage_key::DIGESTS)
         || [User.info(), Team.info(), OwnedAccessKey.info()]
             .iter()
             .any(|info| name_in(info, key).is_some())
 }
 
 fn name_in<'a>(info: &Info, key: &'a str) -> Option<&'a str> {
-    key.strip_prefix(keys::collection(info).as_str())
+    key.strip_prefix(storage_key::collection(info).as_str())
 }
 
 /// Takes in a record that stands beside the objects, or its end. Answers whether it was one.
-fn note_record(directory: &mut Directory, key: &str, value: Option<&[u8]>) -> bool {
-    if let Some(digest) = key.strip_prefix(keys::DIGESTS) {
+fn note_record(principals: &mut PrincipalIndex, key: &str, value: Option<&[u8]>) -> bool {
+    if let Some(digest) = key.strip_prefix(storage_key::DIGESTS) {
         if let Some(digest) = Digest::from_hex(digest) {
             let record = value.and_then(|value| decode::decode_typed::<DigestRecord>(value).ok());
-            directory.set_record(digest, record);
+            principals.set_record(digest, record);
         }
         return true;
     }
-    let Some(name) = key.strip_prefix(keys::ACTIVITY) else { return false };
+    let Some(name) = key.strip_prefix(storage_key::ACTIVITY) else { return false };
     let record = value.and_then(|value| decode::decode_typed::<ActivityRecord>(value).ok());
     if let Some(record) = record {
-        directory.set_last_activity(name, &record.uid, record.last_activity.unix_seconds());
+        principals.set_last_activity(name, &record.uid, record.last_activity.unix_seconds());
     }
     true
 }
 
 /// Takes in a user, team or key, or its end. What is damaged lets nobody in.
-fn note_slot(directory: &mut Directory, key: &str, slot: Option<&Slot>) {
+fn note_slot(principals: &mut PrincipalIndex, key: &str, slot: Option<&Slot>) {
     let object = match slot {
-        Some(Slot::Sound(object)) => Some(&**object),
+        Some(Slot::Intact(object)) => Some(&**object),
         _ => None,
     };
     if let Some(name) = name_in(User.info(), key) {
-        directory.set_user(name, object.and_then(living).map(user_facts));
+        principals.set_user(name, object.and_then(living).map(user_facts));
     } else if let Some(name) = name_in(Team.info(), key) {
-        directory.set_team(name, object.and_then(living).map(team_facts));
+        principals.set_team(name, object.and_then(living).map(team_facts));
     } else if let Some(name) = name_in(OwnedAccessKey.info(), key) {
-        directory.set_key(name, object.and_then(living).map(key_facts));
+        principals.set_key(name, object.and_then(living).map(key_facts));
     }
 }
 
@@ -157,7 +157,7 @@ fn key_facts((metadata, fields): (ObjectMeta, owned_access_key::Fields)) -> KeyF
         uid: metadata.uid,
         owner: spec.owner(),
         disabled: spec.disabled,
-        life: Life {
+        lifetime: Lifetime {
             created_unix_seconds: created,
             ttl_seconds: spec.ttl,
             after_last_activity: spec.ttl_after_last_activity,

@@ -2,7 +2,7 @@
 //! is then.
 //!
 //! It never gives more than whom one acts as has, and never more than the scope of the key that one
-//! came with (decision 4): [`Directory::acting_as`](crate::directory::Directory::acting_as) carries
+//! came with (decision 4): [`PrincipalIndex::acting_as`](crate::principal_index::PrincipalIndex::acting_as) carries
 //! that over.
 
 use postern_kinds::{Impersonation, Right};
@@ -31,7 +31,7 @@ const ANONYMOUS: &str = "system:anonymous";
 
 /// Who one is then.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Becoming {
+pub struct ImpersonatedIdentity {
     /// Whose rights count.
     pub identity: Identity,
     /// It is a user who is disabled: he may do nothing, and neither may who acts as him.
@@ -42,7 +42,7 @@ pub struct Becoming {
 ///
 /// The right to a user brings the groups and teams that he has, but for those which Kubernetes
 /// reserves: who may act as anybody is not thereby a member of `system:masters`.
-pub fn rights(wanted: &Impersonation, becoming: &Identity) -> Vec<Right> {
+pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
     let mut rights = vec![match service_account(wanted) {
         Some((namespace, name)) => {
@@ -50,14 +50,14 @@ pub fn rights(wanted: &Impersonation, becoming: &Identity) -> Vec<Right> {
         }
         None => core("users", &wanted.user),
     }];
-    if becoming.name != wanted.user {
-        rights.push(core("users", &becoming.name));
+    if impersonated.name != wanted.user {
+        rights.push(core("users", &impersonated.name));
     }
     let reserved = |group: &&String| group.starts_with(SYSTEM_PREFIX);
     let groups: Vec<_> = if wanted.groups.is_empty() {
         let implied = implied_groups(wanted);
         let own = |group: &&String| implied.contains(group) || *group == AUTHENTICATED_GROUP;
-        becoming.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
+        impersonated.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
     } else {
         wanted.groups.iter().collect()
     };
@@ -119,22 +119,22 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::directory::{Directory, TeamFacts, UserFacts};
+    use crate::principals::{PrincipalIndex, TeamFacts, UserFacts};
 
     /// Bob is in the team red, and goes by a subject if he has one.
-    fn directory(subject: &str, groups: &[&str], disabled: bool) -> Directory {
-        let mut directory = Directory::default();
+    fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
+        let mut principals = PrincipalIndex::default();
         let bob = UserFacts {
             uid: "u1".to_owned(),
             subject: subject.to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
             disabled,
         };
-        directory.set_user("bob", Some(bob));
+        principals.set_user("bob", Some(bob));
         let (uid, users) = ("t1".to_owned(), vec!["bob".to_owned()]);
         let red = TeamFacts { uid, users, groups: vec!["deployers".to_owned()] };
-        directory.set_team("red", Some(red));
-        directory
+        principals.set_team("red", Some(red));
+        principals
     }
 
     fn wanted(user: &str, groups: &[&str]) -> Impersonation {
@@ -149,24 +149,24 @@ mod tests {
         Identity { access_key: "admin".to_owned(), ..Identity::default() }
     }
 
-    fn acting(directory: &Directory, wanted: &Impersonation) -> Identity {
-        directory.acting_as(wanted, &bearer()).identity
+    fn acting(principals: &PrincipalIndex, wanted: &Impersonation) -> Identity {
+        principals.acting_as(wanted, &bearer()).identity
     }
 
-    fn rights(directory: &Directory, wanted: &Impersonation) -> Vec<String> {
-        let becoming = acting(directory, wanted);
+    fn rights(principals: &PrincipalIndex, wanted: &Impersonation) -> Vec<String> {
+        let impersonated = acting(principals, wanted);
         let shown = |right: Right| {
             assert_eq!(right.verb, VERB);
             let Right { group, resource, subresource, namespace, name, .. } = right;
             format!("{group}/{resource}/{subresource}/{namespace}/{name}")
         };
-        super::rights(wanted, &becoming).into_iter().map(shown).collect()
+        super::rights(wanted, &impersonated).into_iter().map(shown).collect()
     }
 
     #[test]
     fn a_user_brings_his_groups_and_teams() {
-        let directory = directory("", &["ops"], false);
-        let bob = acting(&directory, &wanted("bob", &[]));
+        let principals = principals("", &["ops"], false);
+        let bob = acting(&principals, &wanted("bob", &[]));
         let groups = [
             "ops",
             "platform:team:red",
@@ -180,118 +180,118 @@ mod tests {
         assert_eq!(bob.groups, groups);
         assert_eq!(bob.user.as_deref(), Some("bob"));
         assert_eq!(bob.access_key, "admin", "the key is still the one that was shown");
-        assert_eq!(rights(&directory, &wanted("bob", &[])), ["/users///bob"]);
+        assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob"]);
     }
 
     #[test]
     fn groups_that_are_named_stand_instead_and_take_a_right_each() {
-        let directory = directory("", &["ops"], false);
+        let principals = principals("", &["ops"], false);
         let asked = wanted("bob", &["dev", "system:masters"]);
-        let bob = acting(&directory, &asked);
+        let bob = acting(&principals, &asked);
         let everyone = ["platform:authenticated", "system:authenticated"];
         assert_eq!(bob.groups, [&["dev", "system:masters"][..], &everyone].concat());
-        let rights = rights(&directory, &asked);
+        let rights = rights(&principals, &asked);
         assert_eq!(rights, ["/users///bob", "/groups///dev", "/groups///system:masters"]);
     }
 
     #[test]
     fn who_may_act_as_a_master_is_not_thereby_one() {
-        let directory = directory("", &["system:masters", "ops"], false);
-        let rights = rights(&directory, &wanted("bob", &[]));
+        let principals = principals("", &["system:masters", "ops"], false);
+        let rights = rights(&principals, &wanted("bob", &[]));
         assert_eq!(rights, ["/users///bob", "/groups///system:masters"]);
     }
 
     #[test]
     fn a_subject_and_the_objects_name_both_lead_to_the_user() {
-        let directory = directory("oidc|7", &[], false);
+        let principals = principals("oidc|7", &[], false);
         for name in ["bob", "oidc|7"] {
-            let bob = acting(&directory, &wanted(name, &[]));
+            let bob = acting(&principals, &wanted(name, &[]));
             assert_eq!((bob.name.as_str(), bob.user.as_deref()), ("oidc|7", Some("bob")));
         }
-        assert_eq!(rights(&directory, &wanted("bob", &[])), ["/users///bob", "/users///oidc|7"]);
-        assert_eq!(rights(&directory, &wanted("oidc|7", &[])), ["/users///oidc|7"]);
+        assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob", "/users///oidc|7"]);
+        assert_eq!(rights(&principals, &wanted("oidc|7", &[])), ["/users///oidc|7"]);
     }
 
     #[test]
     fn a_subject_that_moves_is_found_where_it_is() {
-        let mut directory = directory("oidc|7", &[], false);
+        let mut principals = principals("oidc|7", &[], false);
         let named = |subject: &str| UserFacts {
             uid: "u2".to_owned(),
             subject: subject.to_owned(),
             groups: Vec::new(),
             disabled: false,
         };
-        directory.set_user("carol", Some(named("oidc|7")));
-        directory.set_user("bob", Some(named("")));
-        let found = acting(&directory, &wanted("oidc|7", &[]));
+        principals.set_user("carol", Some(named("oidc|7")));
+        principals.set_user("bob", Some(named("")));
+        let found = acting(&principals, &wanted("oidc|7", &[]));
         assert_eq!(found.user.as_deref(), Some("carol"));
-        directory.set_user("carol", None);
-        assert_eq!(acting(&directory, &wanted("oidc|7", &[])).user, None);
+        principals.set_user("carol", None);
+        assert_eq!(acting(&principals, &wanted("oidc|7", &[])).user, None);
     }
 
     #[test]
     fn another_uid_is_somebody_else() {
-        let directory = directory("", &["ops"], false);
+        let principals = principals("", &["ops"], false);
         let asked = |uid: &str| Impersonation { uid: uid.to_owned(), ..wanted("bob", &[]) };
-        assert_eq!(acting(&directory, &asked("u1")).user.as_deref(), Some("bob"));
-        let other = acting(&directory, &asked("u9"));
+        assert_eq!(acting(&principals, &asked("u1")).user.as_deref(), Some("bob"));
+        let other = acting(&principals, &asked("u9"));
         assert_eq!((other.user, other.uid.as_str()), (None, "u9"));
         assert_eq!(other.groups, ["platform:authenticated", "system:authenticated"]);
-        let rights = rights(&directory, &asked("u9"));
+        let rights = rights(&principals, &asked("u9"));
         assert_eq!(rights, ["/users///bob", "authentication.k8s.io/uids///u9"]);
     }
 
     #[test]
     fn teams_and_service_accounts_by_their_names() {
-        let directory = directory("", &[], false);
-        let red = acting(&directory, &wanted("platform:team:red", &[]));
+        let principals = principals("", &[], false);
+        let red = acting(&principals, &wanted("platform:team:red", &[]));
         assert_eq!((red.team.as_deref(), red.uid.as_str()), (Some("red"), "t1"));
         assert!(red.is_in("deployers") && red.is_in("platform:team:red"));
         let robot = wanted("system:serviceaccount:ci:robot", &[]);
         let groups = ["system:serviceaccounts", "system:serviceaccounts:ci"];
-        assert_eq!(acting(&directory, &robot).groups[..2], groups);
-        assert_eq!(rights(&directory, &robot), ["/serviceaccounts//ci/robot"]);
+        assert_eq!(acting(&principals, &robot).groups[..2], groups);
+        assert_eq!(rights(&principals, &robot), ["/serviceaccounts//ci/robot"]);
         // Whoever goes by its name is somebody else.
-        let namesake = self::directory("system:serviceaccount:ci:robot", &["ops"], false);
+        let namesake = self::principals("system:serviceaccount:ci:robot", &["ops"], false);
         assert_eq!(acting(&namesake, &robot).user, None);
         let odd = wanted("system:serviceaccount:ci", &[]);
-        assert_eq!(rights(&directory, &odd), ["/users///system:serviceaccount:ci"]);
+        assert_eq!(rights(&principals, &odd), ["/users///system:serviceaccount:ci"]);
     }
 
     #[test]
     fn nobody_is_not_authenticated() {
-        let directory = directory("", &[], false);
+        let principals = principals("", &[], false);
         let nobody = wanted("system:anonymous", &[]);
-        assert_eq!(acting(&directory, &nobody).groups, ["system:unauthenticated"]);
-        assert_eq!(rights(&directory, &nobody), ["/users///system:anonymous"]);
+        assert_eq!(acting(&principals, &nobody).groups, ["system:unauthenticated"]);
+        assert_eq!(rights(&principals, &nobody), ["/users///system:anonymous"]);
         let asked = wanted("bob", &["system:unauthenticated"]);
-        assert_eq!(acting(&directory, &asked).groups, ["system:unauthenticated"]);
+        assert_eq!(acting(&principals, &asked).groups, ["system:unauthenticated"]);
     }
 
     #[test]
     fn extra_fields_take_a_right_for_each_value() {
-        let directory = directory("", &[], false);
+        let principals = principals("", &[], false);
         let values = vec!["a".to_owned(), "b".to_owned()];
         let extra = BTreeMap::from([("example.com/why".to_owned(), values)]);
         let asked = Impersonation { extra: extra.clone(), ..wanted("carol", &[]) };
-        assert_eq!(acting(&directory, &asked).extra, extra);
+        assert_eq!(acting(&principals, &asked).extra, extra);
         let why = "authentication.k8s.io/userextras/example.com/why/";
         let want = ["/users///carol".to_owned(), format!("{why}/a"), format!("{why}/b")];
-        assert_eq!(rights(&directory, &asked), want);
+        assert_eq!(rights(&principals, &asked), want);
     }
 
     #[test]
     fn a_disabled_user_may_do_nothing_through_others_either() {
-        let directory = directory("", &[], true);
-        assert!(directory.acting_as(&wanted("bob", &[]), &bearer()).disabled);
-        assert!(!directory.acting_as(&wanted("carol", &[]), &bearer()).disabled);
+        let principals = principals("", &[], true);
+        assert!(principals.acting_as(&wanted("bob", &[]), &bearer()).disabled);
+        assert!(!principals.acting_as(&wanted("carol", &[]), &bearer()).disabled);
     }
 
     #[test]
     fn a_scope_stays_on() {
         let scoped = Identity { scoped: true, ..bearer() };
-        let directory = directory("", &["system:masters"], false);
-        let bob = directory.acting_as(&wanted("bob", &["system:masters"]), &scoped);
+        let principals = principals("", &["system:masters"], false);
+        let bob = principals.acting_as(&wanted("bob", &["system:masters"]), &scoped);
         assert!(bob.identity.scoped);
     }
 }

@@ -15,8 +15,8 @@ use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
-use crate::impersonation::{self, Becoming};
-use crate::standing::{Activity, Life, Standing};
+use crate::impersonated::{self, ImpersonatedIdentity};
+use crate::resolved_key::{Activity, Lifetime, ResolvedKey};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
 /// in the same transaction.
@@ -45,7 +45,7 @@ pub struct KeyFacts {
     /// Switched off?
     pub disabled: bool,
     /// How long it lives.
-    pub life: Life,
+    pub lifetime: Lifetime,
     /// Has it a scope?
     pub scoped: bool,
 }
@@ -83,7 +83,7 @@ struct Use {
 
 /// Keys, users and teams, and who shows which key.
 #[derive(Debug, Default)]
-pub struct Directory {
+pub struct PrincipalIndex {
     records: HashMap<Digest, DigestRecord>,
     keys: HashMap<String, KeyFacts>,
     users: HashMap<String, UserFacts>,
@@ -94,10 +94,10 @@ pub struct Directory {
     teams_of: HashMap<String, BTreeSet<String>>,
     /// Which user goes by a subject that is not his name.
     user_of_subject: HashMap<String, String>,
-    standings: HashMap<Digest, Result<Arc<Standing>, Refusal>>,
+    resolved: HashMap<Digest, Result<Arc<ResolvedKey>, Refusal>>,
 }
 
-impl Directory {
+impl PrincipalIndex {
     /// Who shows this key, and does it live?
     ///
     /// # Errors
@@ -106,10 +106,10 @@ impl Directory {
         &self,
         digest: &Digest,
         now_unix_seconds: i64,
-    ) -> Result<Arc<Standing>, Refusal> {
-        let standing = self.standings.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))?;
-        standing.check(now_unix_seconds)?;
-        Ok(standing)
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let key = self.resolved.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))?;
+        key.check(now_unix_seconds)?;
+        Ok(key)
     }
 
     /// The name of the key with this digest, whether it works or not.
@@ -151,7 +151,7 @@ impl Directory {
         let Some(key) = self.keys.get(name) else { return false };
         let never = Activity::default();
         let used = self.uses.get(name).filter(|used| used.uid == key.uid);
-        let end = key.life.ends_at(used.map_or(&never, |used| &used.activity));
+        let end = key.lifetime.ends_at(used.map_or(&never, |used| &used.activity));
         end.is_some_and(|end| end < unix_seconds)
     }
 
@@ -162,21 +162,21 @@ impl Directory {
 
     /// Who somebody is while he acts as somebody else. The key that he came with stays the one that
     /// counts, with its scope: that can never become wider so (decision 4).
-    pub fn acting_as(&self, wanted: &Impersonation, bearer: &Identity) -> Becoming {
+    pub fn acting_as(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
         let known = self.known_as(wanted);
         let user = known.as_ref().and_then(|known| known.user.as_ref());
         let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
-        let mut identity = impersonation::identity(wanted, known);
+        let mut identity = impersonated::identity(wanted, known);
         identity.access_key.clone_from(&bearer.access_key);
         identity.scoped = bearer.scoped;
-        Becoming { identity, disabled }
+        ImpersonatedIdentity { identity, disabled }
     }
 
     /// The user or team that is meant, if there is one: a user by the name that access decisions
     /// see, or else by his object's.
     fn known_as(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
-        if impersonation::service_account(wanted).is_some() {
+        if impersonated::service_account(wanted).is_some() {
             // The right to a service account is not one to a user who goes by its name.
             return None;
         }
@@ -285,14 +285,14 @@ impl Directory {
 
     fn work_out(&mut self, digest: Digest) {
         let Some(record) = self.records.get(&digest).cloned() else {
-            self.standings.remove(&digest);
+            self.resolved.remove(&digest);
             return;
         };
-        let standing = self.standing(&record);
-        self.standings.insert(digest, standing);
+        let key = self.resolve(&record);
+        self.resolved.insert(digest, key);
     }
 
-    fn standing(&mut self, record: &DigestRecord) -> Result<Arc<Standing>, Refusal> {
+    fn resolve(&mut self, record: &DigestRecord) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.keys.get(&record.name).filter(|key| key.uid == record.uid);
         let key = key.ok_or(Refusal::Unknown)?;
         let identity = self.identity(&record.name, key).ok_or(Refusal::Unknown)?;
@@ -303,7 +303,7 @@ impl Directory {
         if key.disabled || owner.is_some_and(|user| user.disabled) {
             return Err(Refusal::Disabled);
         }
-        let life = key.life;
+        let lifetime = key.lifetime;
         let used = self
             .uses
             .entry(record.name.clone())
@@ -312,7 +312,7 @@ impl Directory {
             *used = Use { uid: record.uid.clone(), activity: Arc::default() };
         }
         let activity = used.activity.clone();
-        Ok(Arc::new(Standing { identity: Arc::new(identity), life, activity }))
+        Ok(Arc::new(ResolvedKey { identity: Arc::new(identity), lifetime, activity }))
     }
 
     /// Whom a key shows; `None` when its owner is gone.
@@ -369,7 +369,7 @@ impl Directory {
     }
 }
 
-impl Principals for Directory {
+impl Principals for PrincipalIndex {
     fn uid(&self, principal: Principal<'_>) -> Option<String> {
         match principal {
             Principal::User(name) => self.users.get(name).map(|user| user.uid.clone()),

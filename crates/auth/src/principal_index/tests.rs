@@ -21,7 +21,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         owner: Some(owner),
         groups: Vec::new(),
         disabled: false,
-        life: Life { created_unix_seconds: NOW - 100, ..Life::default() },
+        lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
         scoped: false,
     }
 }
@@ -45,25 +45,25 @@ fn ada() -> Owner {
 }
 
 /// Ada with one key.
-fn directory() -> Directory {
-    let mut directory = Directory::default();
-    directory.set_record(digest(1), Some(record("k", "u1")));
-    directory.set_key("k", Some(key("k", ada())));
-    directory.set_user("ada", Some(user("u1")));
-    directory
+fn principals() -> PrincipalIndex {
+    let mut principals = PrincipalIndex::default();
+    principals.set_record(digest(1), Some(record("k", "u1")));
+    principals.set_key("k", Some(key("k", ada())));
+    principals.set_user("ada", Some(user("u1")));
+    principals
 }
 
-fn identity(directory: &Directory) -> Arc<Identity> {
-    directory.identify(&digest(1), NOW).unwrap().identity.clone()
+fn identity(principals: &PrincipalIndex) -> Arc<Identity> {
+    principals.identify(&digest(1), NOW).unwrap().identity.clone()
 }
 
 #[test]
 fn a_known_key_has_its_users_groups_and_its_own() {
-    let mut directory = directory();
+    let mut principals = principals();
     let mut with_groups = key("k", ada());
     with_groups.groups = vec!["ci".to_owned(), "ops".to_owned()];
-    directory.set_key("k", Some(with_groups));
-    let identity = identity(&directory);
+    principals.set_key("k", Some(with_groups));
+    let identity = identity(&principals);
     assert_eq!((identity.name.as_str(), identity.uid.as_str()), ("ada", "u1"));
     for group in ["ops", "ci", "platform:user:ada", "platform:user:*", "system:authenticated"] {
         assert_eq!(identity.groups.iter().filter(|mine| *mine == group).count(), 1, "{group}");
@@ -73,33 +73,33 @@ fn a_known_key_has_its_users_groups_and_its_own() {
 
 #[test]
 fn a_subject_takes_the_names_place() {
-    let mut directory = directory();
-    directory.set_user("ada", Some(UserFacts { subject: "oidc|7".to_owned(), ..user("u1") }));
-    assert_eq!(identity(&directory).name, "oidc|7");
+    let mut principals = principals();
+    principals.set_user("ada", Some(UserFacts { subject: "oidc|7".to_owned(), ..user("u1") }));
+    assert_eq!(identity(&principals).name, "oidc|7");
 }
 
 #[test]
 fn teams_come_and_go() {
-    let mut directory = directory();
-    assert!(!identity(&directory).is_in("platform:team:red"));
-    directory.set_team("red", Some(team(&["ada", "bob"])));
-    let in_team = identity(&directory);
+    let mut principals = principals();
+    assert!(!identity(&principals).is_in("platform:team:red"));
+    principals.set_team("red", Some(team(&["ada", "bob"])));
+    let in_team = identity(&principals);
     assert!(in_team.is_in("platform:team:red") && in_team.is_in("deployers"));
-    directory.set_team("red", Some(team(&["bob"])));
-    assert!(!identity(&directory).is_in("deployers"));
-    directory.set_team("red", Some(team(&["ada"])));
-    directory.set_team("red", None);
-    assert!(!identity(&directory).is_in("platform:team:red"));
-    assert_eq!(directory.teams_of("ada").count(), 0);
+    principals.set_team("red", Some(team(&["bob"])));
+    assert!(!identity(&principals).is_in("deployers"));
+    principals.set_team("red", Some(team(&["ada"])));
+    principals.set_team("red", None);
+    assert!(!identity(&principals).is_in("platform:team:red"));
+    assert_eq!(principals.teams_of("ada").count(), 0);
 }
 
 #[test]
 fn a_teams_key_is_the_team_and_no_user() {
-    let mut directory = Directory::default();
-    directory.set_team("red", Some(team(&["ada"])));
-    directory.set_key("k", Some(key("k", Owner::Team("red".to_owned()))));
-    directory.set_record(digest(1), Some(record("k", "t1")));
-    let identity = identity(&directory);
+    let mut principals = PrincipalIndex::default();
+    principals.set_team("red", Some(team(&["ada"])));
+    principals.set_key("k", Some(key("k", Owner::Team("red".to_owned()))));
+    principals.set_record(digest(1), Some(record("k", "t1")));
+    let identity = identity(&principals);
     assert_eq!(identity.name, "platform:team:red");
     assert!(identity.is_in("platform:team:red") && identity.is_in("deployers"));
     assert!(!identity.is_in("platform:user:*"));
@@ -108,18 +108,18 @@ fn a_teams_key_is_the_team_and_no_user() {
 
 #[test]
 fn a_subject_is_itself_alone() {
-    let mut directory = Directory::default();
-    directory.set_key("k", Some(key("k", Owner::Subject("robot".to_owned()))));
-    directory.set_record(digest(1), Some(record("k", "")));
-    let identity = identity(&directory);
+    let mut principals = PrincipalIndex::default();
+    principals.set_key("k", Some(key("k", Owner::Subject("robot".to_owned()))));
+    principals.set_record(digest(1), Some(record("k", "")));
+    let identity = identity(&principals);
     assert_eq!(identity.name, "robot");
     assert_eq!(identity.groups, ["platform:authenticated", "system:authenticated"]);
 }
 
 #[test]
 fn refusals() {
-    let refused = |change: &dyn Fn(&mut Directory)| {
-        let mut changed = directory();
+    let refused = |change: &dyn Fn(&mut PrincipalIndex)| {
+        let mut changed = principals();
         change(&mut changed);
         changed.identify(&digest(1), NOW).unwrap_err()
     };
@@ -136,41 +136,42 @@ fn refusals() {
     assert_eq!(refused(&|d| d.set_user("ada", Some(disabled()))), Refusal::Disabled);
     let nobodys = || KeyFacts { owner: None, ..key("k", ada()) };
     assert_eq!(refused(&|d| d.set_key("k", Some(nobodys()))), Refusal::Unknown);
-    let life = Life { created_unix_seconds: NOW - 100, ttl_seconds: 100, ..Life::default() };
-    let over = || KeyFacts { life, ..key("k", ada()) };
+    let lifetime =
+        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 100, ..Lifetime::default() };
+    let over = || KeyFacts { lifetime, ..key("k", ada()) };
     assert_eq!(refused(&|d| d.set_key("k", Some(over()))), Refusal::Expired);
 }
 
 #[test]
 fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
-    let mut directory = directory();
-    let life =
-        Life { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
-    directory.set_last_activity("k", "uid-k", NOW - 10);
-    directory.set_key("k", Some(KeyFacts { life, ..key("k", ada()) }));
-    let standing = directory.identify(&digest(1), NOW).unwrap();
-    assert_eq!(standing.ends_at(), Some(NOW + 290));
-    standing.activity.note(NOW);
-    directory.set_key("k", Some(KeyFacts { life, ..key("k", ada()) }));
-    assert_eq!(directory.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
-    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
+    let mut principals = principals();
+    let lifetime =
+        Lifetime { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
+    principals.set_last_activity("k", "uid-k", NOW - 10);
+    principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
+    let key = principals.identify(&digest(1), NOW).unwrap();
+    assert_eq!(key.ends_at(), Some(NOW + 290));
+    key.activity.note(NOW);
+    principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
+    assert_eq!(principals.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
+    assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
     // A stored use that is older than what is known changes nothing.
-    directory.set_last_activity("k", "uid-k", NOW - 50);
-    assert_eq!(directory.last_activity("k", "uid-k"), Some(NOW));
-    assert_eq!(directory.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
+    principals.set_last_activity("k", "uid-k", NOW - 50);
+    assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
+    assert_eq!(principals.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
     // The use of a namesake is not the use of this key.
-    directory.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
-    assert_eq!(directory.last_activity("k", "other"), None);
-    assert_eq!(directory.activities().count(), 0);
+    principals.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
+    assert_eq!(principals.last_activity("k", "other"), None);
+    assert_eq!(principals.activities().count(), 0);
 }
 
 #[test]
 fn keys_that_ended_long_ago_are_found() {
-    let mut directory = directory();
-    let life = Life { created_unix_seconds: 0, ttl_seconds: 300, ..Life::default() };
-    directory.set_key("old", Some(KeyFacts { life, ..key("old", ada()) }));
-    assert_eq!(directory.ended_before(300).count(), 0);
-    assert_eq!(directory.ended_before(301).collect::<Vec<_>>(), ["old"]);
+    let mut principals = principals();
+    let lifetime = Lifetime { created_unix_seconds: 0, ttl_seconds: 300, ..Lifetime::default() };
+    principals.set_key("old", Some(KeyFacts { lifetime, ..key("old", ada()) }));
+    assert_eq!(principals.ended_before(300).count(), 0);
+    assert_eq!(principals.ended_before(301).collect::<Vec<_>>(), ["old"]);
 }
 
 #[derive(Clone, Debug)]
@@ -192,10 +193,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(directory: &mut Directory, step: &Step) {
+fn take(principals: &mut PrincipalIndex, step: &Step) {
     match step.clone() {
         Step::Record(d, k) => {
-            directory.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
+            principals.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
         }
         Step::Key(k, facts) => {
             let name = format!("k{k}");
@@ -203,36 +204,36 @@ fn take(directory: &mut Directory, step: &Step) {
                 disabled,
                 ..key(&name, Owner::User(format!("u{owner}")))
             });
-            directory.set_key(&name, facts);
+            principals.set_key(&name, facts);
         }
         Step::User(u, facts) => {
             let facts =
                 facts.map(|(uid, disabled)| UserFacts { disabled, ..user(&format!("u{uid}")) });
-            directory.set_user(&format!("u{u}"), facts);
+            principals.set_user(&format!("u{u}"), facts);
         }
         Step::Team(t, users) => {
             let users = users.map(|users| TeamFacts {
                 users: users.iter().map(|user| format!("u{user}")).collect(),
                 ..team(&[])
             });
-            directory.set_team(&format!("t{t}"), users);
+            principals.set_team(&format!("t{t}"), users);
         }
     }
 }
 
 /// Who shows which key, worked out from nothing.
-fn anew(directory: &Directory) -> Directory {
-    let mut anew = Directory::default();
-    for (digest, record) in &directory.records {
+fn anew(principals: &PrincipalIndex) -> PrincipalIndex {
+    let mut anew = PrincipalIndex::default();
+    for (digest, record) in &principals.records {
         anew.set_record(*digest, Some(record.clone()));
     }
-    for (name, team) in &directory.teams {
+    for (name, team) in &principals.teams {
         anew.set_team(name, Some(team.clone()));
     }
-    for (name, user) in &directory.users {
+    for (name, user) in &principals.users {
         anew.set_user(name, Some(user.clone()));
     }
-    for (name, key) in &directory.keys {
+    for (name, key) in &principals.keys {
         anew.set_key(name, Some(key.clone()));
     }
     anew
@@ -242,16 +243,16 @@ proptest! {
     /// Whatever the order of changes, the directory is as if it had been made from what is there.
     #[test]
     fn change_by_change_is_as_good_as_anew(steps in proptest::collection::vec(step(), 1..40)) {
-        let mut directory = Directory::default();
+        let mut principals = PrincipalIndex::default();
         for step in &steps {
-            take(&mut directory, step);
-            let anew = anew(&directory);
+            take(&mut principals, step);
+            let anew = anew(&principals);
             for byte in 0..3 {
-                let shown = |directory: &Directory| {
-                    let standing = directory.identify(&digest(byte), NOW);
-                    standing.map(|standing| standing.identity.clone())
+                let shown = |principals: &PrincipalIndex| {
+                    let key = principals.identify(&digest(byte), NOW);
+                    key.map(|key| key.identity.clone())
                 };
-                prop_assert_eq!(shown(&directory), shown(&anew));
+                prop_assert_eq!(shown(&principals), shown(&anew));
             }
         }
     }

@@ -21,7 +21,7 @@ use postern_kinds::Info;
 pub(crate) const DIGESTS: &str = "/digests/";
 
 /// Records of what nobody else may have.
-pub(crate) const CLAIMS: &str = "/claims/";
+pub(crate) const UNIQUE_KEYS: &str = "/claims/";
 
 /// Records of when access keys were used last.
 pub(crate) const ACTIVITY: &str = "/activity/";
@@ -64,13 +64,13 @@ pub(crate) fn digest(digest: Digest) -> Arc<str> {
 }
 
 /// The key of the record of what an object has that is never shown.
-pub(crate) fn withheld(info: &Info, name: &str) -> Arc<str> {
+pub(crate) fn secret_record(info: &Info, name: &str) -> Arc<str> {
     format!("/withheld/{}/{name}", info.plural).into()
 }
 
 /// The key of a claim's record.
-pub(crate) fn claim(info: &Info, claim: &str) -> Arc<str> {
-    format!("{CLAIMS}{}/{claim}", info.plural).into()
+pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
+    format!("{UNIQUE_KEYS}{}/{unique_key}", info.plural).into()
 }
 
 /// The key of the record of an access key's last use.
@@ -88,7 +88,7 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
 }
 
 /// A key as people are shown it.
-pub(crate) fn shown(key: &str) -> &str {
+pub(crate) fn display_name(key: &str) -> &str {
     key.strip_prefix(OBJECTS).unwrap_or(key)
 }
 

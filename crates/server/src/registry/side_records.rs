@@ -13,11 +13,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{Digest, Digester};
-use postern_auth::directory::DigestRecord;
+use postern_auth::principal_index::DigestRecord;
 use postern_kinds::owned_access_key::{KEY_PATH, OwnedAccessKey, Owner};
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::withheld::{Kept, Withheld};
+use postern_kinds::write_only::{AtRest, WriteOnlyValues};
 use postern_kinds::{AnyKind, Principal, Principals, SecretText, access_key, owned_access_key};
 use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
@@ -27,7 +27,7 @@ use postern_store::{Change, Condition, Entry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Registry, keys};
+use super::{Registry, storage_key};
 use crate::cache::to_stored;
 use crate::clock::Source;
 use crate::errors::from_store;
@@ -38,7 +38,7 @@ const MAX_TEAMS_LEFT: usize = 100;
 /// What is kept of an object's fields that are never shown.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct KeptRecord {
+pub(crate) struct SecretRecord {
     /// The uid of the object: a re-created namesake has none of it.
     uid: String,
     /// The digest of the access key's value.
@@ -52,7 +52,7 @@ pub(crate) struct KeptRecord {
     values: BTreeMap<String, SecretText>,
 }
 
-impl KeptRecord {
+impl SecretRecord {
     /// Of an access key with nothing else to keep.
     pub(crate) fn of_key(uid: String, owner_uid: String, digest: Digest) -> Self {
         Self { uid, owner_uid, digest: Some(digest.to_hex()), values: BTreeMap::new() }
@@ -66,14 +66,14 @@ impl KeptRecord {
     pub(crate) fn differs(
         &self,
         kind: &'static dyn AnyKind,
-        withheld: &Withheld,
+        write_only: &WriteOnlyValues,
         digester: &Digester,
     ) -> bool {
-        kind.withheld().iter().any(|field| {
-            let Some(value) = withheld.get(field.path) else { return false };
-            match field.kept {
-                Kept::Digest => self.digest() != Some(digest_of(digester, value)),
-                Kept::Value => self.values.get(&field.path.join(".")) != Some(value),
+        kind.write_only().iter().any(|field| {
+            let Some(value) = write_only.get(field.path) else { return false };
+            match field.at_rest {
+                AtRest::Digest => self.digest() != Some(digest_of(digester, value)),
+                AtRest::Value => self.values.get(&field.path.join(".")) != Some(value),
             }
         })
     }
@@ -81,7 +81,7 @@ impl KeptRecord {
 
 /// What a write adds to its transaction.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct SideRecords {
     /// What must hold.
     pub(crate) conditions: Vec<Condition>,
     /// What is written.
@@ -90,7 +90,7 @@ pub(crate) struct Beside {
     pub(crate) issued: Option<SecretText>,
 }
 
-impl Beside {
+impl SideRecords {
     fn put(&mut self, key: Arc<str>, record: &impl Serialize) -> Result<(), ApiError> {
         let value = serde_json::to_vec(record)
             .map_err(|error| ApiError::internal("a record could not be encoded", error))?;
@@ -99,21 +99,22 @@ impl Beside {
     }
 
     /// Claims that are made anew, and those that are given up.
-    fn claims(
+    fn unique_keys(
         &mut self,
         kind: &'static dyn AnyKind,
         new: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let of = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.claims(o));
-        let (new_claims, old_claims) = (of(new)?, of(old)?);
-        for claim in new_claims.iter().filter(|claim| !old_claims.contains(claim)) {
-            let key = keys::claim(kind.info(), claim);
+        let of = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.unique_keys(o));
+        let (new_keys, old_keys) = (of(new)?, of(old)?);
+        for unique_key in new_keys.iter().filter(|unique_key| !old_keys.contains(unique_key)) {
+            let key = storage_key::unique_key(kind.info(), unique_key);
             self.conditions.push(Condition::Absent(key.clone()));
             self.put(key, &new.map(|object| object.metadata.name.as_str()))?;
         }
-        for claim in old_claims.iter().filter(|claim| !new_claims.contains(claim)) {
-            self.changes.push(Change::Delete { key: keys::claim(kind.info(), claim) });
+        for unique_key in old_keys.iter().filter(|unique_key| !new_keys.contains(unique_key)) {
+            self.changes
+                .push(Change::Delete { key: storage_key::unique_key(kind.info(), unique_key) });
         }
         Ok(())
     }
@@ -138,16 +139,16 @@ impl Registry {
     ///
     /// # Errors
     /// The store's; 500 when the record cannot be read.
-    pub(crate) async fn kept(
+    pub(crate) async fn secret_record(
         &self,
         kind: &'static dyn AnyKind,
         name: &str,
-    ) -> Result<KeptRecord, ApiError> {
-        if kind.withheld().is_empty() {
-            return Ok(KeptRecord::default());
+    ) -> Result<SecretRecord, ApiError> {
+        if kind.write_only().is_empty() {
+            return Ok(SecretRecord::default());
         }
-        let found = self.read_record(&keys::withheld(kind.info(), name)).await?;
-        let Some(entry) = found else { return Ok(KeptRecord::default()) };
+        let found = self.read_record(&storage_key::secret_record(kind.info(), name)).await?;
+        let Some(entry) = found else { return Ok(SecretRecord::default()) };
         decode::decode_typed(&entry.value)
             .map_err(|error| ApiError::internal("a stored record cannot be read", error))
     }
@@ -160,99 +161,100 @@ impl Registry {
     ///
     /// # Errors
     /// 409 when the value of a key is in use already.
-    pub(super) fn beside_new(
+    pub(super) fn side_records_of_new(
         &self,
         kind: &'static dyn AnyKind,
         object: &Object,
-        withheld: &Withheld,
+        write_only: &WriteOnlyValues,
         dry_run: bool,
-    ) -> Result<Beside, ApiError> {
-        let mut beside = Beside::default();
-        beside.claims(kind, Some(object), None)?;
-        if kind.withheld().is_empty() {
-            return Ok(beside);
+    ) -> Result<SideRecords, ApiError> {
+        let mut side = SideRecords::default();
+        side.unique_keys(kind, Some(object), None)?;
+        if kind.write_only().is_empty() {
+            return Ok(side);
         }
         let mut kept =
-            KeptRecord { uid: object.metadata.uid.clone(), ..self.owner_of(kind, object) };
-        if kind.withheld().iter().any(|field| field.kept == Kept::Digest) {
-            let given = withheld.get(KEY_PATH).cloned();
+            SecretRecord { uid: object.metadata.uid.clone(), ..self.owner_of(kind, object) };
+        if kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest) {
+            let given = write_only.get(KEY_PATH).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
-            self.take_key(kind, object, &mut kept, &key, &mut beside)?;
+            self.take_key(kind, object, &mut kept, &key, &mut side)?;
             // A dry run issues nothing: a key that is shown must be one that works.
-            beside.issued = Some(key).filter(|_| !dry_run);
+            side.issued = Some(key).filter(|_| !dry_run);
         }
-        take_values(kind, &mut kept, withheld);
-        beside.put(keys::withheld(kind.info(), &object.metadata.name), &kept)?;
-        Ok(beside)
+        take_values(kind, &mut kept, write_only);
+        side.put(storage_key::secret_record(kind.info(), &object.metadata.name), &kept)?;
+        Ok(side)
     }
 
     /// What goes with a change of an object.
     ///
     /// # Errors
-    /// As [`Registry::beside_new`].
-    pub(super) fn beside_changed(
+    /// As [`Registry::side_records_of_new`].
+    pub(super) fn side_records_of_changed(
         &self,
         kind: &'static dyn AnyKind,
         object: &Object,
         previous: &Object,
-        kept: &KeptRecord,
-        withheld: &Withheld,
-    ) -> Result<Beside, ApiError> {
-        let mut beside = Beside::default();
-        beside.claims(kind, Some(object), Some(previous))?;
-        if !kept.differs(kind, withheld, self.digester()) {
-            return Ok(beside);
+        kept: &SecretRecord,
+        write_only: &WriteOnlyValues,
+    ) -> Result<SideRecords, ApiError> {
+        let mut side = SideRecords::default();
+        side.unique_keys(kind, Some(object), Some(previous))?;
+        if !kept.differs(kind, write_only, self.digester()) {
+            return Ok(side);
         }
         let mut kept = kept.clone();
         let old = kept.digest();
-        if let Some(key) = withheld.get(KEY_PATH)
+        if let Some(key) = write_only.get(KEY_PATH)
             && old != Some(digest_of(self.digester(), key))
         {
-            self.take_key(kind, object, &mut kept, key, &mut beside)?;
-            beside.changes.extend(old.map(|old| Change::Delete { key: keys::digest(old) }));
+            self.take_key(kind, object, &mut kept, key, &mut side)?;
+            side.changes.extend(old.map(|old| Change::Delete { key: storage_key::digest(old) }));
         }
-        take_values(kind, &mut kept, withheld);
-        beside.put(keys::withheld(kind.info(), &object.metadata.name), &kept)?;
-        Ok(beside)
+        take_values(kind, &mut kept, write_only);
+        side.put(storage_key::secret_record(kind.info(), &object.metadata.name), &kept)?;
+        Ok(side)
     }
 
     /// What goes with the end of an object.
     ///
     /// # Errors
     /// The store's.
-    pub(super) async fn beside_gone(
+    pub(super) async fn side_records_of_removed(
         &self,
         kind: &'static dyn AnyKind,
         name: &str,
         previous: Option<&Object>,
-    ) -> Result<Beside, ApiError> {
-        let mut beside = Beside::default();
+    ) -> Result<SideRecords, ApiError> {
+        let mut side = SideRecords::default();
         if let Some(previous) = previous {
-            beside.claims(kind, None, Some(previous))?;
+            side.unique_keys(kind, None, Some(previous))?;
         }
         if kind.info().kind == User.info().kind {
-            self.leave_teams(name, &mut beside)?;
+            self.leave_teams(name, &mut side)?;
         }
-        if kind.withheld().is_empty() {
-            return Ok(beside);
+        if kind.write_only().is_empty() {
+            return Ok(side);
         }
-        let kept = self.kept(kind, name).await?;
-        let digest = kept.digest().map(keys::digest);
-        for key in
-            [keys::withheld(kind.info(), name), keys::activity(name)].into_iter().chain(digest)
+        let kept = self.secret_record(kind, name).await?;
+        let digest = kept.digest().map(storage_key::digest);
+        for key in [storage_key::secret_record(kind.info(), name), storage_key::activity(name)]
+            .into_iter()
+            .chain(digest)
         {
             match self.read_record(&key).await? {
-                Some(_) => beside.changes.push(Change::Delete { key }),
-                None => beside.conditions.push(Condition::Absent(key)),
+                Some(_) => side.changes.push(Change::Delete { key }),
+                None => side.conditions.push(Condition::Absent(key)),
             }
         }
-        Ok(beside)
+        Ok(side)
     }
 
     /// A user who goes leaves his teams: whoever comes back under his name is somebody else.
-    fn leave_teams(&self, user: &str, beside: &mut Beside) -> Result<(), ApiError> {
+    fn leave_teams(&self, user: &str, side: &mut SideRecords) -> Result<(), ApiError> {
         let teams: Vec<String> =
-            self.cache().directory().teams_of(user).map(str::to_owned).collect();
+            self.cache().principals().teams_of(user).map(str::to_owned).collect();
         if teams.len() > MAX_TEAMS_LEFT {
             let text = format!(
                 "the user is in {} teams, and can leave {MAX_TEAMS_LEFT} at once: take him out of \
@@ -262,15 +264,15 @@ impl Registry {
             return Err(ApiError::conflict(User.info().group_resource(), user, &text));
         }
         for name in teams {
-            let key = keys::object(Team.info(), None, &name);
+            let key = storage_key::object(Team.info(), None, &name);
             let Some(found) = self.cache().of(Team.info()).get(&key)? else { continue };
             let mut team = found.decode()?;
             let users = team.fields.get_mut("spec").and_then(|spec| spec.get_mut("users"));
             if let Some(Value::Array(users)) = users {
                 users.retain(|one| one != user);
                 team.metadata.generation += 1;
-                beside.conditions.push(Condition::At(key.clone(), found.position()));
-                beside.changes.push(Change::Put { key, value: to_stored(team) });
+                side.conditions.push(Condition::At(key.clone(), found.position()));
+                side.changes.push(Change::Put { key, value: to_stored(team) });
             }
         }
         Ok(())
@@ -281,13 +283,13 @@ impl Registry {
         &self,
         kind: &'static dyn AnyKind,
         object: &Object,
-        kept: &mut KeptRecord,
+        kept: &mut SecretRecord,
         key: &SecretText,
-        beside: &mut Beside,
+        side: &mut SideRecords,
     ) -> Result<(), ApiError> {
         let digest = digest_of(self.digester(), key);
         let name = &object.metadata.name;
-        if self.cache().directory().knows(&digest) {
+        if self.cache().principals().knows(&digest) {
             return Err(key_in_use(kind, name));
         }
         kept.digest = Some(digest.to_hex());
@@ -296,28 +298,28 @@ impl Registry {
             uid: object.metadata.uid.clone(),
             owner_uid: kept.owner_uid.clone(),
         };
-        beside.conditions.push(Condition::Absent(keys::digest(digest)));
-        beside.put(keys::digest(digest), &record)
+        side.conditions.push(Condition::Absent(storage_key::digest(digest)));
+        side.put(storage_key::digest(digest), &record)
     }
 
-    fn owner_of(&self, kind: &'static dyn AnyKind, object: &Object) -> KeptRecord {
+    fn owner_of(&self, kind: &'static dyn AnyKind, object: &Object) -> SecretRecord {
         if kind.info().kind != OwnedAccessKey.info().kind {
-            return KeptRecord::default();
+            return SecretRecord::default();
         }
         let fields = owned_access_key::Fields::deserialize(&object.fields).unwrap_or_default();
-        let directory = self.cache().directory();
+        let principals = self.cache().principals();
         let uid = match fields.spec.owner() {
-            Some(Owner::User(name)) => directory.uid(Principal::User(&name)),
-            Some(Owner::Team(name)) => directory.uid(Principal::Team(&name)),
+            Some(Owner::User(name)) => principals.uid(Principal::User(&name)),
+            Some(Owner::Team(name)) => principals.uid(Principal::Team(&name)),
             Some(Owner::Subject(_)) | None => None,
         };
-        KeptRecord { owner_uid: uid.unwrap_or_default(), ..KeptRecord::default() }
+        SecretRecord { owner_uid: uid.unwrap_or_default(), ..SecretRecord::default() }
     }
 }
 
-fn take_values(kind: &'static dyn AnyKind, kept: &mut KeptRecord, withheld: &Withheld) {
-    for field in kind.withheld().iter().filter(|field| field.kept == Kept::Value) {
-        if let Some(value) = withheld.get(field.path) {
+fn take_values(kind: &'static dyn AnyKind, kept: &mut SecretRecord, write_only: &WriteOnlyValues) {
+    for field in kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value) {
+        if let Some(value) = write_only.get(field.path) {
             kept.values.insert(field.path.join("."), value.clone());
         }
     }
@@ -325,12 +327,12 @@ fn take_values(kind: &'static dyn AnyKind, kept: &mut KeptRecord, withheld: &Wit
 
 /// What a conflict on one of these records means; `None` when it is about something else.
 pub(super) fn conflict_of(kind: &'static dyn AnyKind, name: &str, key: &str) -> Option<ApiError> {
-    if key.starts_with(keys::DIGESTS) {
+    if key.starts_with(storage_key::DIGESTS) {
         return Some(key_in_use(kind, name));
     }
-    let claim = key.strip_prefix(&*keys::claim(kind.info(), ""))?;
+    let unique_key = key.strip_prefix(&*storage_key::unique_key(kind.info(), ""))?;
     let mut errors = FieldErrors::default();
-    errors.push(FieldError::duplicate(kind.claimed_field(), claim));
+    errors.push(FieldError::duplicate(kind.unique_field(), unique_key));
     Some(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! They are taken out of an object before anything else looks at it: so they enter no managed
 //! field set, no comparison, no event and no store of objects. What becomes of them is told by
-//! [`Kept`].
+//! [`AtRest`].
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 
 /// What the server keeps of a field that is never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kept {
+pub enum AtRest {
     /// A digest: enough to recognise the value, not to tell it.
     Digest,
     /// The value, for the server's own use.
@@ -25,21 +25,21 @@ pub enum Kept {
 
 /// A field that is never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WithheldField {
+pub struct WriteOnlyField {
     /// The way to it, step by step.
     pub path: &'static [&'static str],
     /// What is kept of it.
-    pub kept: Kept,
+    pub at_rest: AtRest,
 }
 
 /// What a client wrote into such fields, by its dotted path. `Debug` shows the paths alone.
 #[derive(Clone, Debug, Default)]
-pub struct Withheld(BTreeMap<String, SecretText>);
+pub struct WriteOnlyValues(BTreeMap<String, SecretText>);
 
-impl Withheld {
+impl WriteOnlyValues {
     /// Takes them out of an object, its annotation of `kubectl apply` included. Absent, null and
     /// empty mean the same: nothing was said.
-    pub fn take(object: &mut Object, fields: &[WithheldField]) -> Self {
+    pub fn take(object: &mut Object, fields: &[WriteOnlyField]) -> Self {
         let mut taken = BTreeMap::new();
         for field in fields {
             if let Some(Value::String(text)) = remove(&mut object.fields, field.path)
@@ -74,7 +74,7 @@ fn remove(fields: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
 }
 
 /// What cannot be parsed could hold anything, so it goes as a whole.
-fn clean_last_applied(object: &mut Object, fields: &[WithheldField]) {
+fn clean_last_applied(object: &mut Object, fields: &[WriteOnlyField]) {
     let Some(text) = object.metadata.annotations.remove(LAST_APPLIED) else { return };
     let text = SecretText::from(text);
     let decoded = postern_meta::decode::decode_typed::<Value>(text.expose().as_bytes());
@@ -97,9 +97,9 @@ mod tests {
 
     use super::*;
 
-    const FIELDS: &[WithheldField] = &[
-        WithheldField { path: &["spec", "key"], kept: Kept::Digest },
-        WithheldField { path: &["spec", "identity", "connectorData"], kept: Kept::Value },
+    const FIELDS: &[WriteOnlyField] = &[
+        WriteOnlyField { path: &["spec", "key"], at_rest: AtRest::Digest },
+        WriteOnlyField { path: &["spec", "identity", "connectorData"], at_rest: AtRest::Value },
     ];
 
     fn object(value: Value) -> Object {
@@ -114,7 +114,7 @@ mod tests {
             "metadata": { "annotations": { LAST_APPLIED: applied } },
             "spec": { "key": "canary-1", "identity": { "connectorData": "canary-2", "email": "e" } },
         }));
-        let taken = Withheld::take(&mut sent, FIELDS);
+        let taken = WriteOnlyValues::take(&mut sent, FIELDS);
         assert_eq!(taken.get(&["spec", "key"]).unwrap().expose(), "canary-1");
         assert_eq!(taken.get(&["spec", "identity", "connectorData"]).unwrap().expose(), "canary-2");
         assert!(!format!("{taken:?}").contains("canary"));
@@ -128,7 +128,7 @@ mod tests {
     fn absent_null_and_empty_say_nothing() {
         for spec in [json!({}), json!({ "key": null }), json!({ "key": "" })] {
             let mut sent = object(json!({ "apiVersion": "v1", "kind": "K", "spec": spec }));
-            assert!(Withheld::take(&mut sent, FIELDS).is_empty());
+            assert!(WriteOnlyValues::take(&mut sent, FIELDS).is_empty());
             assert_eq!(sent.into_value()["spec"], json!({}));
         }
     }
@@ -140,7 +140,7 @@ mod tests {
             "apiVersion": "v1", "kind": "K",
             "metadata": { "annotations": { LAST_APPLIED: text } },
         }));
-        let _ = Withheld::take(&mut sent, FIELDS);
+        let _ = WriteOnlyValues::take(&mut sent, FIELDS);
         assert_eq!(sent.metadata.annotations[LAST_APPLIED], text);
     }
 
@@ -151,7 +151,7 @@ mod tests {
                 "apiVersion": "v1", "kind": "K",
                 "metadata": { "annotations": { LAST_APPLIED: text, "other": "stays" } },
             }));
-            let _ = Withheld::take(&mut sent, FIELDS);
+            let _ = WriteOnlyValues::take(&mut sent, FIELDS);
             let annotations = &sent.metadata.annotations;
             assert!(!annotations.values().any(|value| value.contains("canary")), "{text}");
             assert_eq!(annotations["other"], "stays");

@@ -25,7 +25,7 @@ use super::event::{
     clean_value, line_of, shown_uri, user_json,
 };
 use super::failures::Failures;
-use super::policy::{Asked, Directions, Level, Stage};
+use super::policy::{Asked, AuditDecision, Level, Stage};
 use crate::authenticate::Credential;
 use crate::request::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
@@ -71,7 +71,7 @@ enum State {
 
 /// One request, from when it could be read until its answer has ended. Whatever becomes of it, its
 /// end is recorded: when it is dropped half-way, that is an end, too.
-pub(crate) struct Trail {
+pub(crate) struct AuditContext {
     audit: Arc<Audit>,
     received: MicroTimestamp,
     id: HeaderValue,
@@ -84,7 +84,7 @@ pub(crate) struct Trail {
     sender: Option<Arc<RawValue>>,
     refused_key: Option<String>,
     verdict: Option<Verdict>,
-    directions: Directions,
+    decision: AuditDecision,
     body: Option<Arc<OnceLock<Bytes>>>,
     answer: Answer,
     state: State,
@@ -144,7 +144,7 @@ struct Answer {
     named: Named,
 }
 
-impl Trail {
+impl AuditContext {
     /// Of a request that could be read.
     pub(crate) fn begin(
         audit: &Arc<Audit>,
@@ -169,7 +169,7 @@ impl Trail {
             sender: None,
             refused_key: None,
             verdict: None,
-            directions: Directions::default(),
+            decision: AuditDecision::default(),
             body: None,
             answer: Answer::default(),
             state: State::Open,
@@ -195,17 +195,17 @@ impl Trail {
         body: Incoming,
     ) -> Result<Received, ApiError> {
         self.credential = Some(credential.clone());
-        self.directions = self.look_up();
-        if self.directions.level == Level::None {
+        self.decision = self.look_up();
+        if self.decision.level == Level::None {
             return Ok(Received::new(body, None));
         }
         if let Err(error) = self.audit.check() {
             // Whoever is turned away for want of a log cannot stand in it, or it would grow for ever.
-            self.directions = Directions::default();
+            self.decision = AuditDecision::default();
             return Err(error);
         }
         self.sender = Some(last.json_of(credential.shared_bearer()));
-        if self.directions.level >= Level::Request {
+        if self.decision.level >= Level::Request {
             self.body = Some(Arc::default());
         }
         Ok(Received::new(body, self.body.clone()))
@@ -219,7 +219,7 @@ impl Trail {
     /// Nobody could be let in. `key` is the name of the access key that was shown, if there is one.
     pub(crate) fn not_identified(&mut self, key: Option<String>) {
         self.refused_key = key;
-        self.directions = self.look_up();
+        self.decision = self.look_up();
     }
 
     /// Somebody acts as somebody else.
@@ -241,7 +241,7 @@ impl Trail {
 
     /// The object that it made: whatever representation is answered, this one names it.
     pub(crate) fn made(&mut self, json: &[u8]) {
-        if self.directions.level != Level::None {
+        if self.decision.level != Level::None {
             self.answer.named = named(json);
         }
     }
@@ -258,7 +258,7 @@ impl Trail {
             // Of a refusal that is about something else, this would be the name of that.
             self.answer.named.name.clone_from(&details.name);
         }
-        if self.directions.level == Level::RequestResponse {
+        if self.decision.level == Level::RequestResponse {
             self.answer.object = Some(status.to_value());
         }
         // A body that was not taken may be anything, also what belongs to another kind.
@@ -271,7 +271,7 @@ impl Trail {
     pub(crate) fn answered(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
         self.answer.code = response.status().as_u16();
         if !matches!(response.body(), Body::Stream(_)) {
-            if self.directions.level == Level::RequestResponse {
+            if self.decision.level == Level::RequestResponse {
                 self.note_answer(&response);
             }
             self.end();
@@ -308,8 +308,8 @@ impl Trail {
 
     /// What the policy says about it. Bodies of kinds that keep secrets are not recorded, whatever
     /// it says.
-    fn look_up(&self) -> Directions {
-        let mut directions = self.audit.policy.directions(&Asked {
+    fn look_up(&self) -> AuditDecision {
+        let mut decision = self.audit.policy.decision(&Asked {
             bearer: self.credential.as_ref().map(Credential::bearer),
             verb: self.verb().as_ref(),
             target: self.target.as_ref(),
@@ -320,9 +320,9 @@ impl Trail {
             .as_ref()
             .is_none_or(|target| target.kind.info().confidential || target.subresource.is_some());
         if confidential {
-            directions.level = directions.level.min(Level::Metadata);
+            decision.level = decision.level.min(Level::Metadata);
         }
-        directions
+        decision
     }
 
     fn verb(&self) -> Cow<'static, str> {
@@ -337,7 +337,7 @@ impl Trail {
 
     /// Puts a record into the log, if the policy wants one at this stage.
     fn record(&self, stage: Stage) {
-        if !self.directions.wants(stage) {
+        if !self.decision.wants(stage) {
             return;
         }
         let now = self.audit.source.now_micro();
@@ -361,7 +361,7 @@ impl Trail {
         let line = line_of(&Event {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
-            level: self.directions.level,
+            level: self.decision.level,
             audit_id: self.id.to_str().unwrap_or_default(),
             stage,
             request_uri: shown_uri(&self.uri, bearer.is_some()),
@@ -455,7 +455,7 @@ impl Trail {
     /// A body, as the policy wants it.
     fn shown(&self, mut body: Value) -> Value {
         clean_value(&mut body);
-        if self.directions.omit_managed_fields {
+        if self.decision.omit_managed_fields {
             drop_managed_fields(&mut body);
             let items = body.get_mut("items").and_then(Value::as_array_mut);
             items.into_iter().flatten().for_each(drop_managed_fields);
@@ -464,7 +464,7 @@ impl Trail {
     }
 }
 
-impl Drop for Trail {
+impl Drop for AuditContext {
     fn drop(&mut self) {
         match self.state {
             State::Ended => {}

@@ -29,7 +29,7 @@ impl Activity {
 
 /// How long a key lives (decision 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Life {
+pub struct Lifetime {
     /// When the key was made, in seconds since 1970.
     pub created_unix_seconds: i64,
     /// How long it lives; 0 is for ever.
@@ -38,7 +38,7 @@ pub struct Life {
     pub after_last_activity: bool,
 }
 
-impl Life {
+impl Lifetime {
     /// When the key ends, in seconds since 1970; `None` for never.
     pub fn ends_at(&self, activity: &Activity) -> Option<i64> {
         if self.ttl_seconds <= 0 {
@@ -52,19 +52,19 @@ impl Life {
 
 /// How a key that may get in stands.
 #[derive(Debug)]
-pub struct Standing {
+pub struct ResolvedKey {
     /// Whom it shows.
     pub identity: Arc<Identity>,
     /// How long it lives.
-    pub life: Life,
+    pub lifetime: Lifetime,
     /// When it was used last.
     pub activity: Arc<Activity>,
 }
 
-impl Standing {
+impl ResolvedKey {
     /// When it ends, in seconds since 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
-        self.life.ends_at(&self.activity)
+        self.lifetime.ends_at(&self.activity)
     }
 
     /// Does the key live?
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_life_ends_when_it_should() {
-        let life = |ttl_seconds, after_last_activity| Life {
+        let lifetime = |ttl_seconds, after_last_activity| Lifetime {
             created_unix_seconds: 1000,
             ttl_seconds,
             after_last_activity,
         };
-        for (life, used, end) in [
+        for (lifetime, used, end) in [
             (life(0, false), 0, None),
             (life(0, true), 5000, None),
             (life(300, false), 0, Some(1300)),
@@ -101,19 +101,20 @@ mod tests {
             (life(300, true), 900, Some(1300)),
             (life(i64::MAX, false), 0, Some(i64::MAX)),
         ] {
-            assert_eq!(life.ends_at(&Activity::at(used)), end, "{life:?} used at {used}");
+            assert_eq!(lifetime.ends_at(&Activity::at(used)), end, "{lifetime:?} used at {used}");
         }
     }
 
     #[test]
     fn the_last_second_is_not_lived() {
-        let life = Life { created_unix_seconds: 0, ttl_seconds: 300, after_last_activity: true };
+        let lifetime =
+            Lifetime { created_unix_seconds: 0, ttl_seconds: 300, after_last_activity: true };
         let activity = Arc::new(Activity::at(100));
-        let standing = Standing { identity: Arc::default(), life, activity: activity.clone() };
-        assert_eq!(standing.check(399), Ok(()));
-        assert_eq!(standing.check(400), Err(Refusal::Expired));
+        let key = ResolvedKey { identity: Arc::default(), lifetime, activity: activity.clone() };
+        assert_eq!(key.check(399), Ok(()));
+        assert_eq!(key.check(400), Err(Refusal::Expired));
         activity.note(399);
         activity.note(50);
-        assert_eq!(standing.check(400), Ok(()));
+        assert_eq!(key.check(400), Ok(()));
     }
 }
