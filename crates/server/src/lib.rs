@@ -8,27 +8,22 @@
 
 mod actions;
 pub mod admin;
-mod admit;
 mod audit;
-mod authenticate;
-mod authorize;
 mod cache;
 mod clock;
 mod controllers;
 mod data_dir;
 mod endpoints;
 mod errors;
-mod flow;
-mod impersonate;
 mod kubeconfig;
 mod listen;
 mod metrics;
 mod pipeline;
-mod principals;
 mod protobuf;
 mod registry;
-mod request;
+mod stages;
 mod start;
+mod storage_key;
 mod tls;
 mod wire;
 
@@ -40,16 +35,16 @@ use tokio::sync::watch;
 pub use audit::{AuditLog, AuditSettings};
 pub use clock::{Source, System};
 pub use data_dir::DataDir;
-pub use flow::Limits;
 pub use registry::KeyPolicy;
+pub use stages::flow::Limits;
 pub use start::{Running, Settings, Welcome, open};
 pub use tls::GivenCertificate;
 
 use crate::audit::Audit;
 use crate::endpoints::health::Condition;
-use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
+use crate::stages::flow::Flow;
 
 /// What every request works with.
 pub(crate) struct Server {

@@ -21,8 +21,8 @@ use tokio_rustls::server::TlsStream;
 
 use crate::Server;
 use crate::audit::LastSender;
-use crate::flow::ConnectionState;
 use crate::pipeline::{self, Client};
+use crate::stages::flow::ConnectionState;
 
 /// Connections open at once; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 10_000;

@@ -22,8 +22,8 @@ use crate::audit::{Audit, AuditSettings};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
-use crate::flow::Limits;
 use crate::registry::{KeyPolicy, Registry, first_start};
+use crate::stages::flow::Limits;
 use crate::tls::{self, GivenCertificate, Tls};
 use crate::{Server, controllers, kubeconfig, listen};
 

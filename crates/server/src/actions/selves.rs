@@ -16,9 +16,10 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::authenticate::is_key;
-use crate::authorize::Permit;
-use crate::registry::{Answer, Registry, storage_key};
+use crate::registry::{Answer, Registry};
+use crate::stages::authenticate::is_key;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// Is the permit for this kind?
 pub(crate) fn is_asked(permit: &Permit) -> bool {

@@ -9,7 +9,7 @@ use postern_store::{Entry, ListRequest, Store as _};
 
 use super::{Answer, Damage, MAX_REPORTED, Progress};
 use crate::cache::{CachedObject, stored_head};
-use crate::registry::storage_key;
+use crate::storage_key;
 
 /// Values that are held at once: 64 MiB, if all were of the greatest length.
 const PAGE: usize = 16;

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::{Access, Answer};
 use crate::Server;
-use crate::admit::Writing;
-use crate::authorize::Permit;
 use crate::data_dir::write_private;
 use crate::kubeconfig;
 use crate::registry::first_start::{ADMIN, spec};
 use crate::registry::{Registry, decoded};
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
 
 /// Makes a key for the user `admin`, who is mended if he can no longer do what the first start
 /// let him do, and writes the kubeconfig. Other keys stay as they are.

@@ -26,8 +26,8 @@ use super::event::{
 };
 use super::failures::Failures;
 use super::policy::{Asked, AuditDecision, Level, Stage};
-use crate::authenticate::Credential;
-use crate::request::{Parsed, ResourceTarget, Target};
+use crate::stages::authenticate::Credential;
+use crate::stages::parse::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
 use crate::wire::input::Received;
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::policy::{Level, Stage};
-use crate::request::ResourceTarget;
+use crate::stages::parse::ResourceTarget;
 
 /// Bytes of a record without bodies, about.
 const USUAL_BYTES: usize = 1536;

@@ -7,7 +7,7 @@ use postern_meta::decode::{Format, decode};
 use serde::{Deserialize, Serialize};
 
 use super::event::namespace_of;
-use crate::request::ResourceTarget;
+use crate::stages::parse::ResourceTarget;
 
 /// The policy that holds when no other is given.
 const DEFAULT: &str = include_str!("default-policy.yaml");

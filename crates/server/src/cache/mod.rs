@@ -7,6 +7,7 @@
 
 mod object;
 mod objects;
+pub(crate) mod principals;
 mod resource;
 
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_v
 use resource::Loaded;
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
+use self::principals::SharedPrincipals;
 use crate::errors::from_store;
-use crate::principals::{self, SharedPrincipals};
 
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
 /// kube-apiserver waits 3 s.

@@ -150,7 +150,7 @@ impl ResourceCache {
         Self {
             kind,
             head: stored_head(kind.info()),
-            prefix: crate::registry::storage_key::collection(kind.info()),
+            prefix: crate::storage_key::collection(kind.info()),
             state: RwLock::new(state),
             subscription: watch::Sender::new(start),
         }
@@ -389,7 +389,7 @@ fn forget_first(state: &mut State) {
 }
 
 fn damaged(key: &str, reason: &str) -> ApiError {
-    let name = crate::registry::storage_key::display_name(key);
+    let name = crate::storage_key::display_name(key);
     ApiError::internal(
         &format!(
             "the stored object {name} is damaged and cannot be read: restore it from a backup, \

@@ -10,9 +10,10 @@ use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use serde_json::Value;
 
-use crate::authorize::Permit;
 use crate::cache::CachedObject;
-use crate::registry::{Registry, storage_key};
+use crate::registry::Registry;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// How long after a failure it tries again, at the latest.
 const RETRY: Duration = Duration::from_secs(5);

@@ -10,9 +10,10 @@ use postern_kinds::Verb;
 use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
-use crate::authorize::Permit;
 use crate::cache::{CachedObject, ResourceCache};
-use crate::registry::{Registry, storage_key};
+use crate::registry::Registry;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// Timestamps have whole seconds, so looking more often finds nothing more.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::discovery;
 use super::fixed::Fixed;
-use crate::request::Parsed;
+use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
 
 const GROUP: &str = "apidiscovery.k8s.io";

@@ -13,7 +13,7 @@ use super::fixed::{Fixed, tagged};
 use super::openapi::{v2, v3};
 use crate::Server;
 use crate::metrics;
-use crate::request::{Document, Parsed};
+use crate::stages::parse::{Document, Parsed};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
 use crate::wire::respond;

@@ -5,7 +5,7 @@ use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::request::Parsed;
+use crate::stages::parse::Parsed;
 use crate::wire::body::{Body, gzip};
 use crate::wire::{encode, respond};
 

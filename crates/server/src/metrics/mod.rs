@@ -18,7 +18,7 @@ use postern_kinds::{Info, Verb, all};
 use postern_meta::time::Timestamp;
 use tokio::time::Instant;
 
-use crate::request::{Document, Parsed, ResourceTarget, Target};
+use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
 
 pub(crate) use text::{CONTENT_TYPE, write};
 

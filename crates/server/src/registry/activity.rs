@@ -13,13 +13,14 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Txn, limits};
 
-use super::{Registry, decoded, storage_key};
+use super::{Registry, decoded};
+use crate::storage_key;
 use serde::Deserialize;
 
-use crate::authorize::Permit;
+use crate::cache::principals::ActivityRecord;
 use crate::cache::{Cache, CachedObject};
 use crate::errors::from_store;
-use crate::principals::ActivityRecord;
+use crate::stages::authorize::Permit;
 
 /// How stored access keys end: the status is their last field, and nothing is stored in it.
 const EMPTY_STATUS: &[u8] = b"\"status\":{}}";

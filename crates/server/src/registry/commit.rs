@@ -15,11 +15,12 @@ use serde_json::Value;
 
 use super::activity::shown;
 use super::side_records::{self, SideRecords};
-use super::{Answer, Registry, not_found, storage_key};
-use crate::admit::{Admitted, Previous, Write};
-use crate::authorize::Permit;
+use super::{Answer, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
+use crate::stages::admit::{Admitted, Previous, Write};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// How often a create is tried again because its namespace changed meanwhile.
 const NAMESPACE_ATTEMPTS: usize = 8;

@@ -7,9 +7,10 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use super::read::ListAnswer;
-use super::{Answer, Registry, decoded, key_of, storage_key};
-use crate::admit::{self, Previous};
-use crate::authorize::Permit;
+use super::{Answer, Registry, decoded, key_of};
+use crate::stages::admit::{self, Previous};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// A negative grace period counts as this, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;

@@ -20,10 +20,10 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::side_records::{SecretRecord, new_access_key};
-use super::storage_key;
-use crate::admit::{self, Writing};
 use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
+use crate::stages::admit::{self, Writing};
+use crate::storage_key;
 
 /// The name of the first user, and of his key.
 pub(crate) const ADMIN: &str = "admin";

@@ -10,7 +10,6 @@ pub(crate) mod delete;
 pub(crate) mod first_start;
 pub(crate) mod read;
 pub(crate) mod side_records;
-pub(crate) mod storage_key;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -24,10 +23,11 @@ use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
 use postern_store::Store;
 
-use crate::admit::{self, Writing};
-use crate::authorize::Permit;
 use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
+use crate::stages::admit::{self, Writing};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// Names that are tried for one `generateName` before the client is told to try again itself.
 const NAME_ATTEMPTS: usize = 8;

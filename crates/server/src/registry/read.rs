@@ -13,10 +13,11 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
 use super::activity::{has_activity, shown};
-use super::{Answer, Registry, key_of, not_found, storage_key};
-use crate::authorize::Permit;
+use super::{Answer, Registry, key_of, not_found};
 use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// What field selectors may look at.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];

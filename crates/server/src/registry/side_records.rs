@@ -27,10 +27,11 @@ use postern_store::{Change, Condition, Entry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Registry, storage_key};
+use super::Registry;
 use crate::cache::to_stored;
 use crate::clock::Source;
 use crate::errors::from_store;
+use crate::storage_key;
 
 /// Teams that a user can leave in the one transaction that removes him.
 const MAX_TEAMS_LEFT: usize = 100;

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 
 use super::watch::{Delivery, Watcher};
 use super::{Answer, KeyPolicy, Registry, first_start, read};
-use crate::admit::Writing;
-use crate::authorize::Permit;
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
 
 /// Time moves only when it is told to; random bytes count up.
 struct Fixed {

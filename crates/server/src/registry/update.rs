@@ -8,9 +8,9 @@ use postern_meta::status::ApiError;
 use super::commit::Refused;
 use super::side_records::SecretRecord;
 use super::{Answer, Registry, key_of, not_found};
-use crate::admit::{self, Admitted, Previous, Writing};
-use crate::authorize::Permit;
 use crate::cache::CachedObject;
+use crate::stages::admit::{self, Admitted, Previous, Writing};
+use crate::stages::authorize::Permit;
 
 /// How often a change is worked out anew because another writer was faster. Each round, one
 /// writer wins, so this many have to be faster in a row.

@@ -20,10 +20,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Registry;
 use super::activity::{has_activity, shown};
 use super::read::Selection;
-use crate::authenticate::Credential;
-use crate::authorize::Permit;
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
+use crate::stages::authenticate::Credential;
+use crate::stages::authorize::Permit;
 
 /// How often a watcher that wants bookmarks gets one.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);

@@ -17,7 +17,7 @@ use super::table::{self, IncludeObject};
 use crate::cache::{CachedObject, Encoding, event_line};
 use crate::registry::read::ListAnswer;
 use crate::registry::watch::Delivery;
-use crate::request::Parsed;
+use crate::stages::parse::Parsed;
 
 /// The annotation of the bookmark that ends a watch's initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

@@ -17,7 +17,7 @@ use postern_meta::status::ApiError;
 use postern_meta::validate::dedup_owner_references;
 use serde_json::Value;
 
-use crate::request::Parsed;
+use crate::stages::parse::Parsed;
 
 /// Bytes in a request's body, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;

@@ -14,11 +14,11 @@ use postern_meta::status::ApiError;
 
 use super::body::{Body, ListBody};
 use super::encode::{self, Wanted};
-use crate::flow::WatchSlot;
 use crate::metrics::WatchMeter;
 use crate::registry::Answer;
 use crate::registry::read::ListAnswer;
 use crate::registry::watch::Watcher;
+use crate::stages::flow::WatchSlot;
 
 /// Answers longer than this are compressed for clients that accept it, as upstream.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;

@@ -10,9 +10,10 @@ use postern_meta::options::{DeleteOptions, Propagation};
 use postern_meta::status::ApiError;
 
 use super::index::Index;
-use crate::authorize::Permit;
 use crate::cache::{CachedObject, ResourceCache};
-use crate::registry::{Registry, storage_key};
+use crate::registry::Registry;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// How an owner stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

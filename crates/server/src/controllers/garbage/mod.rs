@@ -160,10 +160,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admit::Writing;
-    use crate::authorize::Permit;
+    use crate::registry::decoded;
     use crate::registry::tests::fixture;
-    use crate::registry::{decoded, storage_key};
+    use crate::stages::admit::Writing;
+    use crate::stages::authorize::Permit;
+    use crate::storage_key;
 
     fn permit(verb: Verb, name: &str) -> Permit {
         Permit::for_server(&SharedSecret, verb, Some("platform"), name)

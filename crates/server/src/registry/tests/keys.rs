@@ -8,7 +8,7 @@ use postern_meta::decode::decode_typed;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::authenticate::Credential;
+use crate::stages::authenticate::Credential;
 
 fn key_permit(verb: Verb, name: &str) -> Permit {
     Permit::for_server(&OwnedAccessKey, verb, None, name)

@@ -22,16 +22,16 @@ use postern_meta::status::{ApiError, Reason, Status};
 
 use crate::Server;
 use crate::actions::selves;
-use crate::admit::Writing;
 use crate::audit::{self, AuditContext, LastSender};
-use crate::authenticate::{authenticate, names_a_key};
-use crate::authorize::{Authorized, Permit, authorize};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
-use crate::flow::ConnectionState;
-use crate::impersonate::{Acting, impersonate};
 use crate::metrics::Measured;
-use crate::request::{self, Parsed, Target};
+use crate::stages::admit::Writing;
+use crate::stages::authenticate::{authenticate, names_a_key};
+use crate::stages::authorize::{Authorized, Permit, authorize};
+use crate::stages::flow::ConnectionState;
+use crate::stages::impersonate::{Acting, impersonate};
+use crate::stages::parse::{self, Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode::{self, Wanted};
 use crate::wire::input::{self, Received};
@@ -213,7 +213,7 @@ async fn within_time(
     })?;
     let body = audit_context.identified(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
-        return Err(request::names_a_key());
+        return Err(parse::names_a_key());
     }
     let acting = impersonate(authenticated, &principals());
     match &acting {

@@ -14,7 +14,7 @@ use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
-use crate::request::Parsed;
+use crate::stages::parse::Parsed;
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {

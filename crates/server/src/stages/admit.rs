@@ -21,11 +21,11 @@ use postern_meta::validate;
 use postern_store::Position;
 use serde_json::Value;
 
-use crate::authorize::Permit;
 use crate::cache::CachedObject;
 use crate::clock::{Source, new_uid};
 use crate::registry::Registry;
 use crate::registry::side_records::SecretRecord;
+use crate::stages::authorize::Permit;
 
 /// An object as it was read, to be changed. It is decoded once for all that look at it.
 pub(crate) struct Previous {

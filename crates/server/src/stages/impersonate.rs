@@ -12,8 +12,8 @@ use postern_kinds::{Impersonation, Right, access_key, identity_name};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
 
-use crate::authenticate::{Authenticated, Credential};
-use crate::request::Parsed;
+use crate::stages::authenticate::{Authenticated, Credential};
+use crate::stages::parse::Parsed;
 
 /// What the names of all headers of impersonation begin with.
 const PREFIX: &str = "impersonate-";

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::cache::{CachedObject, Slot};
-use crate::registry::storage_key;
+use crate::storage_key;
 
 /// The directory, and the news of it.
 pub(crate) struct SharedPrincipals {

@@ -6,9 +6,9 @@ use postern_kinds::{AnyKind, Caller, Right, Verb};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 
-use crate::authenticate::Credential;
-use crate::impersonate::Acting;
-use crate::request::{Document, Parsed, ResourceTarget, Target};
+use crate::stages::authenticate::Credential;
+use crate::stages::impersonate::Acting;
+use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
 
 /// The proof that somebody may do one thing. It carries what that thing is, and the registry
 /// acts on nothing else: a permit for one object cannot be used on another. Only [`authorize`]

@@ -1,0 +1,27 @@
+//! The stages of a request, in the order in which it passes them. Each is a plain function that
+//! consumes the proof of the one before and makes its own; a handler that leaves one out does not
+//! compile.
+//!
+//! | stage | proof | says no with |
+//! |---|---|---|
+//! | [`parse`] | `Parsed` | 400, 405 |
+//! | [`authenticate`] | `Authenticated` | 401 |
+//! | [`impersonate`] | `Acting` | 400, 403 |
+//! | [`flow`] | `InFlightPermit` | 429 |
+//! | [`authorize`] | `Permit` | 403 |
+//! | [`admit`] | `Admitted` | 400, 403, 409, 422 |
+//!
+//! What does not live here: who calls them (`pipeline`), and what is done with an admitted write
+//! (`registry`). The audit log follows a request through all of them (`audit`).
+
+pub(crate) mod parse;
+
+pub(crate) mod authenticate;
+
+pub(crate) mod impersonate;
+
+pub(crate) mod flow;
+
+pub(crate) mod authorize;
+
+pub(crate) mod admit;
