@@ -119,7 +119,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::principals::{PrincipalIndex, TeamFacts, UserFacts};
+    use postern_kinds::principal::{TeamFacts, UserFacts};
+
+    use crate::principal_index::PrincipalIndex;
 
     /// Bob is in the team red, and goes by a subject if he has one.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {

@@ -1,14 +1,17 @@
 //! Who is asking, and may they? Pure functions over data: no network, no storage, no clock.
 //!
-//! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in a [`principal_index`],
-//! which answers how the key stands ([`resolved_key`]) and whom it shows ([`identity`]), or who that one
-//! is while he acts as somebody else ([`impersonation`]); [`decide`] says whether that identity may
-//! do what it asks. Every decision about access in Postern is taken here.
+//! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in the
+//! [`principal_index`], which returns the [`resolved_key`] with the [`identity`] of its owner, or
+//! the [`impersonated`] identity for a caller who acts as somebody else. A [`policy`] decides
+//! whether that identity may do what the [`attributes`] of its request say; [`forbidden`] words the
+//! refusal. Every decision about access in Postern is taken here.
 
+pub mod attributes;
 pub mod bearer;
-pub mod decide;
 pub mod digest;
+pub mod forbidden;
 pub mod identity;
 pub mod impersonated;
+pub mod policy;
 pub mod principal_index;
 pub mod resolved_key;

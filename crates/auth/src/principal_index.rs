@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use postern_kinds::owned_access_key::Owner;
-use postern_kinds::{Impersonation, Principal, Principals};
+use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts, UserFacts};
+use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
 use crate::bearer::Refusal;
@@ -16,7 +16,7 @@ use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
 use crate::impersonated::{self, ImpersonatedIdentity};
-use crate::resolved_key::{Activity, Lifetime, ResolvedKey};
+use crate::resolved_key::{Activity, ResolvedKey};
 
 /// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
 /// in the same transaction.
@@ -31,47 +31,6 @@ pub struct DigestRecord {
     /// else. Empty for other subjects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner_uid: String,
-}
-
-/// What of an OwnedAccessKey decides who gets in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyFacts {
-    /// The object's uid.
-    pub uid: String,
-    /// Whose key it is; `None` when it names nobody, which lets nobody in.
-    pub owner: Option<Owner>,
-    /// Groups beyond the owner's.
-    pub groups: Vec<String>,
-    /// Switched off?
-    pub disabled: bool,
-    /// How long it lives.
-    pub lifetime: Lifetime,
-    /// Has it a scope?
-    pub scoped: bool,
-}
-
-/// What of a User decides who gets in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserFacts {
-    /// The object's uid.
-    pub uid: String,
-    /// The name that access decisions see instead of the object's own.
-    pub subject: String,
-    /// The groups on the object.
-    pub groups: Vec<String>,
-    /// Switched off?
-    pub disabled: bool,
-}
-
-/// What of a Team decides who gets in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TeamFacts {
-    /// The object's uid.
-    pub uid: String,
-    /// The users who are in it.
-    pub users: Vec<String>,
-    /// Groups that whoever is in it is in.
-    pub groups: Vec<String>,
 }
 
 /// A key's last use, as it is kept apart from the key.
@@ -149,14 +108,12 @@ impl PrincipalIndex {
     /// Is this one of the keys that ended before a time?
     pub fn has_ended_before(&self, name: &str, unix_seconds: i64) -> bool {
         let Some(key) = self.keys.get(name) else { return false };
-        let never = Activity::default();
-        let used = self.uses.get(name).filter(|used| used.uid == key.uid);
-        let end = key.lifetime.ends_at(used.map_or(&never, |used| &used.activity));
+        let end = key.lifetime.ends_at(self.last_activity(name, &key.uid));
         end.is_some_and(|end| end < unix_seconds)
     }
 
     /// The teams that a user is in, by name.
-    pub fn teams_of(&self, user: &str) -> impl Iterator<Item = &str> {
+    pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
     }
 
@@ -192,6 +149,15 @@ impl PrincipalIndex {
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
         self.identity(name, key).map(Arc::new)
+    }
+
+    /// Takes in the change of a user, a team or a key.
+    pub fn apply(&mut self, name: &str, change: AccessChange) {
+        match change {
+            AccessChange::User(user) => self.set_user(name, user),
+            AccessChange::Team(team) => self.set_team(name, team),
+            AccessChange::Key(key) => self.set_key(name, key),
+        }
     }
 
     /// Takes in a digest's record, or its end.
@@ -361,7 +327,7 @@ impl PrincipalIndex {
 
     fn groups_of_teams(&self, user: &str) -> Vec<String> {
         let mut groups = Vec::new();
-        for name in self.teams_of(user) {
+        for name in self.team_names_of(user) {
             groups.push(team_group(name));
             groups.extend(self.teams.get(name).into_iter().flat_map(|team| team.groups.clone()));
         }
@@ -375,6 +341,10 @@ impl Principals for PrincipalIndex {
             Principal::User(name) => self.users.get(name).map(|user| user.uid.clone()),
             Principal::Team(name) => self.teams.get(name).map(|team| team.uid.clone()),
         }
+    }
+
+    fn teams_of(&self, user: &str) -> Vec<String> {
+        self.team_names_of(user).map(str::to_owned).collect()
     }
 }
 

@@ -6,15 +6,23 @@
 
 use std::sync::OnceLock;
 
+mod column;
+mod context;
+mod fields;
 mod impersonation;
+mod info;
 mod kind;
 mod names;
 mod right;
 mod secret_text;
+mod verb;
 
+pub mod access;
 pub mod access_key;
+pub mod action;
 pub mod namespace;
 pub mod owned_access_key;
+pub mod principal;
 pub mod scope;
 pub mod selves;
 pub mod shared_secret;
@@ -22,16 +30,19 @@ pub mod team;
 pub mod user;
 pub mod write_only;
 
+pub use column::{Cell, ColumnInfo};
+pub use context::{Caller, Context, Observations};
+pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
+pub use info::{Info, Scope};
 pub use kind::{
-    AnyKind, Caller, Cell, ColumnInfo, Context, Draft, Kind, NoPrincipals, Prepared, Principal,
-    Principals,
+    AnyKind, Companion, DraftOf, Kind, ObservedStatus, OnRemove, Prepared, UniqueKeys, schema_of,
 };
-pub use names::{
-    ACCESS_KEYS_OF, CORE_V1, Info, MANAGEMENT_V1, Scope, Subresource, Verb, identity_name,
-};
-pub use right::Right;
+pub use names::{CORE_V1, MANAGEMENT_V1, identity_name};
+pub use principal::{NoPrincipals, Owner, Principal, Principals};
+pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;
+pub use verb::Verb;
 
 /// Base path of the management API; the server in every kubeconfig ends in it.
 pub const BASE_PATH: &str = "/kubernetes/management";

@@ -11,8 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::PERMANENT_NAMESPACES;
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
-use crate::names::{CORE_V1, Info, Scope, Verb};
+use crate::column::{Cell, ColumnInfo};
+use crate::context::Context;
+use crate::fields::Draft;
+use crate::info::{Info, Scope};
+use crate::kind::Kind;
+use crate::names::CORE_V1;
+use crate::verb::Verb;
 
 /// The finalizer in `spec.finalizers` that stands for "not emptied yet", as in Kubernetes.
 pub const CONTENT_FINALIZER: &str = "kubernetes";
@@ -26,15 +31,8 @@ pub const PROJECT_PREFIX: &str = "p-";
 /// The kind.
 pub struct Namespace;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// What holds the namespace while it is deleted.
-    pub spec: Spec,
-    /// Whether it is in use or going away.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
 
 /// What holds the namespace while it is deleted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -58,7 +56,8 @@ pub struct Status {
 }
 
 impl Kind for Namespace {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = Status;
 
     const INFO: Info = Info {
         version: CORE_V1,
@@ -77,18 +76,13 @@ impl Kind for Namespace {
             Verb::Update,
             Verb::Watch,
         ],
-        subresources: &[],
+        actions: &[],
         confidential: false,
         description: "Namespace is where namespaced objects live and their names are unique.",
     };
 
-    const COLUMNS: &'static [ColumnInfo] = &[ColumnInfo {
-        name: "Status",
-        r#type: "string",
-        format: "",
-        description: "Whether the namespace is in use or going away.",
-        priority: 0,
-    }];
+    const COLUMNS: &'static [ColumnInfo] =
+        &[ColumnInfo::text("Status", "Whether the namespace is in use or going away.")];
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         if let Some(old) = old {
@@ -141,7 +135,7 @@ impl Kind for Namespace {
         "Terminating".clone_into(&mut fields.status.phase);
     }
 
-    fn blocks_deletion(fields: &Fields) -> bool {
-        !fields.spec.finalizers.is_empty()
+    fn blocks_deletion(spec: &Spec) -> bool {
+        !spec.finalizers.is_empty()
     }
 }

@@ -6,18 +6,24 @@
 
 use postern_meta::Timestamp;
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
-use postern_meta::object::OwnerReference;
+use postern_meta::object::{ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind, Principal};
-use crate::names::{Info, MANAGEMENT_V1, Scope as NameScope, Verb};
-use crate::right::Right;
+use crate::column::{Cell, ColumnInfo};
+use crate::context::Context;
+use crate::fields::Draft;
+use crate::info::{Info, Scope as NameScope};
+use crate::kind::{Kind, ObservedStatus};
+use crate::names::{MANAGEMENT_V1, check_identity};
+use crate::principal::{AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal};
+use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::secret_text::SecretText;
-use crate::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
-use crate::{AnyKind as _, team, user};
+use crate::verb::Verb;
+use crate::write_only::{AtRest, WriteOnlyField};
+use crate::{team, user};
 
 /// The way to the key's value.
 pub const KEY_PATH: &[&str] = &["spec", "key"];
@@ -38,15 +44,8 @@ const TYPES: &[&str] = &["User", "Login", "Other", "Reset", "OIDCRefreshToken"];
 /// The kind.
 pub struct OwnedAccessKey;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// Whose key it is, how long it lives and what it may reach.
-    pub spec: Spec,
-    /// What the server knows about the key's use.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
 
 /// Whose key it is, how long it lives and what it may reach.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -120,20 +119,20 @@ pub struct Identity {
     /// The user's name there.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// The name that he prefers.
+    /// The name that they prefer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred_username: String,
-    /// His e-mail address.
+    /// Their e-mail address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
     /// Whether the address was verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub email_verified: bool,
-    /// His groups there.
+    /// Their groups there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// The connector through which he came.
+    /// The connector through which they came.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub connector: String,
     /// What the connector needs later on. Written, and never shown.
@@ -201,17 +200,6 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// Whose key one is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Owner {
-    /// A User, by name.
-    User(String),
-    /// A Team, by name.
-    Team(String),
-    /// Some other identity.
-    Subject(String),
-}
-
 impl Spec {
     /// Whose key it is; `None` when it names nobody.
     pub fn owner(&self) -> Option<Owner> {
@@ -231,34 +219,47 @@ impl Spec {
     }
 }
 
-impl Owner {
-    fn principal(&self) -> Option<Principal<'_>> {
-        match self {
-            Self::User(name) => Some(Principal::User(name)),
-            Self::Team(name) => Some(Principal::Team(name)),
-            Self::Subject(_) => None,
-        }
-    }
-
-    /// The right on the owner that stands in for the verb on one of his keys.
-    fn right(&self, verb: Verb) -> Option<Right> {
-        let verb = match verb {
-            Verb::Create => "createkey",
-            Verb::Get | Verb::List | Verb::Watch => "getkey",
-            Verb::Update | Verb::Patch => "updatekey",
-            Verb::Delete | Verb::DeleteCollection => "deletekey",
-        };
-        let group = MANAGEMENT_V1.group;
-        match self {
-            Self::User(name) => Some(Right::cluster(verb, group, "users", name)),
-            Self::Team(name) => Some(Right::cluster(verb, group, "teams", name)),
-            Self::Subject(_) => None,
-        }
+/// Returns the verb on a user or team that stands for a verb on their keys (decision 3).
+fn verb_on_owner(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "createkey",
+        Verb::Get | Verb::List | Verb::Watch => "getkey",
+        Verb::Update | Verb::Patch => "updatekey",
+        Verb::Delete | Verb::DeleteCollection => "deletekey",
     }
 }
 
+/// Returns what of a key decides who gets in.
+fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
+    KeyFacts {
+        uid: metadata.uid.clone(),
+        owner: spec.owner(),
+        groups: spec.groups.clone(),
+        disabled: spec.disabled,
+        lifetime: Lifetime {
+            created_unix_seconds: metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds),
+            ttl_seconds: spec.ttl,
+            after_last_activity: spec.ttl_after_last_activity,
+        },
+        scoped: spec.scope.is_some(),
+    }
+}
+
+/// The form of a key that a client chooses.
+fn check_key(key: &str) -> Result<(), String> {
+    let printable = key.bytes().all(|byte| byte.is_ascii_graphic());
+    if (MIN_KEY_CHARS..=MAX_KEY_CHARS).contains(&key.len()) && printable {
+        return Ok(());
+    }
+    Err(format!(
+        "must be {MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable ASCII characters without spaces; \
+         leave it out, and the server makes one"
+    ))
+}
+
 impl Kind for OwnedAccessKey {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = Status;
 
     const INFO: Info = Info {
         version: MANAGEMENT_V1,
@@ -269,55 +270,25 @@ impl Kind for OwnedAccessKey {
         aliases: &["accesskey", "accesskeys", "key", "keys"],
         scope: NameScope::Cluster,
         verbs: Verb::ALL,
-        subresources: &[],
+        actions: &[],
         confidential: true,
         description: "OwnedAccessKey is a bearer credential of a user, a team or another subject.",
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo {
-            name: "Owner",
-            r#type: "string",
-            format: "",
-            description: "The user, team or subject whose key it is.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Enabled",
-            r#type: "boolean",
-            format: "",
-            description: "Whether the key is switched on.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Last Activity",
-            r#type: "string",
-            format: "",
-            description: "How long ago the key was used.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "TTL Seconds",
-            r#type: "integer",
-            format: "",
-            description: "Seconds that the key lives; 0 is for ever.",
-            priority: 1,
-        },
-        ColumnInfo {
-            name: "Display Name",
-            r#type: "string",
-            format: "",
-            description: "Name shown to people.",
-            priority: 1,
-        },
+        ColumnInfo::text("Owner", "The user, team or subject whose key it is."),
+        ColumnInfo::boolean("Enabled", "Whether the key is switched on."),
+        ColumnInfo::text("Last Activity", "How long ago the key was used."),
+        ColumnInfo::integer("TTL Seconds", "Seconds that the key lives; 0 is for ever.").wide(),
+        ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
     const WRITE_ONLY: &'static [WriteOnlyField] = &[
-        WriteOnlyField { path: KEY_PATH, at_rest: AtRest::Digest },
-        WriteOnlyField { path: &["spec", "identity", "connectorData"], at_rest: AtRest::Value },
-        WriteOnlyField { path: &["spec", "oidcLogin", "idToken"], at_rest: AtRest::Value },
-        WriteOnlyField { path: &["spec", "oidcLogin", "accessToken"], at_rest: AtRest::Value },
-        WriteOnlyField { path: &["spec", "oidcLogin", "refreshToken"], at_rest: AtRest::Value },
+        WriteOnlyField { path: KEY_PATH, at_rest: AtRest::Digest, check: Some(check_key) },
+        WriteOnlyField::value(&["spec", "identity", "connectorData"]),
+        WriteOnlyField::value(&["spec", "oidcLogin", "idToken"]),
+        WriteOnlyField::value(&["spec", "oidcLogin", "accessToken"]),
+        WriteOnlyField::value(&["spec", "oidcLogin", "refreshToken"]),
     ];
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
@@ -354,9 +325,9 @@ impl Kind for OwnedAccessKey {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
-        for (place, group) in spec.groups.iter().enumerate() {
-            let path = format!("spec.groups[{place}]");
-            user::check_identity(&path, group, errors);
+        for (index, group) in spec.groups.iter().enumerate() {
+            let path = format!("spec.groups[{index}]");
+            check_identity(&path, group, errors);
             refuse_system(&path, group, errors);
         }
         if !TYPES.contains(&spec.r#type.as_str()) {
@@ -370,19 +341,6 @@ impl Kind for OwnedAccessKey {
             validate_ttl(spec, ctx.access_key_max_ttl_seconds, errors);
         }
         Ok(())
-    }
-
-    fn validate_write_only(write_only: &WriteOnlyValues, errors: &mut FieldErrors) {
-        let Some(key) = write_only.get(KEY_PATH) else { return };
-        let key = key.expose();
-        let printable = key.bytes().all(|byte| byte.is_ascii_graphic());
-        if key.len() < MIN_KEY_CHARS || key.len() > MAX_KEY_CHARS || !printable {
-            let detail = format!(
-                "must be {MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable ASCII characters without \
-                 spaces; leave it out, and the server makes one"
-            );
-            errors.push(FieldError::invalid("spec.key", BadValue::Omitted, detail));
-        }
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -403,22 +361,24 @@ impl Kind for OwnedAccessKey {
         ]
     }
 
-    fn required_rights(new: &Fields, old: Option<&Fields>) -> Vec<Right> {
-        let had = old.map(|old| old.spec.groups.as_slice()).unwrap_or_default();
-        let added = new.spec.groups.iter().filter(|group| !had.contains(group));
-        let mut required_rights: Vec<_> =
-            added.map(|group| Right::cluster("impersonate", "", "groups", group)).collect();
-        if old.is_none() && !new.spec.subject.is_empty() {
-            required_rights.push(Right::cluster("impersonate", "", "users", &new.spec.subject));
-        }
-        required_rights
+    fn required_rights(new: &Spec, old: Option<&Spec>) -> Vec<RequiredRight> {
+        let had = old.map(|old| old.groups.as_slice()).unwrap_or_default();
+        let added = new.groups.iter().filter(|group| !had.contains(group));
+        let groups = added.map(|group| Right::cluster("impersonate", "", "groups", group));
+        let subject = Some(&new.subject).filter(|name| old.is_none() && !name.is_empty());
+        let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
+        groups.chain(subject).map(RequiredRight::from).collect()
     }
 
-    fn delegated_right(verb: Verb, fields: &Fields) -> Option<Right> {
-        fields.spec.owner()?.right(verb)
-    }
+    const DELEGATION: Option<Delegation<Spec>> =
+        Some(Delegation { owner: Spec::owner, verb: verb_on_owner });
 
-    const HAS_DELEGATED_RIGHT: bool = true;
+    const ACCESS_ROLE: Option<AccessRole<Spec>> = Some(AccessRole::Key(facts));
+
+    const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
+        let at = observations.last_activity(name, uid);
+        at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()
+    });
 }
 
 /// A key goes with its owner: whoever comes back under his name is somebody else.
@@ -427,8 +387,8 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     let Some(principal) = owner.principal() else { return };
     let Some(uid) = ctx.principals.uid(principal) else { return };
     let (info, name) = match principal {
-        Principal::User(name) => (user::User.info(), name),
-        Principal::Team(name) => (team::Team.info(), name),
+        Principal::User(name) => (&user::User::INFO, name),
+        Principal::Team(name) => (&team::Team::INFO, name),
     };
     keep_reference(
         &mut new.metadata.owner_references,
@@ -445,10 +405,10 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
 /// Puts in a reference, unless the very same is there. One that has only its uid, and leads
 /// elsewhere, does not stand for it: it is taken out, since a uid may be there once.
 fn keep_reference(references: &mut Vec<OwnerReference>, kept: &OwnerReference) {
-    let place = |one: &OwnerReference| {
+    let identity = |one: &OwnerReference| {
         (one.api_version.clone(), one.kind.clone(), one.name.clone(), one.uid.clone())
     };
-    if references.iter().any(|one| place(one) == place(kept)) {
+    if references.iter().any(|one| identity(one) == identity(kept)) {
         return;
     }
     references.retain(|one| one.uid != kept.uid);
@@ -487,7 +447,7 @@ fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &m
         return;
     }
     if !spec.subject.is_empty() {
-        user::check_identity("spec.subject", &spec.subject, errors);
+        check_identity("spec.subject", &spec.subject, errors);
         refuse_system("spec.subject", &spec.subject, errors);
     }
     let owner = spec.owner();

@@ -1,6 +1,6 @@
-//! Rights that a write needs, in the words of access rules.
+//! Rights that a write takes, in the words of access rules.
 
-/// One thing that somebody must be allowed to do. `auth` decides whether he is.
+/// One thing that a caller must be allowed to do. `auth` decides whether they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// The verb, beyond HTTP's where a kind has its own: `createkey`, `impersonate`.
@@ -9,7 +9,7 @@ pub struct Right {
     pub group: &'static str,
     /// The plural name.
     pub resource: &'static str,
-    /// What is reached behind the object; empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: String,
     /// The namespace; empty when the resource has none.
     pub namespace: String,
@@ -18,7 +18,7 @@ pub struct Right {
 }
 
 impl Right {
-    /// On an object that has no namespace.
+    /// Returns a right on an object that has no namespace.
     pub fn cluster(
         verb: &'static str,
         group: &'static str,
@@ -33,5 +33,37 @@ impl Right {
             namespace: String::new(),
             name: name.into(),
         }
+    }
+}
+
+/// What a write takes: any one of these rights. The first is the one that a refusal names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequiredRight {
+    first: Right,
+    others: Vec<Right>,
+}
+
+impl RequiredRight {
+    /// Returns the same requirement, which this right satisfies, too.
+    #[must_use]
+    pub fn or(mut self, right: Right) -> Self {
+        self.others.push(right);
+        self
+    }
+
+    /// Returns the rights of which one is enough, the one that a refusal names first.
+    pub fn any_of(&self) -> impl Iterator<Item = &Right> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Returns the right that a refusal names.
+    pub fn first(&self) -> &Right {
+        &self.first
+    }
+}
+
+impl From<Right> for RequiredRight {
+    fn from(right: Right) -> Self {
+        Self { first: right, others: Vec::new() }
     }
 }

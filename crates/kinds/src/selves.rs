@@ -3,22 +3,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Context, Draft, Kind};
-use crate::names::{Info, MANAGEMENT_V1, Scope as NameScope, Verb};
+use crate::action::{Action, ActionRight, Handler, Response, ServerAction};
+use crate::context::Context;
+use crate::fields::Draft;
+use crate::info::{Info, Scope as NameScope};
+use crate::kind::Kind;
+use crate::names::MANAGEMENT_V1;
 use crate::scope::Scope;
+use crate::verb::Verb;
+
+/// Asks who the caller is.
+const WHO_AM_I: Action = Action {
+    subresource: "",
+    verb: Verb::Create,
+    right: ActionRight::OnSubresource,
+    handler: Handler::Server(ServerAction::WhoAmI),
+    request: None,
+    response: Response::Same,
+    description: "Returns who the caller is.",
+};
 
 /// The kind.
 pub struct SelfKind;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// What is asked.
-    pub spec: Spec,
-    /// The answer.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
 
 /// What is asked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -66,7 +75,7 @@ pub struct Status {
     pub project_namespace_prefix: String,
 }
 
-/// A user, as far as others need to know him.
+/// A user, as far as others need to know them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.UserInfo")]
@@ -106,7 +115,8 @@ pub struct TeamInfo {
 }
 
 impl Kind for SelfKind {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = Status;
 
     const INFO: Info = Info {
         version: MANAGEMENT_V1,
@@ -117,7 +127,7 @@ impl Kind for SelfKind {
         aliases: &[],
         scope: NameScope::Cluster,
         verbs: &[Verb::Create, Verb::Get],
-        subresources: &[],
+        actions: &[WHO_AM_I, Action { verb: Verb::Get, request: None, ..WHO_AM_I }],
         // Who asks about another key may put the key itself where its name belongs.
         confidential: true,
         description: "Self answers who the caller is. It is asked and never stored.",

@@ -14,29 +14,25 @@ use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
-use crate::names::{Info, MANAGEMENT_V1, Scope, Verb};
+use crate::access::{self, Access, UserOrTeam};
+use crate::column::{Cell, ColumnInfo};
+use crate::context::Context;
+use crate::fields::{Draft, NoStatus};
+use crate::info::{Info, Scope};
+use crate::kind::Kind;
+use crate::names::MANAGEMENT_V1;
 use crate::secret_text::SecretText;
+use crate::verb::Verb;
 use crate::write_only::LAST_APPLIED;
 
 /// Bytes of all decoded values of one secret.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
-/// Entries in `spec.access`: each is to become a Role and a binding, and a transaction has a limit.
-pub const MAX_ACCESS_ENTRIES: usize = 30;
-
 /// The kind.
 pub struct SharedSecret;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// What is wanted: the secret's data, and who may have it.
-    pub spec: Spec,
-    /// Always empty.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec>;
 
 /// What is wanted: the secret's data, and who may have it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -51,7 +47,7 @@ pub struct Spec {
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Owner>,
+    pub owner: Option<UserOrTeam>,
     /// The secret data. Keys consist of alphanumeric characters, `-`, `_` or `.`; values are
     /// standard base64 with padding.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -63,52 +59,9 @@ pub struct Spec {
     pub access: Vec<Access>,
 }
 
-/// The owner of an object: a user or a team, not both.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.UserOrTeam")]
-pub struct Owner {
-    /// Name of a User.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub user: String,
-    /// Name of a Team.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub team: String,
-}
-
-/// One access rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.Access")]
-pub struct Access {
-    /// Optional name of the rule.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Verbs that the rule gives; `*` stands for all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to; `*` stands for all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub subresources: Vec<String>,
-    /// Users who get the verbs; `*` stands for every user.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub users: Vec<String>,
-    /// Teams who get the verbs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub teams: Vec<String>,
-}
-
-/// Always empty: no fields are defined for it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "sh.platform.management.v1.SharedSecretStatus")]
-pub struct Status {}
-
 impl Kind for SharedSecret {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = NoStatus;
 
     const INFO: Info = Info {
         version: MANAGEMENT_V1,
@@ -128,41 +81,24 @@ impl Kind for SharedSecret {
             Verb::Update,
             Verb::Watch,
         ],
-        subresources: &[],
+        actions: &[],
         confidential: true,
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo {
-            name: "Keys",
-            r#type: "integer",
-            format: "",
-            description: "How many keys the secret's data has.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Owner",
-            r#type: "string",
-            format: "",
-            description: "The user or team that owns the secret.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Display Name",
-            r#type: "string",
-            format: "",
-            description: "Name shown to people.",
-            priority: 1,
-        },
+        ColumnInfo::integer("Keys", "How many keys the secret's data has."),
+        ColumnInfo::text("Owner", "The user or team that owns the secret."),
+        ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
-        if old.is_none() && new.fields.spec.owner.as_ref().is_none_or(|o| *o == Owner::default()) {
-            new.fields.spec.owner = caller_as_owner(ctx);
+        if old.is_none()
+            && new.fields.spec.owner.as_ref().is_none_or(|o| *o == UserOrTeam::default())
+        {
+            new.fields.spec.owner = UserOrTeam::caller(ctx.caller);
         }
-        new.fields.status = Status {};
     }
 
     fn validate(
@@ -172,12 +108,7 @@ impl Kind for SharedSecret {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
-        if spec.owner.as_ref().is_some_and(|o| !o.user.is_empty() && !o.team.is_empty()) {
-            errors.push(FieldError::forbidden("spec.owner", "may name a user or a team, not both"));
-        }
-        if spec.access.len() > MAX_ACCESS_ENTRIES {
-            errors.push(FieldError::too_many("spec.access", spec.access.len(), MAX_ACCESS_ENTRIES));
-        }
+        access::validate(spec.owner.as_ref(), &spec.access, errors);
         validate_data(&spec.data, errors)
     }
 
@@ -195,22 +126,10 @@ impl Kind for SharedSecret {
         let spec = &object.fields.spec;
         let owner = spec.owner.clone().unwrap_or_default();
         vec![
-            Cell::Number(i64::try_from(spec.data.len()).unwrap_or(i64::MAX)),
-            Cell::Text(match (owner.user.as_str(), owner.team.as_str()) {
-                ("", "") => String::new(),
-                ("", team) => format!("team/{team}"),
-                (user, _) => format!("user/{user}"),
-            }),
+            Cell::count(spec.data.len()),
+            Cell::Text(owner.display_name()),
             Cell::Text(spec.display_name.clone()),
         ]
-    }
-}
-
-fn caller_as_owner(ctx: &Context<'_>) -> Option<Owner> {
-    match (&ctx.caller.user, &ctx.caller.team) {
-        (Some(user), _) => Some(Owner { user: user.clone(), team: String::new() }),
-        (None, Some(team)) => Some(Owner { user: String::new(), team: team.clone() }),
-        (None, None) => None,
     }
 }
 
@@ -256,6 +175,7 @@ mod tests {
     use postern_meta::Timestamp;
 
     use super::*;
+    use crate::access::MAX_ACCESS_ENTRIES;
     use crate::{Caller, NoPrincipals};
 
     fn draft(spec: &serde_json::Value) -> Draft<Fields> {
@@ -308,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_owns_what_he_makes_and_an_update_changes_no_owner() {
+    fn the_caller_owns_what_they_make_and_an_update_changes_no_owner() {
         let caller = Caller { user: Some("ada".to_owned()), team: None };
         let ctx = context(&caller);
         let mut new = draft(&serde_json::json!({}));

@@ -4,23 +4,23 @@ use postern_meta::field::FieldErrors;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
-use crate::names::{ACCESS_KEYS_OF, Info, MANAGEMENT_V1, Scope, Verb};
-use crate::user::check_identity;
+use crate::action::Action;
+use crate::column::{Cell, ColumnInfo};
+use crate::context::Context;
+use crate::fields::{Draft, NoStatus};
+use crate::info::{Info, Scope};
+use crate::kind::{Companion, Kind};
+use crate::names::{MANAGEMENT_V1, check_identity};
+use crate::principal::{AccessRole, TeamFacts};
+use crate::verb::Verb;
 
 /// The kind.
 pub struct Team;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// Who is in the team.
-    pub spec: Spec,
-    /// Always empty.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec>;
 
 /// Who is in the team.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -43,13 +43,9 @@ pub struct Spec {
     pub groups: Vec<String>,
 }
 
-/// Always empty.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "sh.platform.management.v1.TeamStatus")]
-pub struct Status {}
-
 impl Kind for Team {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = NoStatus;
 
     const INFO: Info = Info {
         version: MANAGEMENT_V1,
@@ -60,31 +56,15 @@ impl Kind for Team {
         aliases: &[],
         scope: Scope::Cluster,
         verbs: Verb::ALL,
-        subresources: &[ACCESS_KEYS_OF],
+        actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
         description: "Team is a group of users who hold rights and access keys together.",
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo {
-            name: "Users",
-            r#type: "integer",
-            format: "",
-            description: "How many users are in the team.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Display Name",
-            r#type: "string",
-            format: "",
-            description: "Name shown to people.",
-            priority: 0,
-        },
+        ColumnInfo::integer("Users", "How many users are in the team."),
+        ColumnInfo::text("Display Name", "Name shown to people."),
     ];
-
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
-        new.fields.status = Status {};
-    }
 
     fn validate(
         new: &Draft<Fields>,
@@ -94,8 +74,8 @@ impl Kind for Team {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         for (field, names) in [("users", &spec.users), ("groups", &spec.groups)] {
-            for (place, name) in names.iter().enumerate() {
-                check_identity(&format!("spec.{field}[{place}]"), name, errors);
+            for (index, name) in names.iter().enumerate() {
+                check_identity(&format!("spec.{field}[{index}]"), name, errors);
             }
         }
         Ok(())
@@ -103,9 +83,25 @@ impl Kind for Team {
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
         let spec = &object.fields.spec;
-        vec![
-            Cell::Number(i64::try_from(spec.users.len()).unwrap_or(i64::MAX)),
-            Cell::Text(spec.display_name.clone()),
-        ]
+        vec![Cell::count(spec.users.len()), Cell::Text(spec.display_name.clone())]
     }
+
+    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+        Some(AccessRole::Team(|metadata, spec| TeamFacts {
+            uid: metadata.uid.clone(),
+            users: spec.users.clone(),
+            groups: spec.groups.clone(),
+        }));
+}
+
+/// Returns the change that removes a user from a team.
+pub(crate) fn without_user(team: String, user: &str) -> Companion {
+    let user = user.to_owned();
+    let change = move |fields: &mut Map<String, Value>| {
+        let users = fields.get_mut("spec").and_then(|spec| spec.get_mut("users"));
+        if let Some(Value::Array(users)) = users {
+            users.retain(|one| *one != user);
+        }
+    };
+    Companion { kind: &Team, namespace: None, name: team, change: Box::new(change) }
 }

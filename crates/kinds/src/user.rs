@@ -1,26 +1,30 @@
 //! User: a person who may hold access keys (decision 1).
 
-use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::field::FieldErrors;
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Cell, ColumnInfo, Context, Draft, Kind};
-use crate::names::{ACCESS_KEYS_OF, Info, MANAGEMENT_V1, Scope, Verb, identity_name};
+use crate::action::Action;
+use crate::column::{Cell, ColumnInfo};
+use crate::context::Context;
+use crate::fields::{Draft, NoStatus};
+use crate::info::{Info, Scope};
+use crate::kind::{Companion, Kind, OnRemove, UniqueKeys};
+use crate::names::{MANAGEMENT_V1, check_identity};
+use crate::principal::{AccessRole, Principals, UserFacts};
+use crate::team;
+use crate::verb::Verb;
+
+/// Teams that a user can leave in the one transaction that removes them.
+const MAX_TEAMS_LEFT: usize = 100;
 
 /// The kind.
 pub struct User;
 
-/// What stands beside `metadata`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Fields {
-    /// Who the user is.
-    pub spec: Spec,
-    /// Always empty.
-    pub status: Status,
-}
+/// What an object holds next to `metadata`.
+pub type Fields = crate::Fields<Spec>;
 
 /// Who the user is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -49,19 +53,9 @@ pub struct Spec {
     pub disabled: bool,
 }
 
-/// Always empty.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "sh.platform.management.v1.UserStatus")]
-pub struct Status {}
-
-/// Checks the name of a subject or a group.
-pub(crate) fn check_identity(path: &str, name: &str, errors: &mut FieldErrors) {
-    errors
-        .check(identity_name(name), |detail| FieldError::invalid(path, BadValue::Omitted, detail));
-}
-
 impl Kind for User {
-    type Fields = Fields;
+    type Spec = Spec;
+    type Status = NoStatus;
 
     const INFO: Info = Info {
         version: MANAGEMENT_V1,
@@ -72,38 +66,16 @@ impl Kind for User {
         aliases: &[],
         scope: Scope::Cluster,
         verbs: Verb::ALL,
-        subresources: &[ACCESS_KEYS_OF],
+        actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
         description: "User is a person who may hold access keys.",
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo {
-            name: "Display Name",
-            r#type: "string",
-            format: "",
-            description: "Name shown to people.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Enabled",
-            r#type: "boolean",
-            format: "",
-            description: "Whether the user's keys work.",
-            priority: 0,
-        },
-        ColumnInfo {
-            name: "Email",
-            r#type: "string",
-            format: "",
-            description: "E-mail address.",
-            priority: 1,
-        },
+        ColumnInfo::text("Display Name", "Name shown to people."),
+        ColumnInfo::boolean("Enabled", "Whether the user's keys work."),
+        ColumnInfo::text("Email", "E-mail address.").wide(),
     ];
-
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
-        new.fields.status = Status {};
-    }
 
     fn validate(
         new: &Draft<Fields>,
@@ -115,8 +87,8 @@ impl Kind for User {
         if !spec.subject.is_empty() {
             check_identity("spec.subject", &spec.subject, errors);
         }
-        for (place, group) in spec.groups.iter().enumerate() {
-            check_identity(&format!("spec.groups[{place}]"), group, errors);
+        for (index, group) in spec.groups.iter().enumerate() {
+            check_identity(&format!("spec.groups[{index}]"), group, errors);
         }
         Ok(())
     }
@@ -130,11 +102,42 @@ impl Kind for User {
         ]
     }
 
-    /// The name that access decisions see: two users of one name would share their rights.
-    fn unique_keys(metadata: &ObjectMeta, fields: &Fields) -> Vec<String> {
-        let subject = &fields.spec.subject;
-        vec![if subject.is_empty() { metadata.name.clone() } else { subject.clone() }]
-    }
+    const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(UniqueKeys {
+        field: "spec.subject",
+        of: |metadata, spec| vec![subject(metadata, spec)],
+    });
 
-    const UNIQUE_FIELD: Option<&'static str> = Some("spec.subject");
+    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+        Some(AccessRole::User(|metadata, spec| UserFacts {
+            uid: metadata.uid.clone(),
+            subject: spec.subject.clone(),
+            groups: spec.groups.clone(),
+            disabled: spec.disabled,
+        }));
+
+    const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
+}
+
+/// Returns the name that access decisions see: two users of one name would share their rights.
+fn subject(metadata: &ObjectMeta, spec: &Spec) -> String {
+    let name = if spec.subject.is_empty() { &metadata.name } else { &spec.subject };
+    name.clone()
+}
+
+/// A user who is removed leaves their teams: a namesake who comes later is somebody else.
+fn leave_teams(
+    metadata: &ObjectMeta,
+    principals: &dyn Principals,
+) -> Result<Vec<Companion>, ApiError> {
+    let user = metadata.name.as_str();
+    let teams = principals.teams_of(user);
+    if teams.len() > MAX_TEAMS_LEFT {
+        let text = format!(
+            "the user is in {} teams, and can leave {MAX_TEAMS_LEFT} at once: remove them from \
+             some first",
+            teams.len()
+        );
+        return Err(ApiError::conflict(User::INFO.group_resource(), user, text));
+    }
+    Ok(teams.into_iter().map(|team| team::without_user(team, user)).collect())
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use serde_json::{Map, Value};
 
@@ -24,12 +25,21 @@ pub enum AtRest {
 }
 
 /// A field that is never shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct WriteOnlyField {
     /// The way to it, step by step.
     pub path: &'static [&'static str],
     /// What is kept of it.
     pub at_rest: AtRest,
+    /// Checks what was written there, beyond that it is text. Its message never has the value.
+    pub check: Option<fn(&str) -> Result<(), String>>,
+}
+
+impl WriteOnlyField {
+    /// Returns a field of which the value is kept.
+    pub const fn value(path: &'static [&'static str]) -> Self {
+        Self { path, at_rest: AtRest::Value, check: None }
+    }
 }
 
 /// What a client wrote into such fields, by its dotted path. `Debug` shows the paths alone.
@@ -57,6 +67,16 @@ impl WriteOnlyValues {
     /// What was written at a path.
     pub fn get(&self, path: &[&str]) -> Option<&SecretText> {
         self.0.get(&path.join("."))
+    }
+
+    /// Adds to `errors` all that is wrong with what was written. Errors never have the value.
+    pub fn validate(&self, fields: &[WriteOnlyField], errors: &mut FieldErrors) {
+        for field in fields {
+            let (Some(check), Some(value)) = (field.check, self.get(field.path)) else { continue };
+            errors.check(check(value.expose()), |detail| {
+                FieldError::invalid(field.path.join("."), BadValue::Omitted, detail)
+            });
+        }
     }
 
     /// Was nothing written?
@@ -98,8 +118,8 @@ mod tests {
     use super::*;
 
     const FIELDS: &[WriteOnlyField] = &[
-        WriteOnlyField { path: &["spec", "key"], at_rest: AtRest::Digest },
-        WriteOnlyField { path: &["spec", "identity", "connectorData"], at_rest: AtRest::Value },
+        WriteOnlyField { path: &["spec", "key"], at_rest: AtRest::Digest, check: None },
+        WriteOnlyField::value(&["spec", "identity", "connectorData"]),
     ];
 
     fn object(value: Value) -> Object {

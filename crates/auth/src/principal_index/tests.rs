@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use postern_kinds::principal::Lifetime;
+
 use super::*;
 
 const NOW: i64 = 10_000;
@@ -90,7 +92,7 @@ fn teams_come_and_go() {
     principals.set_team("red", Some(team(&["ada"])));
     principals.set_team("red", None);
     assert!(!identity(&principals).is_in("platform:team:red"));
-    assert_eq!(principals.teams_of("ada").count(), 0);
+    assert_eq!(principals.team_names_of("ada").count(), 0);
 }
 
 #[test]
@@ -149,9 +151,9 @@ fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
         Lifetime { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
     principals.set_last_activity("k", "uid-k", NOW - 10);
     principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
-    let key = principals.identify(&digest(1), NOW).unwrap();
-    assert_eq!(key.ends_at(), Some(NOW + 290));
-    key.activity.note(NOW);
+    let resolved = principals.identify(&digest(1), NOW).unwrap();
+    assert_eq!(resolved.ends_at(), Some(NOW + 290));
+    resolved.activity.note(NOW);
     principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
     assert_eq!(principals.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
     assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));

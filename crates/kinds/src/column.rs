@@ -1,0 +1,57 @@
+//! The columns that a kind adds to `kubectl get`: headings, and what is in them.
+
+use postern_meta::time::Timestamp;
+
+/// A column of a table, as `meta.k8s.io/v1` describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnInfo {
+    /// Its heading.
+    pub name: &'static str,
+    /// `string`, `integer` or `boolean`.
+    pub r#type: &'static str,
+    /// One sentence about what is in it.
+    pub description: &'static str,
+    /// 0 is always printed, above that only with `-o wide`.
+    pub priority: i32,
+}
+
+impl ColumnInfo {
+    /// Returns a column of text.
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Self { name, r#type: "string", description, priority: 0 }
+    }
+
+    /// Returns a column of counts.
+    pub const fn integer(name: &'static str, description: &'static str) -> Self {
+        Self { r#type: "integer", ..Self::text(name, description) }
+    }
+
+    /// Returns a column of `true` and `false`.
+    pub const fn boolean(name: &'static str, description: &'static str) -> Self {
+        Self { r#type: "boolean", ..Self::text(name, description) }
+    }
+
+    /// Returns the same column, printed only with `-o wide`.
+    #[must_use]
+    pub const fn wide(self) -> Self {
+        Self { priority: 1, ..self }
+    }
+}
+
+/// One cell of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Text as it is.
+    Text(String),
+    /// A count.
+    Number(i64),
+    /// How long ago; computed when the table is made.
+    Age(Option<Timestamp>),
+}
+
+impl Cell {
+    /// Returns the cell of a count.
+    pub fn count(count: usize) -> Self {
+        Self::Number(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+}

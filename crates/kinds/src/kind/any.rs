@@ -1,0 +1,330 @@
+//! The object-safe twin of [`Kind`], which the server, the client and the command line work with:
+//! it decodes typed fields, asks the kind, and encodes them again.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use postern_meta::decode;
+use postern_meta::field::FieldErrors;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::schema::Schema;
+use postern_meta::status::ApiError;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Companion, DraftOf, Kind, UniqueKeys};
+use crate::column::{Cell, ColumnInfo};
+use crate::context::{Context, Observations};
+use crate::fields::{Draft, FieldType, Fields};
+use crate::info::Info;
+use crate::principal::{AccessChange, Owner, Principals, delegated_right};
+use crate::right::{RequiredRight, Right};
+use crate::verb::Verb;
+use crate::write_only::WriteOnlyField;
+
+/// What a kind says about an object that it has prepared: all of it at once, because its fields
+/// are decoded for that.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Rights that the write takes beyond its verb on the object: all of them.
+    pub required_rights: Vec<RequiredRight>,
+    /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
+    /// kind at all. Not for callers who lack a right.
+    pub verdict: Result<FieldErrors, ApiError>,
+}
+
+/// The object-safe twin of [`Kind`].
+pub trait AnyKind: Send + Sync {
+    /// Returns names, scope, verbs and actions.
+    fn info(&self) -> &'static Info;
+
+    /// Returns the one schema: for OpenAPI, unknown fields and types.
+    fn schema(&self) -> &'static Schema;
+
+    /// Returns the columns behind the name and before the age.
+    fn columns(&self) -> &'static [ColumnInfo];
+
+    /// Returns the cells of these columns; empty text where an object cannot be read.
+    fn cells(&self, object: &Object) -> Vec<Cell>;
+
+    /// Prepares an object that is to be written, and returns what there is to say about it.
+    ///
+    /// # Errors
+    /// 400 when it cannot be read as this kind.
+    fn prepare(
+        &self,
+        new: &mut Object,
+        old: Option<&Object>,
+        ctx: &Context<'_>,
+    ) -> Result<Prepared, ApiError>;
+
+    /// Returns the fields that are written and never read.
+    fn write_only(&self) -> &'static [WriteOnlyField];
+
+    /// Returns the start of a name for an object whose writer gave none.
+    fn name_prefix(&self) -> Option<&'static str>;
+
+    /// Are there rights on owners that stand for rights on objects of this kind?
+    fn is_delegated(&self) -> bool;
+
+    /// Returns whose an object is, given its JSON; `None` where [`AnyKind::is_delegated`] is
+    /// false, and for an object that names nobody or cannot be read.
+    fn owner(&self, json: &[u8]) -> Option<Owner>;
+
+    /// Returns the right on the owner of an object that stands for a verb on the object.
+    fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
+
+    /// Do its objects decide who gets in?
+    fn has_access_role(&self) -> bool;
+
+    /// Returns what an object means for authentication, given its JSON; `None` as JSON is an
+    /// object that is gone. What cannot be read lets nobody in.
+    fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
+
+    /// Returns what of the object no other object of its kind may have, beyond its name.
+    ///
+    /// # Errors
+    /// 400 when the object cannot be read as this kind.
+    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError>;
+
+    /// Returns the field that unique keys come from, for errors.
+    fn unique_field(&self) -> &'static str;
+
+    /// Returns the changes of other objects that go with the removal of one.
+    ///
+    /// # Errors
+    /// 409 when there are more of them than one transaction takes.
+    fn on_remove(
+        &self,
+        metadata: &ObjectMeta,
+        principals: &dyn Principals,
+    ) -> Result<Vec<Companion>, ApiError>;
+
+    /// Are there fields of the status that are observed, not stored?
+    fn is_observed(&self) -> bool;
+
+    /// Returns these fields for an object of a name and uid.
+    fn observed_status(
+        &self,
+        name: &str,
+        uid: &str,
+        observations: &dyn Observations,
+    ) -> Vec<(&'static str, Value)>;
+
+    /// Returns what the writer should know about the object, though it is allowed.
+    fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
+
+    /// May the object go away at all?
+    ///
+    /// # Errors
+    /// 403, when it may not.
+    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError>;
+
+    /// Notes in the object's own fields that its deletion has begun.
+    ///
+    /// # Errors
+    /// 400 when what is stored cannot be read as this kind.
+    fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError>;
+
+    /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
+    ///
+    /// # Errors
+    /// 400 when what is stored cannot be read as this kind.
+    fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError>;
+}
+
+impl std::fmt::Debug for dyn AnyKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.info().kind)
+    }
+}
+
+/// The whole object, for its schema alone.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "read only by the schema's derive")]
+struct Whole<F> {
+    /// Version of the schema that this object follows, as `group/version`. The server takes
+    /// the endpoint's when it is absent, and refuses any other.
+    #[serde(default)]
+    api_version: String,
+    /// What this object is, in CamelCase. The server takes the endpoint's when it is absent.
+    /// Cannot be changed.
+    #[serde(default)]
+    kind: String,
+    /// What all objects have: name, labels, annotations and the server's own bookkeeping.
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(flatten)]
+    fields: F,
+}
+
+/// Returns the schema of whole objects with such fields. Made once for each type, and kept.
+pub fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
+    // A static of a generic function is shared between all its instances, so this is a map.
+    static SCHEMAS: OnceLock<Mutex<HashMap<TypeId, &'static Schema>>> = OnceLock::new();
+    let schemas = SCHEMAS.get_or_init(Mutex::default);
+    let mut schemas = schemas.lock().unwrap_or_else(PoisonError::into_inner);
+    schemas
+        .entry(TypeId::of::<F>())
+        .or_insert_with(|| Box::leak(Box::new(Schema::of::<Whole<F>>())))
+}
+
+/// An object of which only the desired state is wanted, decoded straight from its JSON.
+#[derive(Deserialize)]
+#[serde(bound = "Spec: FieldType")]
+struct SpecOnly<Spec> {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+}
+
+fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
+    decode::decode_typed(json).ok()
+}
+
+fn draft<K: Kind>(object: &Object) -> Result<DraftOf<K>, ApiError> {
+    Ok(Draft { metadata: object.metadata.clone(), fields: fields::<K>(object)? })
+}
+
+fn fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, ApiError> {
+    // Deserialising from the borrowed map copies each string once and nothing else.
+    Fields::deserialize(&object.fields).map_err(|_| {
+        // The schema has checked the types already; serde's own text could quote a value.
+        ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}",
+            kind = K::INFO.kind,
+            version = K::INFO.version.version,
+        ))
+    })
+}
+
+fn encode<K: Kind>(draft: DraftOf<K>, object: &mut Object) -> Result<(), ApiError> {
+    match serde_json::to_value(&draft.fields) {
+        Ok(Value::Object(fields)) => {
+            object.metadata = draft.metadata;
+            object.fields = fields;
+            Ok(())
+        }
+        _ => Err(ApiError::internal("the object could not be encoded", K::INFO.kind)),
+    }
+}
+
+impl<K: Kind> AnyKind for K {
+    fn info(&self) -> &'static Info {
+        &K::INFO
+    }
+
+    fn schema(&self) -> &'static Schema {
+        schema_of::<Fields<K::Spec, K::Status>>()
+    }
+
+    fn columns(&self) -> &'static [ColumnInfo] {
+        K::COLUMNS
+    }
+
+    fn cells(&self, object: &Object) -> Vec<Cell> {
+        draft::<K>(object).map_or_else(
+            |_| K::COLUMNS.iter().map(|_| Cell::Text(String::new())).collect(),
+            |draft| K::cells(&draft),
+        )
+    }
+
+    fn prepare(
+        &self,
+        new: &mut Object,
+        old: Option<&Object>,
+        ctx: &Context<'_>,
+    ) -> Result<Prepared, ApiError> {
+        let fields = fields::<K>(new)?;
+        let old = old.map(draft::<K>).transpose()?;
+        let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
+        K::prepare(&mut draft, old.as_ref(), ctx);
+        let old_spec = old.as_ref().map(|old| &old.fields.spec);
+        let required_rights = K::required_rights(&draft.fields.spec, old_spec);
+        let mut errors = FieldErrors::new();
+        let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
+        encode::<K>(draft, new)?;
+        Ok(Prepared { required_rights, verdict })
+    }
+
+    fn write_only(&self) -> &'static [WriteOnlyField] {
+        K::WRITE_ONLY
+    }
+
+    fn name_prefix(&self) -> Option<&'static str> {
+        K::NAME_PREFIX
+    }
+
+    fn is_delegated(&self) -> bool {
+        K::DELEGATION.is_some()
+    }
+
+    fn owner(&self, json: &[u8]) -> Option<Owner> {
+        (K::DELEGATION?.owner)(&spec_of::<K>(json)?.spec)
+    }
+
+    fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right> {
+        delegated_right((K::DELEGATION?.verb)(verb), owner)
+    }
+
+    fn has_access_role(&self) -> bool {
+        K::ACCESS_ROLE.is_some()
+    }
+
+    fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange> {
+        let role = K::ACCESS_ROLE?;
+        let object = json.and_then(spec_of::<K>);
+        Some(role.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
+    }
+
+    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError> {
+        let Some(UniqueKeys { of, .. }) = K::UNIQUE_KEYS else { return Ok(Vec::new()) };
+        Ok(of(&object.metadata, &fields::<K>(object)?.spec))
+    }
+
+    fn unique_field(&self) -> &'static str {
+        K::UNIQUE_KEYS.map_or("metadata.name", |unique| unique.field)
+    }
+
+    fn on_remove(
+        &self,
+        metadata: &ObjectMeta,
+        principals: &dyn Principals,
+    ) -> Result<Vec<Companion>, ApiError> {
+        K::ON_REMOVE.map_or(Ok(Vec::new()), |companions| companions(metadata, principals))
+    }
+
+    fn is_observed(&self) -> bool {
+        K::OBSERVED_STATUS.is_some()
+    }
+
+    fn observed_status(
+        &self,
+        name: &str,
+        uid: &str,
+        observations: &dyn Observations,
+    ) -> Vec<(&'static str, Value)> {
+        K::OBSERVED_STATUS.map_or(Vec::new(), |observe| observe(name, uid, observations))
+    }
+
+    fn warnings(&self, metadata: &ObjectMeta) -> Vec<String> {
+        K::warnings(metadata)
+    }
+
+    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError> {
+        K::check_delete(metadata)
+    }
+
+    fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError> {
+        let mut draft = draft::<K>(object)?;
+        K::begin_delete(&mut draft.fields);
+        encode::<K>(draft, object)
+    }
+
+    fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError> {
+        Ok(K::blocks_deletion(&fields::<K>(object)?.spec))
+    }
+}

@@ -1,0 +1,50 @@
+//! Verbs: what a request wants to do, in the words that access rules use.
+
+/// What a request wants to do, in the words that access rules use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read many.
+    List,
+    /// Follow changes.
+    Watch,
+    /// Make a new one.
+    Create,
+    /// Replace one.
+    Update,
+    /// Change parts of one.
+    Patch,
+    /// Remove one.
+    Delete,
+    /// Remove many.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// Every verb, in the order in which discovery lists them.
+    pub const ALL: &'static [Self] = &[
+        Self::Create,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
+
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
