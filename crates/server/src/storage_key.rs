@@ -1,16 +1,17 @@
-//! Where things stand in the store.
+//! Storage keys: under which key each thing is in the store.
 //!
 //! ```text
-//! /objects/<group>/<plural>/[<namespace>/]<name>   an object
-//! /digests/<hex>                                   which access key has this digest
-//! /withheld/<plural>/<name>                        what an object has that is never shown
-//! /claims/<plural>/<claim>                         who has what nobody else may have
-//! /activity/<name>                                 when an access key was used last
-//! /postern/…                                       the server's own: digest key, seal marker
+//! /objects/<group>/<plural>/[<namespace>/]<name>    an object
+//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is kept
+//!                                                   of its write-only fields
+//! /unique/<group>/<plural>/<key>                    which object has a unique key
+//! /activity/<group>/<plural>/<name>                 when an access key was used last
+//! /digests/<hex>                                    which access key has this digest
+//! /postern/…                                        the server's own: format, digest key, seal
 //! ```
 //!
-//! Names cannot hold `/`, so no name can reach into another's place; they are validated before a
-//! key is made of them.
+//! The group of core/v1 is written `core`. Names cannot have a `/`, so no name can point at
+//! another's key; they are validated before a key is made of them.
 
 use std::sync::Arc;
 
@@ -20,37 +21,48 @@ use postern_kinds::Info;
 /// Records of which access key has which digest.
 pub(crate) const DIGESTS: &str = "/digests/";
 
-/// Records of what nobody else may have.
-pub(crate) const UNIQUE_KEYS: &str = "/claims/";
+/// Records of which object has a unique key.
+pub(crate) const UNIQUE_KEYS: &str = "/unique/";
 
 /// Records of when access keys were used last.
 pub(crate) const ACTIVITY: &str = "/activity/";
 
+/// Records of what is kept of write-only fields.
+pub(crate) const SECRETS: &str = "/secrets/";
+
 /// The server's key for digests.
 pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
 
+/// The version of this layout.
+pub(crate) const FORMAT: &str = "/postern/format";
+
 const OBJECTS: &str = "/objects/";
 
-/// What all keys of a kind begin with.
+/// Returns what all keys of objects of a kind begin with.
 pub(crate) fn collection(info: &Info) -> String {
-    let group = if info.version.group.is_empty() { "core" } else { info.version.group };
-    format!("{OBJECTS}{group}/{}/", info.plural)
+    under(OBJECTS, info)
 }
 
-/// What all keys of a kind in a namespace begin with; in all namespaces, when it is `None`.
+/// Returns `ROOT<group>/<plural>/`.
+fn under(root: &str, info: &Info) -> String {
+    let group = if info.version.group.is_empty() { "core" } else { info.version.group };
+    [root, group, "/", info.plural, "/"].concat()
+}
+
+/// Returns what all keys of a kind in a namespace begin with; in all namespaces, when it is `None`.
 pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String {
     match namespace {
-        Some(namespace) => format!("{collection}{namespace}/"),
+        Some(namespace) => [collection, namespace, "/"].concat(),
         None => collection.to_owned(),
     }
 }
 
-/// The key of one object.
+/// Returns the key of one object.
 pub(crate) fn object(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
     in_collection(&collection(info), namespace, name).into()
 }
 
-/// The key of one object, given its kind's collection.
+/// Returns the key of one object, given its kind's collection.
 pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => [collection, namespace, "/", name].concat(),
@@ -58,27 +70,32 @@ pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &st
     }
 }
 
-/// The key of a digest's record.
+/// Returns the key of a digest's record.
 pub(crate) fn digest(digest: Digest) -> Arc<str> {
-    format!("{DIGESTS}{}", digest.to_hex()).into()
+    [DIGESTS, &digest.to_hex()].concat().into()
 }
 
-/// The key of the record of what an object has that is never shown.
-pub(crate) fn secret_record(info: &Info, name: &str) -> Arc<str> {
-    format!("/withheld/{}/{name}", info.plural).into()
+/// Returns the key of an object's secret record.
+pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&under(SECRETS, info), namespace, name).into()
 }
 
-/// The key of a claim's record.
+/// Returns the key of a unique key's record; with an empty one, what all of the kind begin with.
 pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
-    format!("{UNIQUE_KEYS}{}/{unique_key}", info.plural).into()
+    [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
-/// The key of the record of an access key's last use.
-pub(crate) fn activity(name: &str) -> Arc<str> {
-    format!("{ACTIVITY}{name}").into()
+/// Returns the key of the record of an access key's last use.
+pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
+    [&under(ACTIVITY, info), name].concat().into()
 }
 
-/// Namespace and name in an object's key, given the kind's collection.
+/// Returns the access key's name in the key of the record of its last use.
+pub(crate) fn key_of_activity(key: &str) -> Option<&str> {
+    key.strip_prefix(ACTIVITY)?.split('/').nth(2)
+}
+
+/// Returns namespace and name in an object's key, given the kind's collection.
 pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a str) {
     let rest = key.strip_prefix(collection).unwrap_or(key);
     match rest.split_once('/') {
@@ -87,14 +104,18 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
     }
 }
 
-/// A key as people are shown it.
+/// Returns a key as it is printed for people: without the root that all objects share.
 pub(crate) fn display_name(key: &str) -> &str {
     key.strip_prefix(OBJECTS).unwrap_or(key)
 }
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::{AnyKind as _, namespace::Namespace, shared_secret::SharedSecret};
+    use postern_kinds::AnyKind as _;
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::owned_access_key::OwnedAccessKey;
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::user::User;
 
     use super::*;
 
@@ -107,5 +128,16 @@ mod tests {
         let key = object(Namespace.info(), None, "default");
         assert_eq!(&*key, "/objects/core/namespaces/default");
         assert_eq!(split(&collection(Namespace.info()), &key), (None, "default"));
+    }
+
+    #[test]
+    fn side_records_carry_group_and_namespace() {
+        let key = secret_record(SharedSecret.info(), Some("platform"), "db");
+        assert_eq!(&*key, "/secrets/management.platform.sh/sharedsecrets/platform/db");
+        let key = unique_key(User.info(), "oidc|7");
+        assert_eq!(&*key, "/unique/management.platform.sh/users/oidc|7");
+        let key = activity(OwnedAccessKey.info(), "ci");
+        assert_eq!(&*key, "/activity/management.platform.sh/ownedaccesskeys/ci");
+        assert_eq!(key_of_activity(&key), Some("ci"));
     }
 }

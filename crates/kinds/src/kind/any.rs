@@ -28,6 +28,8 @@ use crate::write_only::WriteOnlyField;
 /// are decoded for that.
 #[derive(Debug)]
 pub struct Prepared {
+    /// Whose the object is, for a kind with delegated rights.
+    pub owner: Option<Owner>,
     /// Rights that the write takes beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
     /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
@@ -244,10 +246,11 @@ impl<K: Kind> AnyKind for K {
         K::prepare(&mut draft, old.as_ref(), ctx);
         let old_spec = old.as_ref().map(|old| &old.fields.spec);
         let required_rights = K::required_rights(&draft.fields.spec, old_spec);
+        let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&draft.fields.spec));
         let mut errors = FieldErrors::new();
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { required_rights, verdict })
+        Ok(Prepared { owner, required_rights, verdict })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {

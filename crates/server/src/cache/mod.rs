@@ -2,19 +2,20 @@
 //!
 //! One task follows the store's one history and applies it to every kind, so that all kinds are
 //! at the same revision and one number says how far. Reads that must be fresh wait until that
-//! number has reached the store's own ([`Cache::fresh`]), so that what was acknowledged to
+//! number has reached the store's own ([`Cache::wait_until_current`]), so that what was acknowledged to
 //! anybody is seen by everybody, even when another process wrote it.
 
+mod newest;
 mod object;
 mod objects;
-pub(crate) mod principals;
+mod principals;
 mod resource;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
+use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
@@ -27,12 +28,26 @@ pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_v
 use resource::Loaded;
 pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
 
-use self::principals::SharedPrincipals;
+use self::newest::NewestRevision;
+pub(crate) use self::principals::ActivityRecord;
+use self::principals::{AccessState, AccessValue};
 use crate::errors::from_store;
 
 /// How long a read waits for the cache to catch up with a revision before it answers 504.
 /// kube-apiserver waits 3 s.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How much of each object a table's rows carry (`?includeObject=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum IncludeObject {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
 
 /// How the bytes of an event differ between watchers, beyond plain JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +55,7 @@ pub(crate) struct Encoding {
     /// Format and transformation.
     pub(crate) representation: Representation,
     /// How much of the object a table's rows carry.
-    pub(crate) include: crate::wire::table::IncludeObject,
+    pub(crate) include: IncludeObject,
     /// What the watcher's selectors made of the event.
     pub(crate) event_type: WatchEventType,
 }
@@ -49,29 +64,21 @@ pub(crate) struct Encoding {
 pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
-    /// Which of them say who may get in.
-    of_principals: Vec<usize>,
-    principals: SharedPrincipals,
+    access: AccessState,
+    newest: NewestRevision,
     applied: watch::Sender<u64>,
 }
 
 /// What has been read while the cache is filled.
 #[derive(Default)]
-struct Found {
+struct LoadedState {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
-    principals: Vec<PrincipalValue>,
+    access: Vec<AccessValue>,
     fatal: Option<Error>,
 }
 
-/// Something that may say who may get in.
-struct PrincipalValue {
-    key: Arc<str>,
-    value: Bytes,
-    slot: Option<Slot>,
-}
-
-impl Found {
+impl LoadedState {
     fn new(resources: usize) -> Self {
         Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
     }
@@ -86,7 +93,7 @@ impl Found {
         for (objects, more) in self.objects.iter_mut().zip(&mut other.objects) {
             objects.append(more);
         }
-        self.principals.append(&mut other.principals);
+        self.access.append(&mut other.access);
         self.fatal = self.fatal.take().or(other.fatal);
     }
 }
@@ -108,7 +115,12 @@ impl Cache {
         match Self::load_from(store.clone(), start, newest).await {
             // Damage in the past must not keep the present from being served.
             Err(Error::Corrupt { key, reason }) => {
-                tracing::error!(key = key.as_deref(), "history is damaged: {reason}");
+                tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
+                Self::load_from(store, newest, newest).await
+            }
+            // Another server has compacted meanwhile.
+            Err(Error::Compacted { .. }) => {
+                let newest = store.revision().await?;
                 Self::load_from(store, newest, newest).await
             }
             loaded => loaded,
@@ -120,16 +132,10 @@ impl Cache {
         start: u64,
         newest: u64,
     ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let resources: Vec<_> = all().iter().map(|kind| ResourceCache::new(*kind, start)).collect();
-        let of_principals = |resource: &ResourceCache| principals::concerns(resource.prefix());
         let cache = Arc::new(Self {
-            of_principals: (0..)
-                .zip(&resources)
-                .filter(|(_, r)| of_principals(r))
-                .map(|(i, _)| i)
-                .collect(),
-            resources,
-            principals: SharedPrincipals::new(),
+            resources: all().iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
+            access: AccessState::new(),
+            newest: NewestRevision::new(store.clone()),
             applied: watch::Sender::new(start),
             store,
         });
@@ -141,7 +147,7 @@ impl Cache {
         Ok((cache, watch))
     }
 
-    /// A watch on everything, from where this cache is.
+    /// Returns a watch on everything, from where this cache is.
     ///
     /// # Errors
     /// The store's.
@@ -149,41 +155,52 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
+    /// Reads everything anew, for when the history from here on is gone: another server has
+    /// compacted it. Watchers behind the new state end with 410, and their clients list anew.
+    /// Returns a watch from there.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn reload(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
+        let newest = self.store.revision().await?;
+        self.load_state(newest).await?;
+        self.applied.send_replace(newest);
+        self.watch().await
+    }
+
     /// Everything as it was after a revision. The store reads with all processors, and what it
     /// hands over is laid out where it is read.
     async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
-        let found = Arc::new(Mutex::new(Found::new(self.resources.len())));
-        let (cache, into) = (self.clone(), found.clone());
+        let loaded = Arc::new(Mutex::new(LoadedState::new(self.resources.len())));
+        let (cache, into) = (self.clone(), loaded.clone());
         let visit = move |page| {
             let taken = cache.take_in(page);
             into.lock().append(taken);
         };
         self.store.scan(at, Arc::new(visit)).await?;
-        let Found { objects, mut principals, fatal } = std::mem::take(&mut *found.lock());
+        let LoadedState { objects, mut access, fatal } = std::mem::take(&mut *loaded.lock());
         if let Some(error) = fatal {
             return Err(error);
         }
         // In the order of keys, as they would come from a list.
-        principals.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        for PrincipalValue { key, value, slot } in principals {
-            self.principals.load(&key, &value, slot.as_ref());
-        }
+        access.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         for (resource, objects) in self.resources.iter().zip(objects) {
-            resource.load(objects);
+            resource.load(objects, at);
         }
+        self.access.load(&access);
         Ok(())
     }
 
     /// Lays out a page of what is stored.
-    fn take_in(&self, page: Page) -> Found {
-        let mut found = Found::new(self.resources.len());
+    fn take_in(&self, page: Page) -> LoadedState {
+        let mut loaded = LoadedState::new(self.resources.len());
         for Damaged { key, position, reason } in page.damaged {
-            tracing::error!(%key, "a stored object is damaged: {reason}");
-            if principals::concerns(&key) {
-                // Who may get in cannot be told: better not to start than to guess.
-                found.fatal = Some(Error::Corrupt { key: Some(key), reason });
+            tracing::error!(%key, "a stored value is corrupt: {reason}");
+            if self.access.decides_access(&key) {
+                // Who gets in is unknown: better not to start than to guess.
+                loaded.fatal = Some(Error::Corrupt { key: Some(key), reason });
             } else if let Some(kind) = self.index_of(&key) {
-                found.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
+                loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
             }
         }
         for Entry { key, value, position } in page.entries {
@@ -191,21 +208,18 @@ impl Cache {
             let slot = kind
                 .and_then(|kind| self.resources.get(kind))
                 .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
-            if kind.is_none_or(|kind| self.of_principals.contains(&kind)) {
-                found.principals.push(PrincipalValue {
-                    key: key.clone(),
-                    value,
-                    slot: slot.clone(),
-                });
+            if self.access.is_indexed(&key) {
+                let object = slot.as_ref().and_then(Slot::intact).cloned();
+                loaded.access.push(AccessValue { key: key.clone(), value: Some(value), object });
             }
             if let (Some(kind), Some(slot)) = (kind, slot) {
-                found.object(kind, key, slot);
+                loaded.object(kind, key, slot);
             }
         }
-        found
+        loaded
     }
 
-    /// Follows the store until it fails: then nothing that is read can be trusted to be fresh.
+    /// Follows the store until it fails: then nothing that is read can be trusted to be current.
     pub(crate) async fn follow(&self, mut watch: Box<dyn Watch>) -> postern_store::Error {
         loop {
             match watch.next().await {
@@ -220,11 +234,11 @@ impl Cache {
             let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
             resource.apply(mine, batch.revision);
         }
-        self.principals.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
+        self.access.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
         self.applied.send_replace(batch.revision);
     }
 
-    /// The kind's part of the cache.
+    /// Returns the kind's part of the cache.
     pub(crate) fn of(&self, info: &Info) -> &ResourceCache {
         let found = self.resources.iter().find(|resource| {
             let mine = resource.kind().info();
@@ -236,7 +250,7 @@ impl Cache {
         }
     }
 
-    /// All kinds' parts.
+    /// Returns all kinds' parts.
     pub(crate) fn resources(&self) -> &[ResourceCache] {
         &self.resources
     }
@@ -249,23 +263,28 @@ impl Cache {
         self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// Keys, users and teams as they are now. Not to be held across a wait.
-    pub(crate) fn principals(&self) -> parking_lot::RwLockReadGuard<'_, PrincipalIndex> {
-        self.principals.read()
+    /// Returns users, teams and access keys as they are now. Not to be held across a wait.
+    pub(crate) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
+        self.access.principals()
     }
 
-    /// Told whenever somebody's standing may have changed.
-    pub(crate) fn subscribe_to_principals(&self) -> watch::Receiver<u64> {
-        self.principals.subscribe()
+    /// Returns the snapshot that decisions about access are made from now.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.access.policy()
     }
 
-    /// The revision that everything here is at.
+    /// Returns a subscription to changes of who gets in and what they may do.
+    pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
+        self.access.subscribe()
+    }
+
+    /// Returns the revision that everything here is at.
     pub(crate) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Told whenever the cache has moved on.
-    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
+    /// Returns a subscription to the revision that everything here is at.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
 
@@ -274,14 +293,14 @@ impl Cache {
     /// # Errors
     /// The store's, or 504 when it takes too long.
     pub(crate) async fn wait_until_current(&self) -> Result<(), ApiError> {
-        let revision = self.store.revision().await.map_err(from_store)?;
+        let revision = self.newest.get().await.map_err(from_store)?;
         self.wait_for_revision(Position::end_of(revision)).await
     }
 
-    /// Waits until everything up to a place is here.
+    /// Waits until everything up to a position is here.
     ///
     /// # Errors
-    /// 504 with the place asked for and the one that is here, when it takes too long.
+    /// 504 with the position asked for and the one that is here, when it takes too long.
     pub(crate) async fn wait_for_revision(&self, wanted: Position) -> Result<(), ApiError> {
         let revision = wanted.revision();
         if self.applied() >= revision {

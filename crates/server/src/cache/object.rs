@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postern_kinds::Info;
+use postern_kinds::{Info, Owner};
 use postern_meta::decode;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
@@ -44,6 +44,8 @@ pub(crate) struct CachedObject {
     /// Length of [`stored_head`], where the version stands behind.
     head_len: usize,
     labels: OnceLock<BTreeMap<String, String>>,
+    /// Whose the object is, for kinds with delegated rights: decided once, when it is laid out.
+    owner: Option<Box<Owner>>,
 }
 
 /// What of an object selectors look at.
@@ -77,6 +79,7 @@ impl CachedObject {
             frame,
             head_len: head.len(),
             labels: OnceLock::new(),
+            owner: None,
         })
     }
 
@@ -94,6 +97,7 @@ impl CachedObject {
             frame: frame(event_type, &json[..self.head_len], position, rest),
             head_len: self.head_len,
             labels: self.labels.clone(),
+            owner: self.owner.clone(),
         }
     }
 
@@ -106,7 +110,19 @@ impl CachedObject {
             frame: event_line(self.event_type, json),
             head_len: self.head_len,
             labels: self.labels.clone(),
+            owner: self.owner.clone(),
         }
+    }
+
+    /// Returns the object with its owner.
+    pub(super) fn owned_by(mut self, owner: Option<Owner>) -> Self {
+        self.owner = owner.map(Box::new);
+        self
+    }
+
+    /// Returns whose the object is, for kinds with delegated rights.
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_deref()
     }
 
     /// The storage key.

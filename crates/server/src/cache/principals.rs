@@ -1,32 +1,32 @@
-//! Keeps the directory of keys, users and teams in step with the cache, for authentication.
+//! Keeps the principal index (users, teams, access keys) in step with the cache, for authentication.
 //!
-//! What a directory *decides* is in `auth`; here is only how it is filled from what is stored, and
-//! how those who wait for a change of it are told.
+//! What the index *decides* is in `auth`, and what of an object counts is said by its kind; here is
+//! only how the index is filled from what is stored, and who is told of its changes.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
-use postern_auth::principal_index::{DigestRecord, KeyFacts, PrincipalIndex, TeamFacts, UserFacts};
-use postern_auth::resolved_key::Lifetime;
-use postern_kinds::owned_access_key::{self, OwnedAccessKey};
-use postern_kinds::team::{self, Team};
-use postern_kinds::user::{self, User};
-use postern_kinds::{AnyKind as _, Info};
+use postern_auth::policy::Policy;
+use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
+use postern_kinds::{AnyKind, all};
 use postern_meta::decode;
-use postern_meta::object::ObjectMeta;
 use postern_meta::time::Timestamp;
 use postern_store::Event;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::cache::{CachedObject, Slot};
+use super::object::CachedObject;
 use crate::storage_key;
 
-/// The directory, and the news of it.
-pub(crate) struct SharedPrincipals {
+/// What decides who gets in and what they may do, and the subscriptions to its changes.
+pub(crate) struct AccessState {
+    /// The kinds that have a part in authentication, with what their storage keys begin with.
+    kinds: Vec<(String, &'static dyn AnyKind)>,
     principals: RwLock<PrincipalIndex>,
+    policy: ArcSwap<Policy>,
     changes: watch::Sender<u64>,
 }
 
@@ -40,135 +40,118 @@ pub(crate) struct ActivityRecord {
     pub(crate) last_activity: Timestamp,
 }
 
-#[derive(Deserialize)]
-struct Stored<F> {
-    metadata: ObjectMeta,
-    #[serde(flatten)]
-    fields: F,
+/// A stored value that may say who gets in.
+pub(super) struct AccessValue {
+    /// Its storage key.
+    pub(super) key: Arc<str>,
+    /// Its bytes; `None` for one that is gone.
+    pub(super) value: Option<bytes::Bytes>,
+    /// The object, if it is an object and intact.
+    pub(super) object: Option<Arc<CachedObject>>,
 }
 
-impl SharedPrincipals {
-    /// Nobody.
-    pub(crate) fn new() -> Self {
-        Self { principals: RwLock::default(), changes: watch::Sender::new(0) }
+impl AccessState {
+    /// Returns a state without principals.
+    pub(super) fn new() -> Self {
+        let kinds = all().iter().filter(|kind| kind.has_access_role());
+        Self {
+            kinds: kinds.map(|kind| (storage_key::collection(kind.info()), *kind)).collect(),
+            principals: RwLock::default(),
+            policy: ArcSwap::new(Policy::built_in()),
+            changes: watch::Sender::new(0),
+        }
     }
 
-    /// Keys, users and teams as they are now. Not to be held across a wait.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
+    /// Returns users, teams and keys as they are now. Not to be held across a wait.
+    pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.principals.read()
     }
 
-    /// Told whenever somebody's standing may have changed.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+    /// Returns the snapshot that decisions are made from now.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Returns a subscription to changes of who gets in and what they may do.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Takes in a batch of changes, if any of them concerns who may get in.
-    pub(crate) fn apply(
+    /// Takes in a batch of changes, if any of them concerns who gets in. `object` is what is cached
+    /// under a key.
+    pub(super) fn apply(
         &self,
         events: &[Event],
         object: impl Fn(&str) -> Option<Arc<CachedObject>>,
     ) {
-        let mine = |key: &str| concerns(key) || key.starts_with(storage_key::ACTIVITY);
-        if !events.iter().any(|event| mine(&event.key)) {
+        if !events.iter().any(|event| self.is_indexed(&event.key)) {
             return;
         }
         let mut principals = self.principals.write();
         for event in events {
-            if !note_record(&mut principals, &event.key, event.value.as_deref()) {
-                let slot = object(&event.key).map(Slot::Intact);
-                note_slot(&mut principals, &event.key, slot.as_ref());
-            }
+            let (key, value) = (event.key.clone(), event.value.clone());
+            self.apply_one(&mut principals, &AccessValue { object: object(&key), key, value });
         }
         drop(principals);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes in one stored value, while the cache is filled.
-    pub(crate) fn load(&self, key: &str, value: &[u8], slot: Option<&Slot>) {
+    /// Takes in everything that is stored, in the place of what was known. Uses of keys that are not
+    /// stored yet are kept.
+    pub(super) fn load(&self, values: &[AccessValue]) {
+        let mut loaded = PrincipalIndex::default();
+        for value in values {
+            self.apply_one(&mut loaded, value);
+        }
         let mut principals = self.principals.write();
-        if !note_record(&mut principals, key, Some(value)) {
-            note_slot(&mut principals, key, slot);
+        for (key, uid, at) in principals.activities() {
+            if loaded.is_key(key, uid) {
+                loaded.set_last_activity(key, uid, at);
+            }
         }
+        *principals = loaded;
+        drop(principals);
+        self.changes.send_modify(|changes| *changes += 1);
     }
-}
 
-/// Is this one of the records that say who may get in?
-pub(crate) fn concerns(key: &str) -> bool {
-    key.starts_with(storage_key::DIGESTS)
-        || [User.info(), Team.info(), OwnedAccessKey.info()]
+    /// Is who gets in unknown when what is stored under a key is corrupt?
+    pub(super) fn decides_access(&self, key: &str) -> bool {
+        key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
+    }
+
+    /// Is what is stored under a key part of the index?
+    pub(super) fn is_indexed(&self, key: &str) -> bool {
+        self.decides_access(key) || key.starts_with(storage_key::ACTIVITY)
+    }
+
+    /// Returns the kind whose objects have such keys, if it has a part, and the object's name.
+    fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
+        self.kinds
             .iter()
-            .any(|info| name_in(info, key).is_some())
-}
+            .find_map(|(prefix, kind)| Some((*kind, key.strip_prefix(prefix.as_str())?)))
+    }
 
-fn name_in<'a>(info: &Info, key: &'a str) -> Option<&'a str> {
-    key.strip_prefix(storage_key::collection(info).as_str())
-}
-
-/// Takes in a record that stands beside the objects, or its end. Answers whether it was one.
-fn note_record(principals: &mut PrincipalIndex, key: &str, value: Option<&[u8]>) -> bool {
-    if let Some(digest) = key.strip_prefix(storage_key::DIGESTS) {
-        if let Some(digest) = Digest::from_hex(digest) {
-            let record = value.and_then(|value| decode::decode_typed::<DigestRecord>(value).ok());
-            principals.set_record(digest, record);
+    /// Takes in one value, or its end. What is corrupt lets nobody in.
+    fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
+        let bytes = value.value.as_deref();
+        if let Some(digest) = value.key.strip_prefix(storage_key::DIGESTS) {
+            if let Some(digest) = Digest::from_hex(digest) {
+                principals.set_record(digest, bytes.and_then(decoded::<DigestRecord>));
+            }
+        } else if let Some(name) = storage_key::key_of_activity(&value.key) {
+            if let Some(record) = bytes.and_then(decoded::<ActivityRecord>) {
+                let at = record.last_activity.unix_seconds();
+                principals.set_last_activity(name, &record.uid, at);
+            }
+        } else if let Some((kind, name)) = self.kind_of(&value.key) {
+            let json = value.object.as_ref().map(|object| object.json());
+            if let Some(change) = kind.access_change(json.as_deref()) {
+                principals.apply(name, change);
+            }
         }
-        return true;
-    }
-    let Some(name) = key.strip_prefix(storage_key::ACTIVITY) else { return false };
-    let record = value.and_then(|value| decode::decode_typed::<ActivityRecord>(value).ok());
-    if let Some(record) = record {
-        principals.set_last_activity(name, &record.uid, record.last_activity.unix_seconds());
-    }
-    true
-}
-
-/// Takes in a user, team or key, or its end. What is damaged lets nobody in.
-fn note_slot(principals: &mut PrincipalIndex, key: &str, slot: Option<&Slot>) {
-    let object = match slot {
-        Some(Slot::Intact(object)) => Some(&**object),
-        _ => None,
-    };
-    if let Some(name) = name_in(User.info(), key) {
-        principals.set_user(name, object.and_then(living).map(user_facts));
-    } else if let Some(name) = name_in(Team.info(), key) {
-        principals.set_team(name, object.and_then(living).map(team_facts));
-    } else if let Some(name) = name_in(OwnedAccessKey.info(), key) {
-        principals.set_key(name, object.and_then(living).map(key_facts));
     }
 }
 
-fn user_facts((metadata, fields): (ObjectMeta, user::Fields)) -> UserFacts {
-    UserFacts {
-        uid: metadata.uid,
-        subject: fields.spec.subject,
-        groups: fields.spec.groups,
-        disabled: fields.spec.disabled,
-    }
-}
-
-fn team_facts((metadata, fields): (ObjectMeta, team::Fields)) -> TeamFacts {
-    TeamFacts { uid: metadata.uid, users: fields.spec.users, groups: fields.spec.groups }
-}
-
-fn key_facts((metadata, fields): (ObjectMeta, owned_access_key::Fields)) -> KeyFacts {
-    let spec = fields.spec;
-    let created = metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds);
-    KeyFacts {
-        uid: metadata.uid,
-        owner: spec.owner(),
-        disabled: spec.disabled,
-        lifetime: Lifetime {
-            created_unix_seconds: created,
-            ttl_seconds: spec.ttl,
-            after_last_activity: spec.ttl_after_last_activity,
-        },
-        scoped: spec.scope.is_some(),
-        groups: spec.groups,
-    }
-}
-
-/// What has been deleted stops at once, also when a finalizer or its grace period holds the object.
-fn living<F: DeserializeOwned>(object: &CachedObject) -> Option<(ObjectMeta, F)> {
-    let stored: Stored<F> = decode::decode_typed(&object.json()).ok()?;
-    (!stored.metadata.is_terminating()).then_some((stored.metadata, stored.fields))
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    decode::decode_typed(bytes).ok()
 }

@@ -80,6 +80,16 @@ pub(crate) enum Slot {
     },
 }
 
+impl Slot {
+    /// Returns the object, if it is intact.
+    pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
+        match self {
+            Self::Intact(object) => Some(object),
+            Self::Corrupt { .. } => None,
+        }
+    }
+}
+
 /// An object that is read while the cache is filled.
 pub(super) struct Loaded {
     key: Arc<str>,
@@ -268,8 +278,9 @@ impl ResourceCache {
         state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
     }
 
-    /// Takes in the objects that are there when the cache is filled, in any order.
-    pub(super) fn load(&self, objects: Vec<Loaded>) {
+    /// Takes in everything that there is at a revision, in any order, in the place of what was here.
+    /// Events from before that are gone.
+    pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64) {
         let deleting = objects.iter().filter(|object| object.may_be_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
         let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
@@ -277,6 +288,12 @@ impl ResourceCache {
         let mut state = self.state.write();
         state.deleting = deleting;
         state.objects = objects;
+        state.events.clear();
+        state.event_bytes = 0;
+        state.oldest = Position::end_of(revision);
+        state.revision = revision;
+        drop(state);
+        self.subscription.send_replace(revision);
     }
 
     /// How many objects there are, damaged ones among them.
@@ -292,7 +309,9 @@ impl ResourceCache {
         event_type: WatchEventType,
         stored: &[u8],
     ) -> Slot {
+        let owner = self.kind.owner(stored);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
+            .map(|object| object.owned_by(owner))
             .map_or_else(
                 || Slot::Corrupt {
                     position,

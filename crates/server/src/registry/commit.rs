@@ -1,25 +1,26 @@
 //! The one place where an admitted write becomes a transaction.
+//!
+//! A write is one change or several, each with its own event: the objects come first in the
+//! transaction, in their order, so that the index of an object's change is its place in the list;
+//! their side records follow.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_kinds::namespace::Namespace;
-use postern_kinds::owned_access_key::KEY_PATH;
-use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, SecretText};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::{Change, Condition, Error, Position, Txn};
+use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
-use super::activity::shown;
-use super::side_records::{self, SideRecords};
-use super::{Answer, Registry, not_found};
+use super::side_records::{RecordsOf, SideRecords, conflict_of};
+use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
-use crate::stages::admit::{Admitted, Previous, Write};
-use crate::stages::authorize::Permit;
+use crate::secret_record::credential_field;
+use crate::stages::admit::{Admitted, AdmittedChange, Previous, Write};
 use crate::storage_key;
 
 /// How often a create is tried again because its namespace changed meanwhile.
@@ -27,32 +28,49 @@ const NAMESPACE_ATTEMPTS: usize = 8;
 
 /// Why a write was not done.
 pub(crate) enum Refused {
-    /// The object is no longer as it was read: its last change stands here, if it is still there.
+    /// An object is no longer as it was read: its last change has this position, if it is still
+    /// there. The caller may read again and start again.
     Changed(Position),
     /// For good.
     Error(ApiError),
 }
 
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// One change of an object, laid out for a transaction.
+struct StagedChange {
+    kind: &'static dyn AnyKind,
+    namespace: Option<String>,
+    name: String,
+    /// Its storage key.
+    key: Arc<str>,
+    /// The state that must be current; `None` for a new object.
+    previous: Option<Position>,
+    /// What is stored; `None` for the end of the object.
+    stored: Option<Bytes>,
+    /// What the answer has: the new state, or the last one of an object that goes.
+    answer: Bytes,
+    side: SideRecords,
+}
+
 impl Registry {
-    /// Stores what is admitted; for a dry run, only says what would be.
+    /// Stores what is admitted; for a dry run, only returns what would be.
     ///
     /// # Errors
-    /// 409 when the object has changed since it was read; callers that can start again use
+    /// 409 when an object has changed since it was read; callers that can start again use
     /// [`Registry::try_commit`].
     pub(crate) async fn commit(
         &self,
         admitted: Admitted,
         dry_run: bool,
-    ) -> Result<Answer, ApiError> {
-        let (permit, write) = admitted.into_parts();
-        let info = permit.kind().info();
-        let name = match &write {
-            Write::Create { object, .. }
-            | Write::Replace { object, .. }
-            | Write::Remove { object, .. } => object.metadata.name.clone(),
-            Write::RemoveDamaged { .. } | Write::Nothing(_) => String::new(),
-        };
-        match self.write(&permit, write, dry_run).await {
+    ) -> Result<EncodedObject, ApiError> {
+        let (first, others) = admitted.into_parts();
+        let (info, name) = (first.kind.info(), first.name.clone());
+        match self.write(first, others, dry_run).await {
             Ok(answer) => Ok(answer),
             Err(Refused::Error(error)) => Err(error),
             Err(Refused::Changed(_)) => {
@@ -61,152 +79,178 @@ impl Registry {
         }
     }
 
-    /// As [`Registry::commit`], but tells a caller that may start again when he should.
+    /// As [`Registry::commit`], but says when a caller may start again.
+    ///
+    /// # Errors
+    /// See [`Refused`].
     pub(crate) async fn try_commit(
         &self,
         admitted: Admitted,
         dry_run: bool,
-    ) -> Result<Answer, Refused> {
-        let (permit, write) = admitted.into_parts();
-        self.write(&permit, write, dry_run).await
+    ) -> Result<EncodedObject, Refused> {
+        let (first, others) = admitted.into_parts();
+        self.write(first, others, dry_run).await
     }
 
-    async fn write(&self, permit: &Permit, write: Write, dry_run: bool) -> Result<Answer, Refused> {
-        let kind = permit.kind();
-        match write {
-            Write::Nothing(previous) => Ok(answer(shown(self.cache(), kind, previous).json())),
-            Write::RemoveDamaged { key, position } => {
-                let name = permit.target().name.as_deref().unwrap_or_default();
-                let side =
-                    self.side_records_of_removed(kind, name, None).await.map_err(Refused::Error)?;
-                self.change(permit, position, Change::Delete { key }, side, dry_run).await?;
-                Ok(answer(Bytes::new()))
-            }
+    async fn write(
+        &self,
+        first: AdmittedChange,
+        others: Vec<AdmittedChange>,
+        dry_run: bool,
+    ) -> Result<EncodedObject, Refused> {
+        if let Write::Nothing(previous) = &first.write
+            && others.is_empty()
+        {
+            return Ok(EncodedObject { json: previous.json() });
+        }
+        let mut staged = Vec::with_capacity(1 + others.len());
+        for change in std::iter::once(first).chain(others) {
+            staged.extend(self.stage(change, dry_run).await?);
+        }
+        let position = self.commit_staged(&staged, dry_run).await?;
+        let Some(first) = staged.first() else {
+            return Err(ApiError::internal("nothing was written", "an empty write").into());
+        };
+        // A dry run of a new object has no version; one of a change has the old one.
+        let version = if dry_run { first.previous } else { position };
+        let json = with_version(self.head(first.kind), &first.answer, version);
+        match &first.side.issued {
+            Some(issued) => Ok(with_credential(first.kind, &json, issued)?),
+            None => Ok(EncodedObject { json }),
+        }
+    }
+
+    /// Lays out one change; `None` for one that comes to nothing.
+    async fn stage(
+        &self,
+        change: AdmittedChange,
+        dry_run: bool,
+    ) -> Result<Option<StagedChange>, ApiError> {
+        let AdmittedChange { kind, namespace, name, write } = change;
+        let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
+        let (key, previous, stored, answer, side) = match write {
+            Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
-                self.insert(permit, object, &write_only, dry_run).await.map_err(Refused::Error)
-            }
-            Write::Replace { object, previous, write_only, kept } => {
-                let Previous { cached, object: old } = previous;
-                let side = self.side_records_of_changed(kind, &object, &old, &kept, &write_only);
-                let side = side.map_err(Refused::Error)?;
+                let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
+                let side = self.side_records_of_new(of, &object, &write_only, dry_run)?;
                 let stored = to_stored(object);
-                let change = Change::Put { key: cached.key().clone(), value: stored.clone() };
-                let at = cached.position();
-                let position = self.change(permit, at, change, side, dry_run).await?;
-                let json = self.versioned(kind, &stored, position);
-                Ok(answer(self.shown_json(kind, json)))
+                (key, None, Some(stored.clone()), stored, side)
+            }
+            Write::Replace { object, previous, write_only, secrets } => {
+                let Previous { cached, object: old } = previous;
+                let side =
+                    self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
+                let stored = to_stored(object);
+                let at = Some(cached.position());
+                (cached.key().clone(), at, Some(stored.clone()), stored, side)
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
-                let side = self.side_records_of_removed(kind, &old.metadata.name, Some(&old)).await;
-                let side = side.map_err(Refused::Error)?;
-                let change = Change::Delete { key: cached.key().clone() };
-                let at = cached.position();
-                let position = self.change(permit, at, change, side, dry_run).await?;
-                Ok(answer(self.versioned(kind, &to_stored(object), position)))
+                let side = self.side_records_of_removed(of, Some(&old)).await?;
+                (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
-        }
+            Write::RemoveCorrupt { key, position } => {
+                let side = self.side_records_of_removed(of, None).await?;
+                (key, Some(position), None, Bytes::new(), side)
+            }
+        };
+        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, answer, side }))
     }
 
-    /// One change of an object that must still be as it was read, with what goes beside it.
-    /// Answers its new place; a dry run's is the old one.
-    async fn change(
+    /// Commits them all; returns the position of the first. A dry run only looks whether that would
+    /// be possible, and has no position.
+    async fn commit_staged(
         &self,
-        permit: &Permit,
-        previous: Position,
-        change: Change,
-        side: SideRecords,
+        staged: &[StagedChange],
         dry_run: bool,
-    ) -> Result<Position, Refused> {
-        if dry_run {
-            self.check_absent(permit, &side).await.map_err(Refused::Error)?;
-            return Ok(previous);
-        }
-        let key = change.key().clone();
-        let mut txn = Txn { conditions: side.conditions, changes: vec![change] };
-        txn.conditions.insert(0, Condition::At(key.clone(), previous));
-        txn.changes.extend(side.changes);
-        match self.store().commit(txn).await {
-            Ok(revision) => Ok(Position::new(revision, 0)),
-            Err(Error::Conflict { key: about, found }) => {
-                let name = permit.target().name.as_deref().unwrap_or_default();
-                Err(match side_records::conflict_of(permit.kind(), name, &about) {
-                    Some(error) => Refused::Error(error),
-                    None if about == key => Refused::Changed(found.unwrap_or(Position::ZERO)),
-                    // Something beside it came or went; the object itself is as it was.
-                    None => Refused::Changed(Position::ZERO),
-                })
+    ) -> Result<Option<Position>, Refused> {
+        for _ in 0..NAMESPACE_ATTEMPTS {
+            let conditions = self.conditions(staged).await?;
+            if dry_run {
+                self.check_absent(staged).await?;
+                return Ok(None);
             }
-            Err(error) => Err(Refused::Error(from_store(error))),
+            let txn = Txn { conditions, changes: changes(staged)? };
+            match self.store().commit(txn).await {
+                Ok(revision) => return Ok(Some(Position::new(revision, 0))),
+                Err(Error::Conflict { key, found }) => {
+                    self.explain_conflict(staged, &key, found).await?;
+                }
+                Err(error) => return Err(from_store(error).into()),
+            }
         }
+        let namespace = staged.iter().find_map(|one| one.namespace.as_deref()).unwrap_or_default();
+        Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// What a dry run must find out about records that stand beside the object.
-    async fn check_absent(&self, permit: &Permit, side: &SideRecords) -> Result<(), ApiError> {
-        let name = permit.target().name.as_deref().unwrap_or_default();
-        for condition in &side.conditions {
-            let Condition::Absent(key) = condition else { continue };
-            let found = self.store().get(key).await.map_err(from_store)?.value;
-            if let Some(error) =
-                found.and_then(|_| side_records::conflict_of(permit.kind(), name, key))
-            {
-                return Err(error);
+    /// What must hold: each object is as it was read, or is not there yet; each namespace in which
+    /// one is made is there and stays.
+    async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, ApiError> {
+        let mut conditions = Vec::new();
+        for one in staged {
+            if let Some(previous) = one.previous {
+                conditions.push(Condition::At(one.key.clone(), previous));
+            } else {
+                self.cache().wait_until_current().await?;
+                if let Some(found) = self.cache().of(one.kind.info()).get(&one.key)? {
+                    return Err(exists(one.kind, &one.name, &found));
+                }
+                conditions.push(Condition::Absent(one.key.clone()));
+            }
+        }
+        for one in staged {
+            conditions.extend(one.side.conditions.iter().cloned());
+            if let (None, Some(namespace)) = (one.previous, &one.namespace) {
+                conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
+            }
+        }
+        Ok(conditions)
+    }
+
+    /// Returns when the transaction may be tried again as it is: a namespace has changed.
+    ///
+    /// # Errors
+    /// What the conflict means for the caller.
+    async fn explain_conflict(
+        &self,
+        staged: &[StagedChange],
+        key: &str,
+        found: Option<Position>,
+    ) -> Result<(), Refused> {
+        for one in staged {
+            if *one.key == *key {
+                // Whether a new name is taken by now, the next look says.
+                return match one.previous {
+                    Some(_) => Err(Refused::Changed(found.unwrap_or(Position::ZERO))),
+                    None => Ok(()),
+                };
+            }
+            let Some(error) = conflict_of(one.kind, &one.name, key) else { continue };
+            if one.previous.is_some() {
+                return Err(error.into());
+            }
+            // The name itself comes first: whoever has it has what goes with it.
+            self.cache().wait_until_current().await?;
+            let is_taken = self.cache().of(one.kind.info()).get(&one.key)?.is_some();
+            return if is_taken { Ok(()) } else { Err(error.into()) };
+        }
+        // Another side record came or went while the objects themselves are as they were.
+        let is_change = staged.iter().all(|one| one.previous.is_some());
+        if is_change { Err(Refused::Changed(Position::ZERO)) } else { Ok(()) }
+    }
+
+    /// What a dry run must find out about side records.
+    async fn check_absent(&self, staged: &[StagedChange]) -> Result<(), ApiError> {
+        for one in staged {
+            for condition in &one.side.conditions {
+                let Condition::Absent(key) = condition else { continue };
+                let found = self.store().get(key).await.map_err(from_store)?.value;
+                if let Some(error) = found.and_then(|_| conflict_of(one.kind, &one.name, key)) {
+                    return Err(error);
+                }
             }
         }
         Ok(())
-    }
-
-    async fn insert(
-        &self,
-        permit: &Permit,
-        object: Object,
-        write_only: &WriteOnlyValues,
-        dry_run: bool,
-    ) -> Result<Answer, ApiError> {
-        let kind = permit.kind();
-        let namespace = permit.target().namespace.as_deref();
-        let name = object.metadata.name.clone();
-        let key = storage_key::object(kind.info(), namespace, &name);
-        let side = self.side_records_of_new(kind, &object, write_only, dry_run)?;
-        let stored = to_stored(object);
-        for _ in 0..NAMESPACE_ATTEMPTS {
-            self.cache().wait_until_current().await?;
-            if let Some(found) = self.cache().of(kind.info()).get(&key)? {
-                return Err(exists(kind, &name, &found));
-            }
-            let mut conditions = vec![Condition::Absent(key.clone())];
-            conditions.extend(side.conditions.iter().cloned());
-            if let Some(namespace) = namespace {
-                conditions.push(self.namespace_is_open(kind, &name, namespace)?);
-            }
-            if dry_run {
-                self.check_absent(permit, &side).await?;
-                return Ok(answer(with_version(self.head(kind), &stored, None)));
-            }
-            let mut changes = vec![Change::Put { key: key.clone(), value: stored.clone() }];
-            changes.extend(side.changes.iter().cloned());
-            match self.store().commit(Txn { conditions, changes }).await {
-                Ok(revision) => {
-                    let json = self.versioned(kind, &stored, Position::new(revision, 0));
-                    return match &side.issued {
-                        Some(issued) => with_key(&json, issued),
-                        None => Ok(answer(json)),
-                    };
-                }
-                Err(Error::Conflict { key: about, .. }) => {
-                    if let Some(error) = side_records::conflict_of(kind, &name, &about) {
-                        // The name itself comes first: who has it has what goes with it.
-                        self.cache().wait_until_current().await?;
-                        if self.cache().of(kind.info()).get(&key)?.is_none() {
-                            return Err(error);
-                        }
-                    }
-                    // Whether the name or the namespace got in the way, the next look tells.
-                }
-                Err(error) => return Err(from_store(error)),
-            }
-        }
-        Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace.unwrap_or("")))
     }
 
     /// Objects are made only in a namespace that exists and is not going away; that it stays so
@@ -231,27 +275,45 @@ impl Registry {
     fn head(&self, kind: &'static dyn AnyKind) -> &str {
         self.cache().of(kind.info()).head()
     }
-
-    fn versioned(&self, kind: &'static dyn AnyKind, stored: &[u8], position: Position) -> Bytes {
-        with_version(self.head(kind), stored, Some(position))
-    }
 }
 
-/// The one answer that shows the value of an access key.
-fn with_key(json: &[u8], key: &SecretText) -> Result<Answer, ApiError> {
+/// The changes of a transaction: the objects first, each at its index, then their side records.
+fn changes(staged: &[StagedChange]) -> Result<Vec<Change>, ApiError> {
+    let objects = staged.iter().map(|one| match &one.stored {
+        Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
+        None => Change::Delete { key: one.key.clone() },
+    });
+    let side = staged.iter().flat_map(|one| one.side.changes.iter().cloned());
+    let changes: Vec<Change> = objects.chain(side).collect();
+    if changes.len() <= limits::CHANGES_PER_TXN {
+        return Ok(changes);
+    }
+    let (name, resource) = staged
+        .first()
+        .map_or(("", Namespace.info().group_resource()), |one| (&one.name, one.kind.info().group_resource()));
+    let text = format!(
+        "{} changes go with it, and one transaction takes {}",
+        changes.len(),
+        limits::CHANGES_PER_TXN
+    );
+    Err(ApiError::conflict(resource, name, text))
+}
+
+/// The one answer that has the value of an access key.
+fn with_credential(
+    kind: &'static dyn AnyKind,
+    json: &[u8],
+    key: &SecretText,
+) -> Result<EncodedObject, ApiError> {
     let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
     let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
     let mut step = &mut value;
-    for name in KEY_PATH {
+    for name in credential_field(kind).map(|field| field.path).unwrap_or_default() {
         step = &mut step[*name];
     }
     *step = Value::String(key.expose().to_owned());
     let object = Object::from_value(value).map_err(broken)?;
-    Ok(answer(Bytes::from(object.to_json_bytes())))
-}
-
-fn answer(json: Bytes) -> Answer {
-    Answer { json }
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
 }
 
 fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {

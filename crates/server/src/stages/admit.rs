@@ -1,13 +1,14 @@
 //! From `Permit` to `Admitted`: is this write one that may be stored?
 //!
 //! Metadata rules and the kind's own preparation and validation run here, on every write, dry
-//! runs included. The registry commits nothing but what is [`Admitted`], and only this file
-//! makes one.
+//! runs and changes that go with another included. The registry commits nothing but what is
+//! [`Admitted`], and only this file makes one. Admission reads through an [`AdmissionView`].
 
 use std::sync::{Arc, LazyLock};
 
+use postern_auth::digest::Digester;
 use postern_kinds::write_only::WriteOnlyValues;
-use postern_kinds::{AnyKind, Context, Right};
+use postern_kinds::{AnyKind, Companion, Context, Prepared, RequiredRight, Right, Verb};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::generated_name;
@@ -19,13 +20,13 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_meta::validate;
 use postern_store::Position;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::cache::CachedObject;
+use super::authorize::Permit;
+use crate::cache::{Cache, CachedObject};
 use crate::clock::{Source, new_uid};
-use crate::registry::Registry;
-use crate::registry::side_records::SecretRecord;
-use crate::stages::authorize::Permit;
+use crate::secret_record::SecretRecord;
+use crate::storage_key;
 
 /// An object as it was read, to be changed. It is decoded once for all that look at it.
 pub(crate) struct Previous {
@@ -46,13 +47,13 @@ impl Previous {
     }
 }
 
-/// What a write comes to.
+/// What becomes of one object.
 pub(crate) enum Write {
     /// A new object.
     Create {
         /// What it will be.
         object: Object,
-        /// What was written into fields that are never shown.
+        /// What was written into write-only fields.
         write_only: WriteOnlyValues,
     },
     /// A new state for an object that is as it was read.
@@ -61,20 +62,20 @@ pub(crate) enum Write {
         object: Object,
         /// What was read.
         previous: Previous,
-        /// What was written into fields that are never shown.
+        /// What was written into write-only fields.
         write_only: WriteOnlyValues,
         /// What is kept of them.
-        kept: SecretRecord,
+        secrets: SecretRecord,
     },
     /// The end of an object that is as it was read.
     Remove {
-        /// What the answer shows: its last state.
+        /// What the answer has: its last state.
         object: Object,
         /// What was read.
         previous: Previous,
     },
     /// The end of an object that cannot be read.
-    RemoveDamaged {
+    RemoveCorrupt {
         /// Its storage key.
         key: Arc<str>,
         /// Its last change.
@@ -84,53 +85,151 @@ pub(crate) enum Write {
     Nothing(Arc<CachedObject>),
 }
 
-/// A write that may be stored.
+/// What becomes of one object, and which one it is.
+pub(crate) struct AdmittedChange {
+    /// Its kind.
+    pub(crate) kind: &'static dyn AnyKind,
+    /// Its namespace, where its kind has one.
+    pub(crate) namespace: Option<String>,
+    /// Its name.
+    pub(crate) name: String,
+    /// What becomes of it.
+    pub(crate) write: Write,
+}
+
+/// A write that may be stored: one change or several, all in one transaction or none. The first is
+/// the one that was asked for, and that is answered.
 pub(crate) struct Admitted {
-    permit: Permit,
-    write: Write,
+    first: AdmittedChange,
+    others: Vec<AdmittedChange>,
 }
 
 impl Admitted {
-    /// Takes it apart, for the registry.
-    pub(crate) fn into_parts(self) -> (Permit, Write) {
-        (self.permit, self.write)
+    fn one(permit: &Permit, name: &str, write: Write) -> Self {
+        let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
+        let first = AdmittedChange { kind, namespace, name: name.to_owned(), write };
+        Self { first, others: Vec::new() }
+    }
+
+    /// Returns both writes as one, which answers as this one does. A change that comes to nothing is
+    /// left out.
+    #[must_use]
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        let changes = std::iter::once(other.first).chain(other.others);
+        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self
+    }
+
+    /// Takes it apart, for the registry: the change that is answered, and those that go with it.
+    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>) {
+        (self.first, self.others)
+    }
+}
+
+/// What the operator decides about access keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPolicy {
+    /// The longest life of a key, which then also is the default; `None` for no limit.
+    pub max_ttl_seconds: Option<i64>,
+    /// How long a key that has expired is kept before it is removed.
+    pub expired_retention_seconds: i64,
+}
+
+impl Default for KeyPolicy {
+    fn default() -> Self {
+        Self { max_ttl_seconds: None, expired_retention_seconds: 30 * 24 * 3600 }
+    }
+}
+
+/// All that admission reads: what is cached, and the time of the write, which is read once.
+pub(crate) struct AdmissionView<'a> {
+    cache: &'a Cache,
+    source: &'a dyn Source,
+    digester: &'a Digester,
+    key_policy: KeyPolicy,
+    now: Timestamp,
+}
+
+impl<'a> AdmissionView<'a> {
+    /// Returns a view as of now.
+    pub(crate) fn new(
+        cache: &'a Cache,
+        source: &'a dyn Source,
+        digester: &'a Digester,
+        key_policy: KeyPolicy,
+    ) -> Self {
+        Self { cache, source, digester, key_policy, now: source.now() }
+    }
+
+    /// Asks a kind what there is to say about an object, which it prepares.
+    fn prepare(
+        &self,
+        permit: &Permit,
+        new: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Prepared, ApiError> {
+        let (caller, principals) = (permit.caller(), self.cache.principals());
+        let access_key_max_ttl_seconds = self.key_policy.max_ttl_seconds;
+        let ctx = Context {
+            access_key_max_ttl_seconds,
+            ..Context::of(&caller, self.now, &*principals)
+        };
+        permit.kind().prepare(new, old, &ctx)
+    }
+
+    /// Reads another object, which goes with a write; `None` when it is gone.
+    fn read(
+        &self,
+        kind: &'static dyn AnyKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Previous>, ApiError> {
+        let found = self.cache.of(kind.info()).get(&storage_key::object(kind.info(), namespace, name))?;
+        found.map(Previous::of).transpose()
     }
 }
 
 /// How a write is to be done.
 #[derive(Clone, Debug)]
 pub(crate) struct Writing {
-    /// The field manager: who is noted in `managedFields`.
+    /// The field manager, for `managedFields`.
     pub(crate) manager: String,
-    /// Only say what would be?
+    /// Which part of the object is written.
+    pub(crate) part: Part,
+    /// Is only asked what would be?
     pub(crate) dry_run: bool,
 }
 
 impl Writing {
-    /// By the server itself.
+    /// Returns how the server itself writes.
     pub(crate) fn by_server() -> Self {
-        Self { manager: "postern".to_owned(), dry_run: false }
+        Self { manager: "postern".to_owned(), part: Part::Main, dry_run: false }
     }
 }
 
-/// Notes in an object who set which of its fields. The status is the server's own.
+/// Records in an object which manager set which of its fields.
 pub(crate) fn track(
     kind: &'static dyn AnyKind,
     object: &mut Object,
     old: Option<&Object>,
     manager: &str,
+    part: Part,
     now: Timestamp,
 ) {
     static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
-    // A client that writes managedFields itself could name what is never shown.
+    // A client that writes managedFields itself could name what is write-only.
     let write_only = kind.write_only().iter().map(|field| field.path);
-    let paths: Vec<&[&str]> = write_only.chain([&["status"][..]]).collect();
-    let ignored = if paths.len() > 1 { &FieldSet::of_fields(&paths) } else { &*STATUS };
+    // The status is the server's own, or has a subresource.
+    let status = (part == Part::Main).then_some(&["status"][..]);
+    let paths: Vec<&[&str]> = write_only.chain(status).collect();
+    let only_status = paths.len() == 1 && status.is_some();
+    let ignored = if only_status { &*STATUS } else { &FieldSet::of_fields(&paths) };
     let tracked = TrackedKind { schema: kind.schema(), ignored };
+    let subresource = if part == Part::Status { "status" } else { "" };
     let manager = Manager {
         name: manager.to_owned(),
         api_version: kind.info().version.to_string(),
-        subresource: String::new(),
+        subresource: subresource.to_owned(),
     };
     track_update(old, object, &tracked, &manager, now);
 }
@@ -140,37 +239,34 @@ pub(crate) fn track(
 /// # Errors
 /// 400 and 422 as wire contract 1.5 and 1.6 say.
 pub(crate) fn create(
-    registry: &Registry,
+    view: &AdmissionView<'_>,
     permit: &Permit,
     mut object: Object,
     writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
-    let now = registry.source().now();
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
-    own_metadata_of_new(&mut object.metadata, permit, registry.source(), now)?;
-    let caller = permit.caller();
-    let principals = registry.cache().principals();
-    let ctx = Context { principals: &*principals, ..registry.context(&caller, now) };
-    let prepared = kind.prepare(&mut object, None, &ctx)?;
+    own_metadata_of_new(&mut object.metadata, permit, view)?;
+    let prepared = view.prepare(permit, &mut object, None)?;
+    permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, None)?;
-    track(kind, &mut object, None, &writing.manager, now);
+    track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
     errors.extend(prepared.verdict?);
-    kind.validate_write_only(&write_only, &mut errors);
+    write_only.validate(kind.write_only(), &mut errors);
     finish(kind, &object.metadata, errors)?;
-    Ok(Admitted { permit: permit.clone(), write: Write::Create { object, write_only } })
+    let name = object.metadata.name.clone();
+    Ok(Admitted::one(permit, &name, Write::Create { object, write_only }))
 }
 
-/// What is asked about the object itself, beyond the verb on its kind. Before validation: what
-/// somebody may not write, he need not be told about.
+/// What is asked beyond the verb on the object. Before validation: what callers may not write, they
+/// need not be told about.
 fn check_rights(
     permit: &Permit,
-    required: &[Right],
+    required: &[RequiredRight],
     new: &Object,
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
-    permit.check(new)?;
     for right in required {
         permit.check_right(right)?;
     }
@@ -189,13 +285,13 @@ fn check_blocked_owners(
         old.is_some_and(|old| old.owner_references.iter().filter(blocks).any(|one| one.uid == uid))
     };
     let mut errors = FieldErrors::new();
-    for (place, reference) in new.owner_references.iter().enumerate() {
+    for (index, reference) in new.owner_references.iter().enumerate() {
         if !blocks(&reference) || blocked_before(&reference.uid) {
             continue;
         }
         let right = right_to_delete(reference, &new.namespace);
-        if permit.check_right(&right).is_err() {
-            let path = format!("metadata.ownerReferences[{place}].blockOwnerDeletion");
+        if permit.check_right(&right.into()).is_err() {
+            let path = format!("metadata.ownerReferences[{index}].blockOwnerDeletion");
             let detail = "cannot be set without the right to delete the owner";
             errors.push(FieldError::forbidden(path, detail));
         }
@@ -214,100 +310,149 @@ fn right_to_delete(reference: &OwnerReference, namespace: &str) -> Right {
     Right { namespace, ..Right::cluster("delete", info.version.group, info.plural, name) }
 }
 
+/// Which part of an object a write is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Everything but a status that has a subresource of its own.
+    Main,
+    /// The status alone, through its subresource.
+    Status,
+}
+
+impl Part {
+    /// Leaves in `object` only what may be written through this part; the rest is as it was.
+    fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
+        match self {
+            Self::Main if kind.info().action("status", Verb::Update).is_some() => {
+                set_or_remove(&mut object.fields, "status", old.fields.get("status"));
+            }
+            Self::Main => {}
+            Self::Status => {
+                let status = object.fields.remove("status");
+                object.fields.clone_from(&old.fields);
+                set_or_remove(&mut object.fields, "status", status.as_ref());
+                let sent = std::mem::take(&mut object.metadata.managed_fields);
+                object.metadata.clone_from(&old.metadata);
+                object.metadata.managed_fields = sent;
+            }
+        }
+    }
+}
+
+fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value.clone()),
+        None => fields.remove(name),
+    };
+}
+
 /// Admits a new state for an object. `object` is what the client wants, `previous` what was read.
 ///
 /// # Errors
 /// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
 pub(crate) fn update(
-    registry: &Registry,
+    view: &AdmissionView<'_>,
     permit: &Permit,
     mut object: Object,
     previous: Previous,
-    kept: SecretRecord,
+    secrets: SecretRecord,
     writing: &Writing,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
-    let now = registry.source().now();
     let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    writing.part.keep_rest(kind, &mut object, old);
     own_metadata_of_changed(&mut object.metadata, &old.metadata);
-    let caller = permit.caller();
-    let principals = registry.cache().principals();
-    let ctx = Context { principals: &*principals, ..registry.context(&caller, now) };
-    let prepared = kind.prepare(&mut object, Some(old), &ctx)?;
+    let prepared = view.prepare(permit, &mut object, Some(old))?;
+    permit.check(&previous.cached)?;
     check_rights(permit, &prepared.required_rights, &object, Some(old))?;
-    track(kind, &mut object, Some(old), &writing.manager, now);
+    track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
-    kind.validate_write_only(&write_only, &mut errors);
+    write_only.validate(kind.write_only(), &mut errors);
     finish(kind, &object.metadata, errors)?;
-    // A new value that is never shown is a change of the desired state, too.
-    if kept.differs(kind, &write_only, registry.digester()) || desired_state_differs(&object, old) {
+    // A new value of a write-only field is a change of the desired state, too.
+    let new_secret = secrets.differs(kind, &write_only, view.digester);
+    if new_secret || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
-    let write = match write_for(kind, object, previous, now)? {
-        Write::Replace { object, previous, .. } => {
-            Write::Replace { object, previous, write_only, kept }
-        }
-        other => other,
-    };
-    Ok(Admitted { permit: permit.clone(), write })
+    write_for(view, permit, object, previous, Some((write_only, secrets)))
 }
 
-/// Admits the start or the end of an object's deletion: marks it, or removes it if nothing holds
-/// it back.
+/// Admits the start or the end of an object's deletion: marks it, or removes it if nothing blocks
+/// that.
 ///
 /// # Errors
-/// 403 when the kind forbids it.
+/// 403 when the kind forbids it; 409 when more goes with it than one transaction takes.
 pub(crate) fn delete(
+    view: &AdmissionView<'_>,
     permit: &Permit,
     previous: Previous,
     grace_seconds: i64,
     propagation: Option<Propagation>,
-    source: &dyn Source,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let old = &previous.object;
-    permit.check(old)?;
+    permit.check(&previous.cached)?;
     kind.check_delete(&old.metadata)?;
-    let now = source.now();
     let mut object = old.clone();
     if !object.metadata.is_terminating() {
         propagate(&mut object.metadata, propagation);
     }
-    mark_deleted(kind, &mut object, grace_seconds, now)?;
-    let write = write_for(kind, object, previous, now)?;
-    Ok(Admitted { permit: permit.clone(), write })
+    mark_deleted(kind, &mut object, grace_seconds, view.now)?;
+    write_for(view, permit, object, previous, None)
 }
 
-/// Admits the end of an object that is damaged: its finalizers are not known, and its owner has
-/// said that he does not mind.
+/// Admits the end of an object that is corrupt: its finalizers are not known, and the caller has
+/// said that they do not mind.
 ///
 /// # Errors
 /// 403 when the kind forbids it.
-pub(crate) fn delete_damaged(
+pub(crate) fn delete_corrupt(
     permit: &Permit,
     key: Arc<str>,
     position: Position,
 ) -> Result<Admitted, ApiError> {
-    let name = permit.target().name.clone().unwrap_or_default();
+    let name = permit.name().to_owned();
     permit.kind().check_delete(&ObjectMeta { name, ..ObjectMeta::default() })?;
-    Ok(Admitted { permit: permit.clone(), write: Write::RemoveDamaged { key, position } })
+    Ok(Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position }))
 }
 
-/// Lets go of what the server itself held an object by; the last to let go removes it.
+/// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
+/// object is removed.
 ///
 /// # Errors
 /// 500 when what is stored cannot be read as its kind.
 pub(crate) fn release(
+    view: &AdmissionView<'_>,
     permit: &Permit,
     object: Object,
     previous: Previous,
-    source: &dyn Source,
 ) -> Result<Admitted, ApiError> {
-    let write = write_for(permit.kind(), object, previous, source.now())?;
-    Ok(Admitted { permit: permit.clone(), write })
+    write_for(view, permit, object, previous, None)
+}
+
+/// Admits what goes with the removal of an object, in the same transaction.
+fn with_companions(
+    view: &AdmissionView<'_>,
+    removal: Admitted,
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+) -> Result<Admitted, ApiError> {
+    let companions = {
+        let principals = view.cache.principals();
+        kind.on_remove(metadata, &*principals)?
+    };
+    companions.into_iter().try_fold(removal, |all, companion| {
+        let Companion { kind, namespace, name, change } = companion;
+        let Some(previous) = view.read(kind, namespace.as_deref(), &name)? else { return Ok(all) };
+        let permit = Permit::for_server(kind, Verb::Update, namespace.as_deref(), &name);
+        let mut object = previous.object.clone();
+        change(&mut object.fields);
+        let (secrets, writing) = (SecretRecord::default(), Writing::by_server());
+        Ok(all.with(update(view, &permit, object, previous, secrets, &writing)?))
+    })
 }
 
 /// Says in finalizers what becomes of dependents; who does not say leaves those that are there.
@@ -353,22 +498,28 @@ fn later(from: Timestamp, seconds: i64) -> Timestamp {
 }
 
 /// What a new state comes to: nothing, when it is the old one; the end, when the object was
-/// being deleted, its time has come and nothing holds it any longer.
+/// being deleted, its time has come and nothing blocks that any longer.
 fn write_for(
-    kind: &'static dyn AnyKind,
+    view: &AdmissionView<'_>,
+    permit: &Permit,
     object: Object,
     previous: Previous,
-    now: Timestamp,
-) -> Result<Write, ApiError> {
-    let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= now);
+    written: Option<(WriteOnlyValues, SecretRecord)>,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
     if due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)? {
-        return Ok(Write::Remove { object, previous });
+        let metadata = object.metadata.clone();
+        let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous });
+        return with_companions(view, removal, kind, &metadata);
     }
-    if same(&object, &previous.object) {
-        return Ok(Write::Nothing(previous.cached));
-    }
-    let (write_only, kept) = (WriteOnlyValues::default(), SecretRecord::default());
-    Ok(Write::Replace { object, previous, write_only, kept })
+    let (write_only, secrets) = written.unwrap_or_default();
+    let write = if same(&object, &previous.object) {
+        Write::Nothing(previous.cached)
+    } else {
+        Write::Replace { object, previous, write_only, secrets }
+    };
+    Ok(Admitted::one(permit, permit.name(), write))
 }
 
 fn same(new: &Object, old: &Object) -> bool {
@@ -386,18 +537,17 @@ fn desired_state_differs(new: &Object, old: &Object) -> bool {
 fn own_metadata_of_new(
     metadata: &mut ObjectMeta,
     permit: &Permit,
-    source: &dyn Source,
-    now: Timestamp,
+    view: &AdmissionView<'_>,
 ) -> Result<(), ApiError> {
     if !metadata.resource_version.is_empty() {
         return Err(ApiError::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    place(metadata, permit)?;
-    metadata.uid = new_uid(source);
+    set_namespace(metadata, permit)?;
+    metadata.uid = new_uid(view.source);
     metadata.generation = 1;
-    metadata.creation_timestamp = Some(now);
+    metadata.creation_timestamp = Some(view.now);
     metadata.deletion_timestamp = None;
     metadata.deletion_grace_period_seconds = None;
     metadata.self_link.clear();
@@ -406,14 +556,14 @@ fn own_metadata_of_new(
         && metadata.name.is_empty()
     {
         let mut random = [0; 5];
-        source.fill(&mut random);
+        view.source.fill(&mut random);
         metadata.name = generated_name(prefix, random);
     }
     Ok(())
 }
 
 /// An empty namespace takes the URL's; another is a mistake that must not be guessed at.
-fn place(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
+fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
     let wanted = permit.target().namespace.as_deref().unwrap_or_default();
     let namespaced = permit.kind().info().is_namespaced();
     if namespaced && !metadata.namespace.is_empty() && metadata.namespace != wanted {

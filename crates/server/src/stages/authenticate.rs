@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::identity::Identity;
+use postern_auth::impersonated::ImpersonatedIdentity;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::Impersonation;
@@ -22,98 +23,111 @@ pub(crate) struct Authenticated {
     credential: Credential,
 }
 
-/// Who somebody is, and what he showed to prove it.
+/// Who a caller is, and how they proved it.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
-    /// Set while he acts as somebody else: as whom, and who that is.
+    /// Set while they act as somebody else: as whom, and who that is.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
 impl Credential {
-    /// The server itself, which has no key.
+    /// Returns the credential of the server itself, which has no key.
     pub(crate) fn of_server(identity: Identity) -> Self {
         Self { identity: Arc::new(identity), digest: None, acting: None }
     }
 
-    /// Whoever showed the key of a digest.
+    /// Returns the credential of whoever sent the key of a digest.
     pub(crate) fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
         Self { identity, digest: Some(digest), acting: None }
     }
 
-    /// The same, while he acts as somebody else.
+    /// Returns the same, while they act as somebody else.
     pub(crate) fn acting_as(self, wanted: Impersonation, impersonated: Identity) -> Self {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
-    /// Whose rights count: his own, or those of whom he acts as.
+    /// Returns whose rights count: their own, or those of whom they act as.
     pub(crate) fn identity(&self) -> &Identity {
         self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
     }
 
-    /// Who showed the key.
+    /// Returns the identity of the key's owner.
     pub(crate) fn bearer(&self) -> &Identity {
         &self.identity
     }
 
-    /// The same, as it is shared by all that he sends until it changes.
+    /// Returns the same, as all requests with the key share it until it changes.
     pub(crate) fn shared_bearer(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Does he act as somebody else?
+    /// Do they act as somebody else?
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()
     }
 
-    /// Did he show a key that can stop?
+    /// Did they send a key, which can stop working?
     pub(crate) fn can_stop(&self) -> bool {
         self.digest.is_some()
     }
 
-    /// How the key stands; `None` when its bearer, or whom he acts as, has become somebody who may
-    /// do other things.
+    /// Returns who the caller is now; `None` for the server itself, which has no key.
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
-    pub(crate) fn resolve(
+    pub(crate) fn current(
         &self,
         principals: &PrincipalIndex,
         now: Timestamp,
-    ) -> Result<Option<Arc<ResolvedKey>>, ApiError> {
+    ) -> Result<Option<CurrentIdentity>, ApiError> {
         let Some(digest) = self.digest else { return Ok(None) };
         let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
-        let still = self.acting.as_ref().is_none_or(|acting| {
-            let impersonated = principals.acting_as(&acting.0, &key.identity);
-            !impersonated.disabled && impersonated.identity == acting.1
-        });
-        Ok(Some(key).filter(|key| still && key.identity == self.identity))
+        let acting = self.acting.as_ref();
+        let impersonated = acting.map(|acting| principals.acting_as(&acting.0, &key.identity));
+        Ok(Some(CurrentIdentity { key, impersonated }))
     }
 
-    /// Does it still stand for whom it stood for?
+    /// Is the caller still who they were when the request came in?
     ///
     /// # Errors
-    /// 401 that says why not; 409 when its bearer has become somebody who may do other things.
-    pub(crate) fn check(
-        &self,
-        principals: &PrincipalIndex,
-        now: Timestamp,
-    ) -> Result<(), ApiError> {
-        if !self.can_stop() || self.resolve(principals, now)?.is_some() {
+    /// 401 when the key does not work any more; 409 when the caller may do other things now.
+    pub(crate) fn check(&self, principals: &PrincipalIndex, now: Timestamp) -> Result<(), ApiError> {
+        let Some(current) = self.current(principals, now)? else { return Ok(()) };
+        let same = current.identity() == self.identity() && current.key.identity == self.identity;
+        if same && !current.is_disabled() {
             return Ok(());
         }
-        let message = "what the bearer of this access key may do has changed while the request \
-                       came in: send it again";
+        let message = "what the caller may do has changed while the request came in: send it again";
         Err(ApiError::new(409, Reason::Conflict, message))
     }
 }
 
-/// A request whose sender could not be let in.
+/// Who a caller is at one moment.
+pub(crate) struct CurrentIdentity {
+    /// Their key.
+    pub(crate) key: Arc<ResolvedKey>,
+    impersonated: Option<ImpersonatedIdentity>,
+}
+
+impl CurrentIdentity {
+    /// Returns whose rights count: their own, or those of whom they act as.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.impersonated.as_ref().map_or(&*self.key.identity, |one| &one.identity)
+    }
+
+    /// Do they act as a user who is disabled?
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.impersonated.as_ref().is_some_and(|one| one.disabled)
+    }
+}
+
+/// A request whose sender could not be authenticated.
 pub(crate) struct Unauthenticated {
     /// 401 which says why.
     pub(crate) error: ApiError,
-    /// The name of the access key that was shown, if there is one.
+    /// The name of the access key that was sent, if there is one.
     pub(crate) key: Option<String>,
 }
 

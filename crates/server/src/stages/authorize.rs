@@ -1,142 +1,184 @@
-//! From `Acting` to `Permit`: may they?
+//! From `Acting` to `Permit`: may they? `auth` decides, from a snapshot of the policy and names.
 
-use postern_auth::decide::{Attributes, Decision, decide, may_reach_single_objects, refusal_text};
+use std::sync::Arc;
+
+use postern_auth::attributes::Attributes;
+use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
-use postern_kinds::{AnyKind, Caller, Right, Verb};
-use postern_meta::object::Object;
+use postern_auth::policy::{Decision, Fingerprint, Policy};
+use postern_kinds::action::{Action, ActionRight};
+use postern_kinds::{AnyKind, Caller, Owner, RequiredRight, Verb};
 use postern_meta::status::ApiError;
 
-use crate::stages::authenticate::Credential;
-use crate::stages::impersonate::Acting;
-use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
+use super::authenticate::Credential;
+use super::impersonate::Acting;
+use super::parse::{Document, Parsed, ResourceTarget, Target};
+use crate::cache::CachedObject;
 
-/// The proof that somebody may do one thing. It carries what that thing is, and the registry
+/// The proof that a caller may do one thing. It carries what that thing is, and the registry
 /// acts on nothing else: a permit for one object cannot be used on another. Only [`authorize`]
 /// and [`Permit::for_server`] make one.
 #[derive(Clone)]
 pub(crate) struct Permit {
     target: ResourceTarget,
     credential: Credential,
+    /// What it was decided from, and what is decided from for single objects.
+    policy: Arc<Policy>,
     coverage: Coverage,
 }
 
-/// Which of the objects that a permit is for it reaches.
+/// Which of the objects that a permit is for it covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Coverage {
     /// All of them.
     All,
-    /// Those on which the bearer holds the right that stands in for the verb; each is asked about.
-    Each,
+    /// Those on whose owner the caller holds the right that stands for the verb.
+    Delegated,
 }
 
 impl Permit {
-    /// What may be done, and to what.
+    /// Returns what may be done, and to what.
     pub(crate) fn target(&self) -> &ResourceTarget {
         &self.target
     }
 
-    /// The kind that it is about.
+    /// Returns the kind that it is about.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.target.kind
     }
 
-    /// Who may.
+    /// Returns the name of the object that it is for; empty when it is for a collection.
+    pub(crate) fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns whose rights count.
     pub(crate) fn identity(&self) -> &Identity {
         self.credential.identity()
     }
 
-    /// Who may, and what he showed to prove who he is.
+    /// Returns who may, and how they proved who they are.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Who may, as kinds see him.
+    /// Returns who may, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.identity().user.clone(), team: self.identity().team.clone() }
     }
 
-    /// Does it reach every object that it is for? Then none need be asked about.
+    /// Does it cover every object that it is for? Then none need be asked about.
     pub(crate) fn covers_all(&self) -> bool {
         self.coverage == Coverage::All
     }
 
-    /// Does it reach this object?
-    pub(crate) fn covers(&self, object: &Object) -> bool {
-        self.covers_all()
-            || self
-                .kind()
-                .delegated_right(self.target.verb, object)
-                .is_some_and(|right| self.holds(&right))
+    /// Does it cover this object? Decided from names: its own, and its owner's.
+    pub(crate) fn covers(&self, object: &CachedObject) -> bool {
+        self.covers_owned_by(object.owner())
     }
 
-    /// As [`Permit::reaches`], for where it is refused.
+    fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
+        let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
+        self.covers_all()
+            || owner.and_then(delegated).is_some_and(|right| self.holds(&right.into()))
+    }
+
+    /// As [`Permit::covers`], for where it is refused.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words.
-    pub(crate) fn check(&self, object: &Object) -> Result<(), ApiError> {
-        if self.covers(object) {
-            return Ok(());
-        }
-        Err(refused(self.identity(), &self.target, &attributes_of(&self.target)))
+    pub(crate) fn check(&self, object: &CachedObject) -> Result<(), ApiError> {
+        self.check_owned_by(object.owner())
     }
 
-    /// Does its bearer hold a right that a write takes besides?
+    /// As [`Permit::check`], for a new object that has such an owner.
     ///
     /// # Errors
-    /// 403 which names the right that is lacking.
-    pub(crate) fn check_right(&self, right: &Right) -> Result<(), ApiError> {
-        if self.holds(right) {
+    /// 403 in kube-apiserver's words.
+    pub(crate) fn check_owned_by(&self, owner: Option<&Owner>) -> Result<(), ApiError> {
+        if self.covers_owned_by(owner) {
             return Ok(());
         }
-        Err(refused(self.identity(), &self.target, &Attributes::from(right)))
+        Err(forbidden(self.identity(), &self.target, &attributes_of(&self.target)))
     }
 
-    fn holds(&self, right: &Right) -> bool {
-        decide(self.identity(), &Attributes::from(right)) == Decision::Allow
+    /// Does the caller hold what a write takes besides?
+    ///
+    /// # Errors
+    /// 403 which names the first of the rights that would do.
+    pub(crate) fn check_right(&self, required: &RequiredRight) -> Result<(), ApiError> {
+        if self.holds(required) {
+            return Ok(());
+        }
+        Err(forbidden(self.identity(), &self.target, &required.first().into()))
     }
 
-    /// For one object out of those that this permit is for.
-    pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
-        let target = ResourceTarget {
-            kind: self.target.kind,
+    fn holds(&self, required: &RequiredRight) -> bool {
+        self.policy.satisfies(self.identity(), required)
+    }
+
+    /// May the caller do this to an object of the permit's kind?
+    pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
+        let info = self.kind().info();
+        let attributes = Attributes::Resource {
             verb,
-            namespace: namespace.map(str::to_owned),
-            name: Some(name.to_owned()),
-            subresource: None,
+            group: info.version.group,
+            resource: info.plural,
+            subresource: "",
+            namespace: namespace.unwrap_or_default(),
+            name,
         };
+        self.policy.decide(self.identity(), &attributes) == Decision::Allow
+    }
+
+    /// Returns the rights that matter for what an identity sees of the permit's kind under a policy.
+    pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
+        let info = self.kind().info();
+        let delegated = self.kind().is_delegated();
+        policy.fingerprint(identity, info.version.group, info.plural, delegated)
+    }
+
+    /// Returns the same for the caller, as it was when the permit was made.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint_of(&self.policy, self.identity())
+    }
+
+    /// Returns a permit for one object out of those that this one is for.
+    pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
+        let target = ResourceTarget::object(self.target.kind, verb, namespace, name);
         Self { target, ..self.clone() }
     }
 
-    /// For reading an object of another kind, that has no namespace, as its bearer may.
+    /// Returns a permit for reading an object of another kind, that has no namespace, as the caller
+    /// may.
     ///
     /// # Errors
-    /// 403, when he may read none.
+    /// 403, when they may read none.
     pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
-        let target = ResourceTarget {
-            kind,
-            verb: Verb::Get,
-            namespace: None,
-            name: Some(name.to_owned()),
-            subresource: None,
-        };
-        let coverage = coverage_of(self.identity(), &target)?;
-        Ok(Self { target, credential: self.credential.clone(), coverage })
+        let target = ResourceTarget::object(kind, Verb::Get, None, name);
+        let coverage = coverage_of(&self.policy, self.identity(), &target)?;
+        Ok(Self { target, coverage, ..self.clone() })
     }
 
-    /// For a whole collection, where it was for one object.
+    /// Returns a permit for changing the object that this one is for, where an action changes it.
+    pub(crate) fn updating(&self) -> Self {
+        self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())
+    }
+
+    /// Returns a permit for a whole collection, where it was for one object.
     pub(crate) fn of_all(mut self) -> Self {
         self.target.name = None;
         self
     }
 
-    /// For somebody with a key, in tests.
+    /// Returns the permit as another caller has it, in tests.
     #[cfg(test)]
     pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
         self
     }
 
-    /// For the server's own controllers, which act for nobody.
+    /// Returns a permit for the server's own controllers, which act for nobody.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,
         verb: Verb,
@@ -148,14 +190,12 @@ impl Permit {
             groups: vec![MASTERS_GROUP.to_owned()],
             ..Identity::default()
         };
-        let target = ResourceTarget {
-            kind,
-            verb,
-            namespace: namespace.map(str::to_owned),
-            name: Some(name.to_owned()),
-            subresource: None,
-        };
-        Self { target, credential: Credential::of_server(identity), coverage: Coverage::All }
+        Self {
+            target: ResourceTarget::object(kind, verb, namespace, name),
+            credential: Credential::of_server(identity),
+            policy: Policy::built_in(),
+            coverage: Coverage::All,
+        }
     }
 }
 
@@ -167,59 +207,51 @@ pub(crate) enum Authorized {
     Document(Parsed),
 }
 
-/// Asks `auth`, and turns its answer into a permit.
+/// Asks `auth`, and turns its decision into a permit.
 ///
 /// # Errors
 /// 403 in kube-apiserver's words; for a path that nothing is served at, 404, but only to those
 /// who may know.
-pub(crate) fn authorize(acting: Acting) -> Result<Authorized, ApiError> {
+pub(crate) fn authorize(acting: Acting, policy: Arc<Policy>) -> Result<Authorized, ApiError> {
     let (parsed, credential) = acting.into_parts();
     let identity = credential.identity();
     match parsed.target() {
         Target::Resource(target) => {
-            let coverage = coverage_of(identity, target)?;
-            let permit = Permit { target: target.clone(), credential, coverage };
+            let coverage = coverage_of(&policy, identity, target)?;
+            let permit = Permit { target: target.clone(), credential, policy, coverage };
             Ok(Authorized::Resource(parsed, permit))
         }
         Target::Document(document) => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
-            check_path(identity, &path_attributes(*document, &verb, parsed.path()))?;
+            check_path(&policy, identity, &path_attributes(*document, &verb, parsed.path()))?;
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
-            check_path(identity, &Attributes::Path { verb: &verb, path: parsed.path() })?;
+            let attributes = Attributes::Path { verb: &verb, path: parsed.path() };
+            check_path(&policy, identity, &attributes)?;
             Ok(Authorized::Document(parsed))
         }
     }
 }
 
-fn coverage_of(identity: &Identity, target: &ResourceTarget) -> Result<Coverage, ApiError> {
-    if let Some(right) = target.subresource.and_then(|_| right_behind(target)) {
-        let attributes = Attributes::from(&right);
-        if decide(identity, &attributes) == Decision::Allow {
-            return Ok(Coverage::All);
-        }
-        return Err(refused(identity, target, &attributes));
-    }
+fn coverage_of(
+    policy: &Policy,
+    identity: &Identity,
+    target: &ResourceTarget,
+) -> Result<Coverage, ApiError> {
     let attributes = attributes_of(target);
-    if decide(identity, &attributes) == Decision::Allow {
+    if policy.decide(identity, &attributes) == Decision::Allow {
         return Ok(Coverage::All);
     }
-    if target.kind.has_delegated_right() && may_reach_single_objects(identity) {
-        return Ok(Coverage::Each);
+    let is_object = target.action.is_none();
+    if is_object && target.kind.is_delegated() && policy.may_hold_single_objects(identity) {
+        return Ok(Coverage::Delegated);
     }
-    Err(refused(identity, target, &attributes))
+    Err(forbidden(identity, target, &attributes))
 }
 
-/// The right that a subresource takes: the keys of an owner take `getkey` on him (decision 3).
-fn right_behind(target: &ResourceTarget) -> Option<Right> {
-    let info = target.kind.info();
-    let name = target.name.clone()?;
-    Some(Right::cluster("getkey", info.version.group, info.plural, name))
-}
-
-/// What describes the API is open to everyone who has a key.
+/// What describes the API is open to every caller who has a key.
 fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attributes<'a> {
     if document.describes_the_api() {
         Attributes::Description { verb, path }
@@ -228,8 +260,12 @@ fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attr
     }
 }
 
-fn check_path(identity: &Identity, attributes: &Attributes<'_>) -> Result<(), ApiError> {
-    if decide(identity, attributes) == Decision::Allow {
+fn check_path(
+    policy: &Policy,
+    identity: &Identity,
+    attributes: &Attributes<'_>,
+) -> Result<(), ApiError> {
+    if policy.decide(identity, attributes) == Decision::Allow {
         return Ok(());
     }
     match attributes {
@@ -240,19 +276,25 @@ fn check_path(identity: &Identity, attributes: &Attributes<'_>) -> Result<(), Ap
     }
 }
 
-fn refused(identity: &Identity, target: &ResourceTarget, attributes: &Attributes<'_>) -> ApiError {
+fn forbidden(identity: &Identity, target: &ResourceTarget, attributes: &Attributes<'_>) -> ApiError {
     let name = target.name.as_deref().unwrap_or_default();
-    let text = refusal_text(identity, attributes);
+    let text = forbidden_message(identity, attributes);
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
+/// The attributes of a request; where it is for an action, with the right that the action takes.
 fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
+    let (verb, subresource) = match target.action {
+        Some(Action { right: ActionRight::OnObject(verb), .. }) => (*verb, ""),
+        Some(action) => (action.verb.as_str(), action.subresource),
+        None => (target.verb.as_str(), ""),
+    };
     Attributes::Resource {
-        verb: target.verb.as_str(),
+        verb,
         group: info.version.group,
         resource: info.plural,
-        subresource: target.subresource.unwrap_or_default(),
+        subresource,
         namespace: target.namespace.as_deref().unwrap_or_default(),
         name: target.name.as_deref().unwrap_or_default(),
     }

@@ -1,12 +1,14 @@
-//! From `Authenticated` to `Acting`: as whom does he want to act, and may he?
+//! From `Authenticated` to `Acting`: as whom does the caller want to act, and may they?
 //!
 //! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
 
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
-use postern_auth::decide::{Attributes, Decision, decide, refusal_text};
+use postern_auth::attributes::Attributes;
+use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::Identity;
 use postern_auth::impersonated;
+use postern_auth::policy::{Decision, Policy};
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Impersonation, Right, access_key, identity_name};
 use postern_meta::gvk::GroupResource;
@@ -25,7 +27,7 @@ pub(crate) struct Acting {
 }
 
 impl Acting {
-    /// Who showed the key, and as whom he acts.
+    /// Returns the caller, and as whom they act.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
@@ -36,13 +38,14 @@ impl Acting {
     }
 }
 
-/// Looks for the headers of impersonation. Without them everybody acts as himself.
+/// Looks for the headers of impersonation. Without them all callers act as themselves.
 ///
 /// # Errors
-/// 400 for headers that make no sense; 403 in kube-apiserver's words for what he may not.
+/// 400 for headers that make no sense; 403 in kube-apiserver's words for what they may not.
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
+    policy: &Policy,
 ) -> Result<Acting, ApiError> {
     let (parsed, credential) = authenticated.into_parts();
     let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));
@@ -51,9 +54,9 @@ pub(crate) fn impersonate(
     }
     let wanted = wanted(&parsed)?;
     let impersonated = principals.acting_as(&wanted, credential.bearer());
-    // The rights come first: whether somebody is disabled is not for everybody to know.
+    // The rights come first: not every caller may know who is disabled.
     for right in impersonated::rights(&wanted, &impersonated.identity) {
-        check(credential.bearer(), &right)?;
+        check(policy, credential.bearer(), &right)?;
     }
     if impersonated.disabled {
         let message = "the user is disabled, and may do nothing: enable the user first";
@@ -65,13 +68,13 @@ pub(crate) fn impersonate(
 /// What users are called where they are impersonated.
 const USERS: GroupResource = GroupResource { group: "", resource: "users" };
 
-fn check(bearer: &Identity, right: &Right) -> Result<(), ApiError> {
+fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiError> {
     let attributes = Attributes::from(right);
-    if decide(bearer, &attributes) == Decision::Allow {
+    if policy.decide(bearer, &attributes) == Decision::Allow {
         return Ok(());
     }
     let resource = GroupResource { group: right.group, resource: right.resource };
-    Err(ApiError::forbidden(resource, &right.name, refusal_text(bearer, &attributes)))
+    Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
 /// Reads the headers.

@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
-use postern_kinds::{AnyKind, BASE_PATH, Subresource, Verb, access_key, all, find};
+use postern_kinds::action::Action;
+use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::field::FieldSelector;
 use postern_meta::status::ApiError;
 
-use crate::registry::read::SELECTABLE_FIELDS;
+/// What field selectors may look at.
+pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
 
 /// Longest path that is looked at: a group, a namespace and a name fit in far less.
 const MAX_PATH_BYTES: usize = 2048;
@@ -29,8 +31,26 @@ pub(crate) struct ResourceTarget {
     pub(crate) namespace: Option<String>,
     /// Which object, if one is named: in the path, or by a field selector on its name.
     pub(crate) name: Option<String>,
-    /// What is reached behind the object, if not the object itself.
-    pub(crate) subresource: Option<&'static str>,
+    /// The row of the kind's table of actions, if it is not for the object or collection itself.
+    pub(crate) action: Option<&'static Action>,
+}
+
+impl ResourceTarget {
+    /// Returns a target that is one object.
+    pub(crate) fn object(
+        kind: &'static dyn AnyKind,
+        verb: Verb,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Self {
+        let (namespace, name) = (namespace.map(str::to_owned), Some(name.to_owned()));
+        Self { kind, verb, namespace, name, action: None }
+    }
+
+    /// Returns the subresource; empty for the object or collection itself.
+    pub(crate) fn subresource(&self) -> &'static str {
+        self.action.map_or("", |action| action.subresource)
+    }
 }
 
 /// The documents that describe the API.
@@ -249,23 +269,24 @@ fn resource_target(
     rest: &[&str],
     query: &Query,
 ) -> Result<Target, ApiError> {
-    // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a place.
-    let cluster_kind = |plural| {
-        find(version.group, version.version, plural).filter(|kind| !kind.info().is_namespaced())
+    // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a namespace.
+    let served = |plural| find(version.group, version.version, plural);
+    let has_subresource = |plural, subresource: &str| {
+        let kind = served(plural).filter(|kind| !kind.info().is_namespaced());
+        kind.is_some_and(|kind| kind.info().subresources().any(|name| name == subresource))
     };
-    let (namespace, plural, name) = match rest {
-        [plural, name, behind] if behind_of(cluster_kind(plural), behind).is_some() => {
-            return behind_target(method, cluster_kind(plural), name, behind);
+    let (namespace, plural, name, subresource) = match rest {
+        [plural, name, sub] if has_subresource(plural, sub) => (None, *plural, Some(*name), *sub),
+        ["namespaces", namespace, plural] => (Some(*namespace), *plural, None, ""),
+        ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name), ""),
+        ["namespaces", namespace, plural, name, sub] if !sub.is_empty() => {
+            (Some(*namespace), *plural, Some(*name), *sub)
         }
-        ["namespaces", namespace, plural] => (Some(*namespace), *plural, None),
-        ["namespaces", namespace, plural, name] => (Some(*namespace), *plural, Some(*name)),
-        [plural] => (None, *plural, None),
-        [plural, name] => (None, *plural, Some(*name)),
+        [plural] => (None, *plural, None, ""),
+        [plural, name] => (None, *plural, Some(*name), ""),
         _ => return Ok(Target::Nothing),
     };
-    let Some(kind) = find(version.group, version.version, plural) else {
-        return Ok(Target::Nothing);
-    };
+    let Some(kind) = served(plural) else { return Ok(Target::Nothing) };
     let info = kind.info();
     let misplaced = if info.is_namespaced() {
         namespace.is_none() && name.is_some()
@@ -274,6 +295,9 @@ fn resource_target(
     };
     if misplaced {
         return Ok(Target::Nothing);
+    }
+    if !subresource.is_empty() {
+        return subresource_target(method, kind, namespace, name, subresource);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
     if verb == Verb::Create && info.is_namespaced() && namespace.is_none() {
@@ -284,23 +308,22 @@ fn resource_target(
         None => selected_name(verb, query)?,
     };
     let namespace = namespace.map(str::to_owned);
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, subresource: None }))
+    let action = info.action("", verb);
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action }))
 }
 
-fn behind_of(kind: Option<&'static dyn AnyKind>, name: &str) -> Option<&'static Subresource> {
-    kind?.info().subresources.iter().find(|subresource| subresource.name == name)
-}
-
-/// What is reached behind an object of a kind that has no namespace.
-fn behind_target(
+/// A subresource of an object, by the kind's table of actions.
+fn subresource_target(
     method: &Method,
-    kind: Option<&'static dyn AnyKind>,
-    name: &str,
-    behind: &str,
+    kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    subresource: &str,
 ) -> Result<Target, ApiError> {
-    let (Some(kind), Some(subresource)) = (kind, behind_of(kind, behind)) else {
+    let info = kind.info();
+    if !info.subresources().any(|known| known == subresource) {
         return Ok(Target::Nothing);
-    };
+    }
     let verb = match *method {
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
@@ -308,12 +331,11 @@ fn behind_target(
         Method::PATCH => Verb::Patch,
         _ => Verb::Delete,
     };
-    if !subresource.verbs.contains(&verb) {
-        let resource = kind.info().group_resource();
-        return Err(ApiError::method_not_allowed(resource, verb.as_str()));
-    }
-    let (name, subresource) = (Some(name.to_owned()), Some(subresource.name));
-    Ok(Target::Resource(ResourceTarget { kind, verb, namespace: None, name, subresource }))
+    let action = info.action(subresource, verb);
+    let action = action
+        .ok_or_else(|| ApiError::method_not_allowed(info.group_resource(), verb.as_str()))?;
+    let (namespace, name) = (namespace.map(str::to_owned), name.map(str::to_owned));
+    Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action: Some(action) }))
 }
 
 fn verb_of(

@@ -13,8 +13,8 @@ use postern_meta::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::table::{self, IncludeObject};
-use crate::cache::{CachedObject, Encoding, event_line};
+use super::table;
+use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
 use crate::registry::read::ListAnswer;
 use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;

@@ -8,17 +8,7 @@ use postern_meta::table::{Column, PartialObjectMetadata, Row, Table};
 use postern_meta::time::{Timestamp, human_duration};
 use serde_json::Value;
 
-/// How much of each object a row carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum IncludeObject {
-    /// Nothing.
-    None,
-    /// Its metadata.
-    #[default]
-    Metadata,
-    /// All of it.
-    Object,
-}
+use crate::cache::IncludeObject;
 
 /// Reads `includeObject`.
 ///

@@ -1,0 +1,44 @@
+//! Making an object; when it has only the prefix of a name, until a name is free.
+
+use postern_meta::object::Object;
+use postern_meta::status::{ApiError, Reason};
+
+use crate::registry::{EncodedObject, Registry};
+use crate::stages::admit::{self, Writing};
+use crate::stages::authorize::Permit;
+
+/// Names that are tried for one `generateName` before the client is told to try again itself.
+const NAME_ATTEMPTS: usize = 8;
+
+/// Makes a new object.
+///
+/// # Errors
+/// As wire contract 1.5 says; 409 when every generated name was taken.
+pub(crate) async fn create(
+    registry: &Registry,
+    permit: &Permit,
+    object: Object,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
+    let admit = |object| admit::create(&registry.admission(), permit, object, writing);
+    // Whom the object names may have been made by the request before this one.
+    registry.cache().wait_until_current().await?;
+    if !object.metadata.name.is_empty() {
+        return registry.commit(admit(object)?, writing.dry_run).await;
+    }
+    for _ in 1..NAME_ATTEMPTS {
+        match registry.commit(admit(object.clone())?, writing.dry_run).await {
+            Err(error) if error.reason() == Reason::AlreadyExists => {}
+            answer => return answer,
+        }
+    }
+    let last = registry.commit(admit(object)?, writing.dry_run).await;
+    last.map_err(|error| {
+        if error.reason() == Reason::AlreadyExists {
+            let name = error.status().details.as_ref().map_or("", |details| &details.name);
+            let resource = permit.kind().info().group_resource();
+            return ApiError::generate_name_conflict(resource, name);
+        }
+        error
+    })
+}

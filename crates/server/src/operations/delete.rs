@@ -1,0 +1,164 @@
+//! Removing an object, at once or when nothing blocks that any longer.
+
+use postern_kinds::Verb;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use crate::registry::read::ObjectPage;
+use crate::registry::{EncodedObject, Registry, decoded, key_of};
+use crate::stages::admit::{self, Previous};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// A negative grace period counts as this, as upstream.
+const SHORTEST_GRACE_SECONDS: i64 = 1;
+
+/// What a deletion comes to.
+pub(crate) struct Deleted {
+    /// The object, in its last or its lingering state.
+    pub(crate) encoded: EncodedObject,
+    /// The same, decoded.
+    pub(crate) object: Object,
+    /// Is it still there, waiting for finalizers or its time?
+    pub(crate) lingers: bool,
+}
+
+/// Deletes an object, or marks it when something blocks that.
+///
+/// # Errors
+/// 404; 409 when a precondition does not hold.
+pub(crate) async fn delete(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    if let Some(gone) = delete_corrupt(registry, permit, options).await? {
+        return Ok(gone);
+    }
+    let grace = match options.grace_period_seconds.unwrap_or(0) {
+        negative if negative < 0 => SHORTEST_GRACE_SECONDS,
+        seconds => seconds,
+    };
+    let encoded = registry
+        .rewrite(permit, options.dry_run, |previous, _| {
+            // Callers who may not delete it learn nothing of its uid or version.
+            permit.check(&previous.cached)?;
+            check_preconditions(permit, options, &previous)?;
+            admit::delete(&registry.admission(), permit, previous, grace, policy_of(options))
+        })
+        .await?;
+    let object = decoded(&encoded)?;
+    let lingers = lingers(registry, permit, &object)?;
+    Ok(Deleted { encoded, object, lingers })
+}
+
+/// What cannot be read can still be deleted, by callers who ask for exactly that.
+async fn delete_corrupt(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+) -> Result<Option<Deleted>, ApiError> {
+    let resource = registry.cache().of(permit.kind().info());
+    let key = key_of(permit, resource)?;
+    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_damage) else {
+        return Ok(None);
+    };
+    let admitted = admit::delete_corrupt(permit, key.into(), position)?;
+    let encoded = registry.commit(admitted, options.dry_run).await?;
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    let object = Object {
+        api_version: String::new(),
+        kind: String::new(),
+        metadata,
+        fields: serde_json::Map::new(),
+    };
+    Ok(Some(Deleted { encoded, object, lingers: false }))
+}
+
+/// Deletes all objects that a list would have, one after the other: this is not atomic, and what is
+/// gone meanwhile is passed over.
+///
+/// # Errors
+/// Those of the list, or of the first deletion that fails.
+pub(crate) async fn delete_collection(
+    registry: &Registry,
+    permit: &Permit,
+    which: &ListOptions,
+    options: &DeleteOptions,
+) -> Result<ObjectPage, ApiError> {
+    let list = registry.list(permit, which).await?;
+    let resource = registry.cache().of(permit.kind().info());
+    for object in &list.objects {
+        let (namespace, name) = storage_key::split(resource.prefix(), object.key());
+        let permit = permit.narrowed(Verb::Delete, namespace, name);
+        match delete(registry, &permit, options).await {
+            Err(error) if error.code() != 404 => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(list)
+}
+
+fn lingers(registry: &Registry, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
+    let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= registry.source().now());
+    let blocked = !object.metadata.finalizers.is_empty() || permit.kind().blocks_deletion(object)?;
+    Ok(!due || blocked)
+}
+
+/// Takes out of an object by what the server itself blocks its deletion: `change` does that. For
+/// controllers.
+///
+/// # Errors
+/// 404 when the object is gone already.
+pub(crate) async fn release(
+    registry: &Registry,
+    permit: &Permit,
+    change: impl Fn(&mut Object),
+) -> Result<EncodedObject, ApiError> {
+    registry
+        .rewrite(permit, false, |previous, _| {
+            let mut object = previous.object.clone();
+            change(&mut object);
+            admit::release(&registry.admission(), permit, object, previous)
+        })
+        .await
+}
+
+/// What becomes of dependents, in the new words where the old ones were used.
+fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.or(options
+        .orphan_dependents
+        .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }))
+}
+
+fn check_preconditions(
+    permit: &Permit,
+    options: &DeleteOptions,
+    previous: &Previous,
+) -> Result<(), ApiError> {
+    let resource = permit.kind().info().group_resource();
+    let name = permit.name();
+    if let Some(wanted) = &options.precondition_uid {
+        let uid = &previous.object.metadata.uid;
+        if wanted != uid {
+            let text = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+                 The object might have been deleted and then recreated"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    if let Some(wanted) = &options.precondition_resource_version {
+        let found = previous.cached.position();
+        if wanted.parse().map(Position::from_packed) != Ok(found) {
+            let text = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the \
+                 ResourceVersion in record ({found}). The object might have been modified"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    Ok(())
+}

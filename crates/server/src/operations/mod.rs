@@ -1,0 +1,14 @@
+//! What the verbs do that write: admission and registry put together. Requests, controllers and the
+//! administrator's commands all write through here.
+//!
+//! What does not live here: whether a write is allowed (`stages`), how it is stored (`registry`).
+
+mod access_keys;
+mod create;
+mod delete;
+mod update;
+
+pub(crate) use access_keys::remove_expired_keys;
+pub(crate) use create::create;
+pub(crate) use delete::{delete, delete_collection, release};
+pub(crate) use update::{replace, update};

@@ -1,0 +1,95 @@
+//! Changing an object: by what a client has read and modified, or by a patch of what is there.
+
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+
+use crate::cache::CachedObject;
+use crate::registry::{EncodedObject, Registry};
+use crate::stages::admit::{self, Writing};
+use crate::stages::authorize::Permit;
+
+/// Changes an object: `change` makes the wanted state of the current one. It may run more than
+/// once.
+///
+/// # Errors
+/// As wire contract 1.5 says. What the client expects of the resourceVersion and uid is in the
+/// object that `change` returns: 409 when it does not hold.
+pub(crate) async fn update(
+    registry: &Registry,
+    permit: &Permit,
+    writing: &Writing,
+    change: impl Fn(&Object) -> Result<Object, ApiError>,
+) -> Result<EncodedObject, ApiError> {
+    registry
+        .rewrite(permit, writing.dry_run, |previous, secrets| {
+            permit.check(&previous.cached)?;
+            let wanted = change(&previous.object)?;
+            check_address(permit, &wanted)?;
+            check_version(permit, &wanted, &previous.cached)?;
+            admit::update(&registry.admission(), permit, wanted, previous, secrets, writing)
+        })
+        .await
+}
+
+/// Replaces an object by what a client has read and modified.
+///
+/// # Errors
+/// As [`update`]; 422 when the resourceVersion is missing, since the client could undo another's
+/// change without knowing (decision 8).
+pub(crate) async fn replace(
+    registry: &Registry,
+    permit: &Permit,
+    writing: &Writing,
+    object: Object,
+) -> Result<EncodedObject, ApiError> {
+    update(registry, permit, writing, |_| {
+        if object.metadata.resource_version.is_empty() {
+            let mut errors = FieldErrors::default();
+            let path = "metadata.resourceVersion";
+            errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
+            let kind = permit.kind().info().group_kind();
+            return Err(ApiError::invalid(kind, &object.metadata.name, errors));
+        }
+        Ok(object.clone())
+    })
+    .await
+}
+
+/// Name and namespace of what was sent must be those of the URL.
+fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
+    let target = permit.target();
+    let name = permit.name();
+    if wanted.metadata.name != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            wanted.metadata.name
+        )));
+    }
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    let sent = wanted.metadata.namespace.as_str();
+    if !sent.is_empty() && sent != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({sent}) does not match the namespace on the URL \
+             ({namespace})"
+        )));
+    }
+    Ok(())
+}
+
+/// A resourceVersion in what was sent must be the current one.
+fn check_version(
+    permit: &Permit,
+    wanted: &Object,
+    previous: &CachedObject,
+) -> Result<(), ApiError> {
+    let sent = wanted.metadata.resource_version.as_str();
+    if sent.is_empty() || sent == previous.position().to_string() {
+        return Ok(());
+    }
+    if sent.parse::<u64>().is_err() {
+        return Err(ApiError::bad_request("invalid resource version: it must be a number"));
+    }
+    let resource = permit.kind().info().group_resource();
+    Err(ApiError::conflict_modified(resource, &wanted.metadata.name))
+}

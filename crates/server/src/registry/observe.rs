@@ -1,0 +1,92 @@
+//! Fields of a status that are observed when an object is answered, and not stored: the one place
+//! where an answer gets more than what is stored. Bytes that several answers share stay as they are;
+//! a kind that declares such fields gets an encoding of its own for each answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_kinds::Observations;
+use postern_meta::decode::decode_typed;
+use postern_meta::object::with_status_fields;
+use postern_meta::time::Timestamp;
+use serde::Deserialize;
+
+use crate::cache::{Cache, CachedObject};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// What the server knows of one object, for one caller.
+struct Observed<'a> {
+    cache: &'a Cache,
+    permit: &'a Permit,
+    namespace: Option<&'a str>,
+    name: &'a str,
+}
+
+impl Observations for Observed<'_> {
+    fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp> {
+        self.cache.principals().last_activity(key, uid).map(Timestamp::from_unix_seconds)
+    }
+
+    fn caller_may(&self, verb: &str) -> bool {
+        self.permit.caller_may(verb, self.namespace, self.name)
+    }
+}
+
+#[derive(Deserialize)]
+struct Identified {
+    metadata: NameAndUid,
+}
+
+#[derive(Deserialize)]
+struct NameAndUid {
+    #[serde(default)]
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+}
+
+/// Returns a cached object as it answers this caller.
+pub(crate) fn observed(
+    cache: &Cache,
+    permit: &Permit,
+    object: Arc<CachedObject>,
+) -> Arc<CachedObject> {
+    if !permit.kind().is_observed() {
+        return object;
+    }
+    let resource = cache.of(permit.kind().info());
+    let (namespace, name) = storage_key::split(resource.prefix(), object.key());
+    match fields_of(cache, permit, namespace, name, &object.json()) {
+        Some(json) => Arc::new(object.with_json(&json)),
+        None => object,
+    }
+}
+
+/// Returns an object's JSON as it answers this caller.
+pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Bytes {
+    if !permit.kind().is_observed() {
+        return json;
+    }
+    let Ok(Identified { metadata }) = decode_typed::<Identified>(&json) else { return json };
+    let namespace = metadata.namespace.as_deref();
+    fields_of(cache, permit, namespace, &metadata.name, &json).map_or(json, Bytes::from)
+}
+
+/// Returns the JSON with what is observed; `None` when nothing is. The uid is read from the very
+/// object: one of the past may have had a namesake since.
+fn fields_of(
+    cache: &Cache,
+    permit: &Permit,
+    namespace: Option<&str>,
+    name: &str,
+    json: &[u8],
+) -> Option<Vec<u8>> {
+    let uid = decode_typed::<Identified>(json).ok()?.metadata.uid;
+    let observations = Observed { cache, permit, namespace, name };
+    let fields = permit.kind().observed_status(name, &uid, &observations);
+    if fields.is_empty() {
+        return None;
+    }
+    with_status_fields(json, &fields)
+}

@@ -1,0 +1,80 @@
+//! The secret record of an object: what is kept of its write-only fields (decision 3). It is stored
+//! next to the object, in the same transaction: a digest of an access key's value, and values that
+//! only the server itself uses.
+
+use std::collections::BTreeMap;
+
+use postern_auth::bearer::BearerToken;
+use postern_auth::digest::{Digest, Digester};
+use postern_kinds::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
+use postern_kinds::{AnyKind, SecretText};
+use serde::{Deserialize, Serialize};
+
+/// What is kept of an object's write-only fields.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SecretRecord {
+    /// The uid of the object: a re-created namesake has none of it.
+    pub(crate) uid: String,
+    /// The digest of the access key's value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    /// The uid of the access key's owner.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) owner_uid: String,
+    /// Values by their dotted paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    values: BTreeMap<String, SecretText>,
+}
+
+impl SecretRecord {
+    /// Returns the record of a new object; `owner_uid` is empty where nobody owns it.
+    pub(crate) fn new(uid: String, owner_uid: String) -> Self {
+        Self { uid, owner_uid, ..Self::default() }
+    }
+
+    /// Returns the digest of the access key's value, if there is one.
+    pub(crate) fn digest(&self) -> Option<Digest> {
+        self.digest.as_deref().and_then(Digest::from_hex)
+    }
+
+    /// Keeps the digest of an access key's value.
+    pub(crate) fn set_digest(&mut self, digest: Digest) {
+        self.digest = Some(digest.to_hex());
+    }
+
+    /// Keeps the values that were written, of fields whose value is kept.
+    pub(crate) fn set_values(&mut self, kind: &dyn AnyKind, written: &WriteOnlyValues) {
+        for field in kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value) {
+            if let Some(value) = written.get(field.path) {
+                self.values.insert(field.path.join("."), value.clone());
+            }
+        }
+    }
+
+    /// Would what was written change the record?
+    pub(crate) fn differs(
+        &self,
+        kind: &dyn AnyKind,
+        written: &WriteOnlyValues,
+        digester: &Digester,
+    ) -> bool {
+        kind.write_only().iter().any(|field| {
+            let Some(value) = written.get(field.path) else { return false };
+            match field.at_rest {
+                AtRest::Digest => self.digest() != Some(digest_of(digester, value)),
+                AtRest::Value => self.values.get(&field.path.join(".")) != Some(value),
+            }
+        })
+    }
+}
+
+/// Returns the field that is a credential, of a kind whose objects are credentials.
+pub(crate) fn credential_field(kind: &dyn AnyKind) -> Option<&'static WriteOnlyField> {
+    kind.write_only().iter().find(|field| field.at_rest == AtRest::Digest)
+}
+
+/// Returns the digest of an access key's value.
+pub(crate) fn digest_of(digester: &Digester, key: &SecretText) -> Digest {
+    digester.digest(&BearerToken::of_key(key))
+}
