@@ -10,8 +10,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::check::{self, Side};
-use crate::place::Place;
+use crate::check::{self, Overhead};
+use crate::cursor::Cursor;
 use crate::{
     Batch, Change, Condition, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
     Store, Txn, Watch,
@@ -86,7 +86,7 @@ impl Store for Memory {
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Side::Engine)?;
+        check::txn(&txn, Overhead::Envelope)?;
         let mut state = self.shared.state.lock();
         let revision = state.commit(txn)?;
         // Sent under the lock, so that watches never see the number go back.
@@ -95,10 +95,10 @@ impl Store for Memory {
     }
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        let place = Place::new(prefix, after);
-        place.check_kept(self.shared.state.lock().compacted)?;
+        let cursor = Cursor::new(prefix, after);
+        cursor.check_not_compacted(self.shared.state.lock().compacted)?;
         let newest = self.newest.subscribe();
-        Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), newest, place }))
+        Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), newest, cursor }))
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
@@ -239,10 +239,10 @@ impl State {
     }
 
     /// The next transaction that has something for a place, or how far there is nothing.
-    fn next_batch(&self, place: &Place) -> Result<Batch> {
-        place.check_kept(self.compacted)?;
+    fn next_batch(&self, cursor: &Cursor) -> Result<Batch> {
+        cursor.check_not_compacted(self.compacted)?;
         let mut batch = Batch { events: Vec::new(), revision: self.revision };
-        let Some(first) = place.first_packed() else { return Ok(batch) };
+        let Some(first) = cursor.first_packed() else { return Ok(batch) };
         for (scanned, (packed, record)) in self.changes.range(first..).enumerate() {
             let revision = Position::from_packed(*packed).revision();
             let begun = batch.events.last().map(|event| event.position.revision());
@@ -253,7 +253,7 @@ impl State {
                 batch.revision = revision - 1;
                 break;
             }
-            if place.covers(&record.key) {
+            if cursor.covers(&record.key) {
                 batch.events.push(self.event(*packed, record));
                 batch.revision = revision;
             }
@@ -269,18 +269,18 @@ fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {
 struct MemoryWatch {
     shared: Arc<Shared>,
     newest: watch::Receiver<u64>,
-    place: Place,
+    cursor: Cursor,
 }
 
 #[async_trait]
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Batch> {
-        while *self.newest.borrow_and_update() <= self.place.done() {
+        while *self.newest.borrow_and_update() <= self.cursor.delivered_revision() {
             let ended = |_| Error::Unavailable("the store was closed".to_owned());
             self.newest.changed().await.map_err(ended)?;
         }
-        let batch = self.shared.state.lock().next_batch(&self.place)?;
-        self.place.reached(batch.revision);
+        let batch = self.shared.state.lock().next_batch(&self.cursor)?;
+        self.cursor.advance_to(batch.revision);
         Ok(batch)
     }
 }

@@ -246,7 +246,7 @@ async fn check_list(model: &Model, store: &impl Store, request: ListRequest) {
         page => {
             assert!(!is_gone);
             let page = page.unwrap();
-            assert_eq!(page.damaged, Vec::new());
+            assert_eq!(page.corrupt, Vec::new());
             assert_eq!((page.entries, page.remaining), model.list(&request));
             assert_eq!(page.revision, request.at.unwrap_or(model.revision()));
         }

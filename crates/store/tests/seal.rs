@@ -123,7 +123,7 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
         }
     }
     let page = store.list(ListRequest { limit: 2, ..ListRequest::default() }).await.unwrap();
-    let named: Vec<_> = page.damaged.iter().map(|damaged| &*damaged.key).collect();
+    let named: Vec<_> = page.corrupt.iter().map(|damaged| &*damaged.key).collect();
     assert_eq!((named.as_slice(), page.remaining), (["/a", "/b"].as_slice(), 1));
     let after = page.last_key().cloned();
     let page = store.list(ListRequest { after, ..ListRequest::default() }).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_damaged_value_can_be_replaced_and_deleted() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2")]).await;
     commit(store.inner(), vec![put("/a", "x"), put("/b", "y")]).await;
-    let damaged = store.list(ListRequest::default()).await.unwrap().damaged;
+    let damaged = store.list(ListRequest::default()).await.unwrap().corrupt;
     let at = |place: usize| {
         vec![Condition::At(Arc::clone(&damaged[place].key), damaged[place].position)]
     };
@@ -144,7 +144,7 @@ async fn a_damaged_value_can_be_replaced_and_deleted() {
     store.commit(replace).await.unwrap();
     let revision = store.commit(Txn { conditions: at(1), changes: vec![delete] }).await.unwrap();
     let page = store.list(ListRequest::default()).await.unwrap();
-    assert_eq!((page.entries[0].value.as_ref(), page.damaged.len()), (b"3".as_slice(), 0));
+    assert_eq!((page.entries[0].value.as_ref(), page.corrupt.len()), (b"3".as_slice(), 0));
     // The history of it is still damaged; a watch says so, and goes on behind it.
     let mut watch = store.watch("/", Position::ZERO).await.unwrap();
     let error = loop {
@@ -204,7 +204,7 @@ async fn a_rotation_goes_all_the_way() {
     let mut reports = Vec::new();
     let done = store.reseal(|progress| reports.push(progress)).await.unwrap();
     // With the marker.
-    assert_eq!(done, Progress { seen: 42, rewritten: 41, damaged: 0, remaining: 0 });
+    assert_eq!(done, Progress { seen: 42, rewritten: 41, corrupt: 0, remaining: 0 });
     assert!(reports.len() > 1 && reports.last() == Some(&done));
     let after = store.list(ListRequest::default()).await.unwrap().entries;
     assert_eq!(after[..40], before);
@@ -230,7 +230,7 @@ async fn resealing_leaves_damage_alone_and_counts_it() {
     let ring = keyring();
     assert!(store.use_keyring(ring).await.is_err());
     let done = store.reseal(|_| ()).await.unwrap();
-    assert_eq!((done.damaged, done.rewritten), (1, 0));
+    assert_eq!((done.corrupt, done.rewritten), (1, 0));
 }
 
 /// A store below in which somebody else changes a key right before the first commit.

@@ -177,7 +177,7 @@ pub async fn scans_what_a_list_of_the_past_shows(subject: &impl Subject) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&seen);
         let visit = move |page: Page| {
-            assert_eq!(page.damaged, Vec::new());
+            assert_eq!(page.corrupt, Vec::new());
             into.lock().extend(page.entries);
         };
         store.scan(at, Arc::new(visit)).await.unwrap();

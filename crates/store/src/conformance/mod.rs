@@ -138,7 +138,7 @@ fn under(prefix: &str) -> ListRequest {
 /// Keys and values of a list, as text.
 async fn listed(store: &impl Store, request: ListRequest) -> Vec<(String, String)> {
     let page = store.list(request).await.unwrap();
-    assert_eq!(page.damaged, Vec::new());
+    assert_eq!(page.corrupt, Vec::new());
     let shown =
         |entry: &Entry| (entry.key.to_string(), String::from_utf8(entry.value.to_vec()).unwrap());
     page.entries.iter().map(shown).collect()

@@ -22,7 +22,7 @@ use self::read::View;
 use self::shared::Shared;
 use self::watch::RedbWatch;
 use self::write::Task;
-use crate::check::{self, Side};
+use crate::check::{self, Overhead};
 use crate::{
     Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch,
 };
@@ -121,12 +121,12 @@ impl Redb {
 
     /// A read that fails is for the committer to look into: only it may open the file again.
     fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
-        self.noticed(self.shared.read(run))
+        self.probe_if_unavailable(self.shared.read(run))
     }
 
-    fn noticed<T>(&self, result: Result<T>) -> Result<T> {
+    fn probe_if_unavailable<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Unavailable(_)) = &result {
-            self.queue.nudge();
+            self.queue.request_probe();
         }
         result
     }
@@ -173,7 +173,7 @@ impl Store for Redb {
     /// A number in memory: revisions are published before their callers are answered, and no
     /// other process writes to this file. Each read that must be fresh asks for it.
     async fn revision(&self) -> Result<u64> {
-        self.noticed(self.shared.with(|_| Ok(self.shared.published())))
+        self.probe_if_unavailable(self.shared.with(|_| Ok(self.shared.published())))
     }
 
     async fn compacted(&self) -> Result<u64> {
@@ -191,8 +191,9 @@ impl Store for Redb {
     async fn list(&self, request: ListRequest) -> Result<Page> {
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
-        let page =
-            self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
+        let page = self.probe_if_unavailable(
+            listing.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
         self.shared.published_up_to(page.revision).await;
         Ok(page)
     }
@@ -200,13 +201,15 @@ impl Store for Redb {
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
-        self.noticed(scan.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
+        self.probe_if_unavailable(
+            scan.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
         self.shared.published_up_to(at).await;
         Ok(())
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Side::Engine)?;
+        check::txn(&txn, Overhead::Envelope)?;
         self.queue.run(Task::Commit(txn)).await
     }
 

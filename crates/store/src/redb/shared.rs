@@ -8,12 +8,12 @@ use ::redb::Database;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::read::{View, corrupt};
+use super::read::{View, corrupt_database};
 use super::tail::{Recorded, Tail};
 use crate::{Error, Result};
 
 /// Where the database is.
-pub(super) enum Slot {
+pub(super) enum DatabaseState {
     /// Open and in use.
     Open(Database),
     /// Closed after a fault, which is described.
@@ -34,7 +34,7 @@ pub(super) struct Mark {
 /// What all parts of one store hold in common.
 pub(super) struct Shared {
     /// Held for reading as long as a transaction lives, so that closing waits for them.
-    slot: RwLock<Slot>,
+    slot: RwLock<DatabaseState>,
     tail: Mutex<Tail>,
     mark: watch::Sender<Mark>,
     /// What is to be done before each commit, if anything is.
@@ -48,7 +48,7 @@ impl Shared {
     /// A database that has just been opened, with its newest revision.
     pub(super) fn new(database: Database, revision: u64) -> Self {
         Self {
-            slot: RwLock::new(Slot::Open(database)),
+            slot: RwLock::new(DatabaseState::Open(database)),
             tail: Mutex::new(Tail::new(revision)),
             mark: watch::Sender::new(Mark { revision, closed: false }),
             gate: OnceLock::new(),
@@ -58,9 +58,9 @@ impl Shared {
     /// Runs something on the open database.
     pub(super) fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         match &*self.slot.read() {
-            Slot::Open(database) => catch(|| run(database)),
-            Slot::Failed(reason) => Err(Error::Unavailable(reason.clone())),
-            Slot::Closed => Err(closed()),
+            DatabaseState::Open(database) => catch(|| run(database)),
+            DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
+            DatabaseState::Closed => Err(closed()),
         }
     }
 
@@ -85,8 +85,8 @@ impl Shared {
     }
 
     /// What the tail has behind a revision.
-    pub(super) fn tail_behind(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
-        self.tail.lock().behind(revision)
+    pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
+        self.tail.lock().after(revision)
     }
 
     /// To wait on.
@@ -108,23 +108,23 @@ impl Shared {
     /// Takes a database that was opened again into use, with its newest revision. The watches
     /// read from it what they may have missed.
     pub(super) fn replace(&self, database: Database, revision: u64) {
-        *self.slot.write() = Slot::Open(database);
+        *self.slot.write() = DatabaseState::Open(database);
         *self.tail.lock() = Tail::new(revision);
         self.mark.send_modify(|mark| mark.revision = revision);
     }
 
     /// Closes the database after a fault.
     pub(super) fn fail(&self, reason: String) {
-        self.put_away(Slot::Failed(reason));
+        self.close_with(DatabaseState::Failed(reason));
     }
 
     /// Closes the database for good.
     pub(super) fn close(&self) {
-        self.put_away(Slot::Closed);
+        self.close_with(DatabaseState::Closed);
         self.mark.send_modify(|mark| mark.closed = true);
     }
 
-    fn put_away(&self, slot: Slot) {
+    fn close_with(&self, slot: DatabaseState) {
         let before = std::mem::replace(&mut *self.slot.write(), slot);
         let dropped = catch(|| {
             drop(before);
@@ -150,6 +150,6 @@ pub(super) fn closed() -> Error {
 /// instead. That is safe as well: what was acknowledged is on the disk.)
 pub(super) fn catch<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Err(corrupt("the database file is damaged: its engine failed a check of its own"))
+        Err(corrupt_database("the database file is damaged: its engine failed a check of its own"))
     })
 }

@@ -49,7 +49,7 @@ impl hkdf::KeyType for Length {
 
 /// Why a sealed value does not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum OpenError {
     /// It does not look like a sealed value at all.
     NotSealed,
     /// Its key is not at hand.
@@ -58,7 +58,7 @@ pub(super) enum Trouble {
     Forged(KeyId),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotSealed => write!(f, "it is not a sealed value"),
@@ -94,16 +94,16 @@ pub(super) fn open<'k>(
     find: impl FnOnce(KeyId) -> Option<&'k Key>,
     storage_key: &str,
     sealed: Bytes,
-) -> Result<Bytes, Trouble> {
-    let (id, salt, _) = parse(&sealed).ok_or(Trouble::NotSealed)?;
-    let key = find(id).ok_or(Trouble::UnknownKey(id))?;
-    let cipher = cipher(key, salt).map_err(|Unspecified| Trouble::Forged(id))?;
+) -> Result<Bytes, OpenError> {
+    let (id, salt, _) = parse(&sealed).ok_or(OpenError::NotSealed)?;
+    let key = find(id).ok_or(OpenError::UnknownKey(id))?;
+    let cipher = cipher(key, salt).map_err(|Unspecified| OpenError::Forged(id))?;
     let aad = Aad::from(associated(id, storage_key));
     let mut value = sealed.try_into_mut().unwrap_or_else(|held| BytesMut::from(&*held));
     value.advance(HEADER_BYTES);
     let length = cipher
         .open_in_place(zero_nonce(), aad, &mut value)
-        .map_err(|Unspecified| Trouble::Forged(id))?
+        .map_err(|Unspecified| OpenError::Forged(id))?
         .len();
     value.truncate(length);
     Ok(value.freeze())
@@ -157,9 +157,9 @@ mod tests {
         let sealed = seal(&key, "/a", b"hello").unwrap();
         assert_eq!(sealed.len(), 5 + OVERHEAD_BYTES);
         assert_eq!(open(|_| Some(&key), "/a", sealed.clone()).unwrap(), "hello");
-        assert_eq!(open(|_| Some(&key), "/b", sealed.clone()), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| Some(&other), "/a", sealed.clone()), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| None, "/a", sealed.clone()), Err(Trouble::UnknownKey(key.id())));
+        assert_eq!(open(|_| Some(&key), "/b", sealed.clone()), Err(OpenError::Forged(key.id())));
+        assert_eq!(open(|_| Some(&other), "/a", sealed.clone()), Err(OpenError::Forged(key.id())));
+        assert_eq!(open(|_| None, "/a", sealed.clone()), Err(OpenError::UnknownKey(key.id())));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Progress {
     /// Keys whose value is now under the current seal key and was not before.
     pub rewritten: u64,
     /// Keys whose value does not open, and was left as it is.
-    pub damaged: u64,
+    pub corrupt: u64,
     /// Keys still to be looked at, as far as is known.
     pub remaining: u64,
 }
@@ -42,8 +42,8 @@ impl<S: Store> Sealed<S> {
         let mut after = None;
         loop {
             let page = self.raw_page(after).await?;
-            progress.seen += (page.entries.len() + page.damaged.len()) as u64;
-            progress.damaged += page.damaged.len() as u64;
+            progress.seen += (page.entries.len() + page.corrupt.len()) as u64;
+            progress.corrupt += page.corrupt.len() as u64;
             progress.remaining = page.remaining;
             after = page.last_key().cloned();
             self.reseal_page(&ring, page, &mut progress).await?;
@@ -114,7 +114,7 @@ impl<S: Store> Sealed<S> {
                 Ok(value) => value,
                 Err(reason) => {
                     tracing::warn!(key = %entry.key, reason, "a value cannot be resealed");
-                    progress.damaged += 1;
+                    progress.corrupt += 1;
                     continue;
                 }
             };

@@ -67,7 +67,7 @@ async fn scanned(store: &impl Store) -> Result<Page> {
     let visit = move |page: Page| {
         let mut whole = into.lock().unwrap();
         whole.entries.extend(page.entries);
-        whole.damaged.extend(page.damaged);
+        whole.corrupt.extend(page.corrupt);
     };
     store.scan(store.revision().await?, Arc::new(visit)).await?;
     Ok(std::mem::take(&mut *whole.lock().unwrap()))
@@ -97,8 +97,8 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
     for page in [store.list(ListRequest::default()).await, scanned(store).await] {
         match page {
             Ok(page) => {
-                noticed |= !page.damaged.is_empty();
-                let mut keys: Vec<_> = page.damaged.iter().map(|damaged| &damaged.key).collect();
+                noticed |= !page.corrupt.is_empty();
+                let mut keys: Vec<_> = page.corrupt.iter().map(|damaged| &damaged.key).collect();
                 for entry in &page.entries {
                     let (value, position) = &truth.values[&entry.key];
                     assert_eq!((&entry.value, &entry.position), (value, position));

@@ -148,7 +148,7 @@ impl Workload {
         }
         assert_eq!(revision, self.revision(), "neither more nor less");
         let page = store.list(ListRequest::default()).await.unwrap();
-        assert_eq!(page.damaged, Vec::new());
+        assert_eq!(page.corrupt, Vec::new());
         let found: State = page
             .entries
             .into_iter()
