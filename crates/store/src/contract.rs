@@ -10,6 +10,11 @@ use crate::types::{Batch, Entry, ListRequest, Page, Position, Result, Snapshot, 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
 pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
 
+/// A function that runs before each commit; or an error with the reason why nothing may be
+/// committed. It may block, and it may be called from several threads at once. See
+/// [`Store::set_gate`].
+pub type Gate = Box<dyn Fn() -> std::result::Result<(), &'static str> + Send + Sync>;
+
 /// Entries on a page of a scan, in engines whose scan is made of lists.
 const SCAN_PAGE: usize = 256;
 
@@ -64,10 +69,10 @@ const SCAN_PAGE: usize = 256;
 /// including a revision: history after it stays complete, and an event after it still has its
 /// previous value. The live value of a key is never removed.
 ///
-/// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in place: same position, no
-/// event. They exist for one purpose, re-encryption under a newer key, and so must not change
-/// what the bytes mean. Like any transaction that changes something, one with rewrites takes
-/// a revision.
+/// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in
+/// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and so
+/// must not change what the bytes mean. Like any transaction that changes something, one with
+/// rewrites takes a revision.
 ///
 /// **Corruption** is reported, never returned as data. [`Store::get`] and watches fail with
 /// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
@@ -76,10 +81,18 @@ const SCAN_PAGE: usize = 256;
 /// any other, but not rewritten. A watcher that gets [`Error::Corrupt`] lists again and watches from
 /// there.
 ///
+/// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
+/// can recover does so by itself; what was acknowledged is there then. [`Store::health`] tells what is
+/// known, [`Store::recover`] does not wait for the next attempt.
+///
+/// **Closing** ([`Store::close`]) ends the store for all that share it. Afterwards every operation
+/// returns [`Error::Unavailable`], and so does every watch.
+///
 /// [`Error::Compacted`]: crate::Error::Compacted
 /// [`Error::Conflict`]: crate::Error::Conflict
 /// [`Error::Corrupt`]: crate::Error::Corrupt
 /// [`Error::Future`]: crate::Error::Future
+/// [`Error::Unavailable`]: crate::Error::Unavailable
 /// [`Error::Unknown`]: crate::Error::Unknown
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -136,6 +149,40 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Future`]: crate::Error::Future
     async fn compact(&self, revision: u64) -> Result<()>;
+
+    /// Sets the gate: the function that runs before each commit, after the transactions were handed
+    /// over and before any of them is visible. One call of it is for all transactions that are
+    /// committed together. When it fails, nothing is committed, and [`Store::commit`] returns
+    /// [`Error::Gated`]. Reads go on while it runs. Compaction does not run it.
+    ///
+    /// A store has one gate at most: a second one is not taken, which is logged.
+    ///
+    /// [`Error::Gated`]: crate::Error::Gated
+    fn set_gate(&self, gate: Gate);
+
+    /// Returns whether the store works, as far as is known without waiting.
+    ///
+    /// # Errors
+    /// With what is wrong: [`Error::Unavailable`] after a fault, and when the store is closed.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    fn health(&self) -> Result<()>;
+
+    /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting for
+    /// the next attempt that the engine makes by itself.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when that fails, and when the store is closed.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    async fn recover(&self) -> Result<()>;
+
+    /// Closes the store. Accepts no more transactions, finishes those that were accepted, and releases
+    /// what is open: when this has returned, another process may open the database. Every other
+    /// operation then returns [`Error::Unavailable`]. Closing twice is no error.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    async fn close(&self);
 }
 
 /// A running watch. Dropping it ends it.

@@ -1,6 +1,7 @@
 //! A store of revisioned bytes: get, list, transactions, watch, compaction.
 //!
 //! [`Store`] is the contract that every engine fulfils. The engines are [`memory`] and [`redb`];
+//! [`fn@open`] chooses one by the path of the database.
 //! [`seal`] is a store that encrypts another store; [`mod@conformance`] is the suite that each of them
 //! has to pass. What does *not* live here: JSON, kinds, access rights, or any knowledge of what the
 //! bytes mean.
@@ -13,10 +14,13 @@ pub mod seal;
 mod check;
 mod contract;
 mod cursor;
+mod engine;
+mod published;
 mod types;
 
-pub use contract::{Store, Visitor, Watch};
+pub use contract::{Gate, Store, Visitor, Watch};
+pub use engine::open;
 pub use types::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Page, Position,
-    Result, Snapshot, Txn, limits,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Options, Page,
+    Position, Result, Snapshot, Txn, limits,
 };

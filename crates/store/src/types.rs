@@ -25,6 +25,24 @@ pub mod limits {
     pub const ENVELOPE_BYTES: usize = 64;
 }
 
+/// How a database is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for the pages of the database, in bytes.
+    pub cache_bytes: usize,
+}
+
+impl Options {
+    /// The default for [`Options::cache_bytes`]: 32 MiB.
+    pub const DEFAULT_CACHE_BYTES: usize = 32 * 1024 * 1024;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: Self::DEFAULT_CACHE_BYTES }
+    }
+}
+
 /// The position of a change in the store's history: the revision of its transaction, and its index
 /// in that transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

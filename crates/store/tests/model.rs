@@ -219,7 +219,7 @@ fn value_of(seed: u8) -> Bytes {
     Bytes::from(vec![seed; usize::from(seed % 7) * 3])
 }
 
-async fn check_commit(model: &mut Model, store: &impl Store, txn: Txn) {
+async fn check_commit(model: &mut Model, store: &Arc<dyn Store>, txn: Txn) {
     let expected = model.commit(&txn);
     match (store.commit(txn).await, expected) {
         (Ok(revision), expected) => assert_eq!(expected, Ok(revision)),
@@ -236,7 +236,7 @@ async fn check_commit(model: &mut Model, store: &impl Store, txn: Txn) {
     }
 }
 
-async fn check_list(model: &Model, store: &impl Store, request: ListRequest) {
+async fn check_list(model: &Model, store: &Arc<dyn Store>, request: ListRequest) {
     let is_gone = request.at.is_some_and(|at| model.compacted > 0 && at <= model.compacted);
     match store.list(request.clone()).await {
         Err(Error::Compacted { compacted }) => {
@@ -253,7 +253,7 @@ async fn check_list(model: &Model, store: &impl Store, request: ListRequest) {
     }
 }
 
-async fn check_watch(model: &Model, store: &impl Store, prefix: &str, after: Position) {
+async fn check_watch(model: &Model, store: &Arc<dyn Store>, prefix: &str, after: Position) {
     let is_gone = model.compacted > 0 && after < Position::end_of(model.compacted);
     let mut watch = match store.watch(prefix, after).await {
         Err(Error::Compacted { compacted }) => {

@@ -1,4 +1,4 @@
-//! What is particular to the engine on a file: the file, its one owner, its end.
+//! What is particular to the engine on a file: the file, its exclusive owner, closing it.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use postern_store::redb::{Options, Redb};
-use postern_store::{Change, Error, ListRequest, Position, Store, Txn};
+use postern_store::redb::Redb;
+use postern_store::{Change, Error, ListRequest, Options, Position, Store, Txn};
 use tokio::task::JoinSet;
 
 fn open(path: &Path) -> postern_store::Result<Redb> {
@@ -33,7 +33,7 @@ async fn the_file_is_for_its_owner_only() {
     let store = open(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    store.healthy().unwrap();
+    store.health().unwrap();
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_closed_store_says_so_and_frees_its_file() {
     assert!(is_unavailable(&set(&store, "/b").await));
     assert!(is_unavailable(&watch.next().await));
     assert!(is_unavailable(&store.watch("", Position::ZERO).await.map(drop)));
-    assert!(store.healthy().is_err());
+    assert!(store.health().is_err());
     assert!(open(&path).is_ok());
 }
 
@@ -119,10 +119,10 @@ async fn the_gate_comes_before_each_commit_and_keeps_it_back_when_it_fails() {
     let store = open(&directory.path().join("db")).unwrap();
     let (passed, shut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, closed) = (passed.clone(), shut.clone());
-    store.set_gate(move || {
+    store.set_gate(Box::new(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         if closed.load(Ordering::SeqCst) { Err("not now") } else { Ok(()) }
-    });
+    }));
     let first = set(&store, "/a").await.unwrap();
     assert_eq!(passed.load(Ordering::SeqCst), 1);
     shut.store(true, Ordering::SeqCst);

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use postern_store::memory::Memory;
-use postern_store::redb::{Options, Redb};
 use postern_store::seal::{Keyring, Progress, Sealed};
 use postern_store::{
-    Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn,
-    Watch,
+    Change, Condition, Entry, Error, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
+    Store, Txn, Watch,
 };
 
 const SECRET: &str = "correct horse battery staple";
@@ -21,24 +20,28 @@ fn keyring() -> Keyring {
     Keyring::generate().unwrap()
 }
 
-async fn sealed() -> Sealed<Memory> {
-    Sealed::open(Memory::new(), keyring()).await.unwrap()
+fn memory() -> Arc<dyn Store> {
+    Arc::new(Memory::new())
+}
+
+async fn sealed() -> Sealed {
+    Sealed::open(memory(), keyring()).await.unwrap()
 }
 
 fn put(key: &str, value: impl Into<Bytes>) -> Change {
     Change::Put { key: key.into(), value: value.into() }
 }
 
-async fn commit(store: &impl Store, changes: Vec<Change>) -> u64 {
+async fn commit(store: &dyn Store, changes: Vec<Change>) -> u64 {
     store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap()
 }
 
-async fn value(store: &impl Store, key: &str) -> Bytes {
+async fn value(store: &dyn Store, key: &str) -> Bytes {
     store.get(key).await.unwrap().value.unwrap().value
 }
 
 /// The message of a refusal to open.
-async fn refusal<S: Store>(store: S, keyring: Keyring) -> String {
+async fn refusal(store: Arc<dyn Store>, keyring: Keyring) -> String {
     match Sealed::open(store, keyring).await {
         Err(Error::Unavailable(why)) => why,
         Err(error) => panic!("{error:?}"),
@@ -48,15 +51,15 @@ async fn refusal<S: Store>(store: S, keyring: Keyring) -> String {
 
 #[tokio::test]
 async fn another_keyring_is_refused_at_once() {
-    let below = sealed().await.into_inner();
+    let below = Arc::clone(sealed().await.inner());
     let why = refusal(below, keyring()).await;
     assert!(why.contains("the keyring does not belong to this database"), "{why}");
 }
 
 #[tokio::test]
 async fn a_database_that_was_never_sealed_is_refused() {
-    let below = Memory::new();
-    commit(&below, vec![put("/a", SECRET)]).await;
+    let below = memory();
+    commit(below.as_ref(), vec![put("/a", SECRET)]).await;
     let why = refusal(below, keyring()).await;
     assert!(why.contains("no mark of having been sealed"), "{why}");
 }
@@ -65,11 +68,11 @@ async fn a_database_that_was_never_sealed_is_refused() {
 async fn the_file_shows_keys_and_no_values() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    let below = Redb::open(&path, Options::default()).unwrap();
+    let below = postern_store::open(&path, Options::default()).await.unwrap();
     let store = Sealed::open(below, keyring()).await.unwrap();
     commit(&store, vec![put("/a/name", SECRET)]).await;
     commit(&store, vec![put("/a/name", SECRET.repeat(200))]).await;
-    store.inner().close().await;
+    store.close().await;
     let bytes = {
         use std::io::Read as _;
         let mut bytes = Vec::new();
@@ -113,7 +116,7 @@ async fn the_marker_is_neither_seen_nor_touched() {
 async fn swapped_values_are_refused_and_their_neighbours_served() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2"), put("/c", "3")]).await;
-    let below = store.inner();
+    let below = store.inner().as_ref();
     let (a, b) = (value(below, "/a").await, value(below, "/b").await);
     commit(below, vec![put("/a", b), put("/b", a)]).await;
     for key in ["/a", "/b"] {
@@ -134,10 +137,10 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
 async fn a_damaged_value_can_be_replaced_and_deleted() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2")]).await;
-    commit(store.inner(), vec![put("/a", "x"), put("/b", "y")]).await;
-    let damaged = store.list(ListRequest::default()).await.unwrap().corrupt;
-    let at = |place: usize| {
-        vec![Condition::At(Arc::clone(&damaged[place].key), damaged[place].position)]
+    commit(store.inner().as_ref(), vec![put("/a", "x"), put("/b", "y")]).await;
+    let corrupt = store.list(ListRequest::default()).await.unwrap().corrupt;
+    let at = |index: usize| {
+        vec![Condition::At(Arc::clone(&corrupt[index].key), corrupt[index].position)]
     };
     let replace = Txn { conditions: at(0), changes: vec![put("/a", "3")] };
     let delete = Change::Delete { key: "/b".into() };
@@ -161,12 +164,12 @@ async fn a_damaged_value_can_be_replaced_and_deleted() {
 #[tokio::test]
 async fn a_value_of_an_unknown_key_says_which() {
     let old = keyring();
-    let store = Sealed::open(Memory::new(), old.clone()).await.unwrap();
+    let store = Sealed::open(memory(), old.clone()).await.unwrap();
     let new = old.rotated().unwrap();
     store.use_keyring(new.clone()).await.unwrap();
     commit(&store, vec![put("/a", "1")]).await;
     // The marker is still under the old key, so that a stale keyring opens the store.
-    let store = Sealed::open(store.into_inner(), old).await.unwrap();
+    let store = Sealed::open(Arc::clone(store.inner()), old).await.unwrap();
     match store.get("/a").await {
         Err(Error::Corrupt { reason, .. }) => {
             assert!(reason.contains(&new.current().to_string()), "{reason}");
@@ -188,7 +191,7 @@ async fn a_rotation_goes_all_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys/seal");
     let first = Keyring::create(&path).unwrap();
-    let store = Sealed::open(Memory::new(), first.clone()).await.unwrap();
+    let store = Sealed::open(memory(), first.clone()).await.unwrap();
     let changes = (0..40).map(|number| put(&format!("/k{number}"), SECRET)).collect();
     commit(&store, changes).await;
     commit(&store, vec![put("/k0", "changed")]).await;
@@ -217,16 +220,16 @@ async fn a_rotation_goes_all_the_way() {
     store.compact(store.revision().await.unwrap()).await.unwrap();
     assert_eq!(store.key_ids_in_use().await.unwrap(), [second.current()].into());
     let dropped = Keyring::drop_key(&path, first.current()).unwrap();
-    let store = Sealed::open(store.into_inner(), dropped).await.unwrap();
+    let store = Sealed::open(Arc::clone(store.inner()), dropped).await.unwrap();
     assert_eq!(store.list(ListRequest::default()).await.unwrap().entries, after);
-    refusal(store.into_inner(), first).await;
+    refusal(Arc::clone(store.inner()), first).await;
 }
 
 #[tokio::test]
 async fn resealing_leaves_damage_alone_and_counts_it() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
-    commit(store.inner(), vec![put("/a", "not sealed")]).await;
+    commit(store.inner().as_ref(), vec![put("/a", "not sealed")]).await;
     let ring = keyring();
     assert!(store.use_keyring(ring).await.is_err());
     let done = store.reseal(|_| ()).await.unwrap();
@@ -235,7 +238,7 @@ async fn resealing_leaves_damage_alone_and_counts_it() {
 
 /// A store below in which somebody else changes a key right before the first commit.
 struct Meddled {
-    below: Memory,
+    below: Arc<dyn Store>,
     is_armed: AtomicBool,
     with: Txn,
 }
@@ -272,24 +275,41 @@ impl Store for Meddled {
     async fn compact(&self, revision: u64) -> Result<()> {
         self.below.compact(revision).await
     }
+
+    fn set_gate(&self, gate: Gate) {
+        self.below.set_gate(gate);
+    }
+
+    fn health(&self) -> Result<()> {
+        self.below.health()
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.below.recover().await
+    }
+
+    async fn close(&self) {
+        self.below.close().await;
+    }
 }
 
 #[tokio::test]
 async fn resealing_passes_by_what_somebody_changes() {
     let first = keyring();
     let second = first.rotated().unwrap();
-    let store = Sealed::open(Memory::new(), first).await.unwrap();
+    let store = Sealed::open(memory(), first).await.unwrap();
     commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
     store.use_keyring(second.clone()).await.unwrap();
     // What the meddler writes: the same as somebody with the new key would.
     let with = {
-        let other = Sealed::open(Memory::new(), second.clone()).await.unwrap();
+        let other = Sealed::open(memory(), second.clone()).await.unwrap();
         commit(&other, vec![put("/b", "2")]).await;
-        let sealed = value(other.inner(), "/b").await;
+        let sealed = value(other.inner().as_ref(), "/b").await;
         Txn { conditions: Vec::new(), changes: vec![put("/b", sealed)] }
     };
-    let meddled = Meddled { below: store.into_inner(), is_armed: AtomicBool::new(true), with };
-    let store = Sealed::open(meddled, second).await.unwrap();
+    let meddled =
+        Meddled { below: Arc::clone(store.inner()), is_armed: AtomicBool::new(true), with };
+    let store = Sealed::open(Arc::new(meddled), second).await.unwrap();
     let done = store.reseal(|_| ()).await.unwrap();
     assert_eq!(done.rewritten, 3, "two keys and the marker");
     assert_eq!(value(&store, "/b").await, "2");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Subject, absent, at, bytes, commit, delete, get, key, put, rewrite, set, text, txn};
-use crate::{Change, Condition, Error, Position, Store, Txn, limits};
+use crate::{Change, Condition, Error, Position, Txn, limits};
 
 /// Each transaction takes the next revision.
 pub async fn assigns_revisions_in_order_of_commit(subject: &impl Subject) {

@@ -4,7 +4,7 @@ use super::{
     Subject, bytes, commit, delete, events_until, get, listed, put, rewrite, set, text, under,
     watch,
 };
-use crate::{Error, ListRequest, Position, Store};
+use crate::{Error, ListRequest, Position};
 
 /// The compacted revision moves, and only forward.
 pub async fn compacts_what_is_superseded(subject: &impl Subject) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Subject, bytes, commit, delete, key, listed, put, set, under};
-use crate::{Error, ListRequest, Page, Position, Store};
+use crate::{Error, ListRequest, Page, Position};
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

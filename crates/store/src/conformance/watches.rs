@@ -1,5 +1,6 @@
 //! Cases on watches: order, atomicity, resumption, progress.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -10,7 +11,7 @@ use super::{
 use crate::{Batch, Event, Position, Store, Watch};
 
 /// A few transactions of several kinds; answers the last revision.
-async fn some_history(store: &impl Store) -> u64 {
+async fn some_history(store: &Arc<dyn Store>) -> u64 {
     commit(store, vec![put("/a/1", "1"), put("/b/1", "1"), put("/a/2", "1")]).await;
     commit(store, vec![put("/a/1", "2")]).await;
     commit(store, vec![delete("/a/2"), put("/a/3", "1"), delete("/b/1")]).await;

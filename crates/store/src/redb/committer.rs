@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::file::Opener;
-use super::shared::{Shared, catch, closed};
+use super::shared::{Shared, catch};
 use super::verify::verify;
 use super::write::{self, GroupError, GroupOutcome, Task};
 use crate::check::value_bytes;
+use crate::published::closed;
 use crate::{Error, Result};
 
 /// Tasks that may wait for the committer; more callers wait for room.
@@ -288,7 +289,7 @@ impl Committer {
 
     fn reopen(&mut self) {
         let Some(retry) = &mut self.retry else { return };
-        let published = self.shared.published();
+        let published = self.shared.published_revision();
         let error = match open(&self.opener) {
             Ok((database, revision)) if revision >= published => {
                 self.shared.replace(database, revision);

@@ -8,15 +8,16 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::shared::{Mark, Shared, closed};
+use super::shared::Shared;
 use super::tail::Recorded;
 use crate::cursor::Cursor;
+use crate::published::{Published, wait_for_revision_after};
 use crate::{Batch, Error, Event, Position, Result, Watch};
 
 /// A running watch.
 pub(super) struct RedbWatch {
     shared: Arc<Shared>,
-    mark: watch::Receiver<Mark>,
+    published: watch::Receiver<Published>,
     /// Where the next read starts; everything before it is delivered or in `ready`.
     cursor: Cursor,
     /// Read, and not yet delivered. Bounded by what one read of the tail or the file returns.
@@ -31,22 +32,8 @@ impl RedbWatch {
     pub(super) fn new(shared: &Arc<Shared>, prefix: &str, after: Position) -> Result<Self> {
         let cursor = Cursor::new(prefix, after);
         shared.read(|view| cursor.check_not_compacted(view.compacted))?;
-        let mark = shared.subscribe();
-        Ok(Self { shared: Arc::clone(shared), mark, cursor, ready: VecDeque::new() })
-    }
-
-    /// Waits until there is a revision that is not done.
-    async fn news(&mut self) -> Result<()> {
-        loop {
-            let mark = *self.mark.borrow_and_update();
-            if mark.closed {
-                return Err(closed());
-            }
-            if mark.revision > self.cursor.delivered_revision() {
-                return Ok(());
-            }
-            self.mark.changed().await.map_err(|_| closed())?;
-        }
+        let published = shared.subscribe();
+        Ok(Self { shared: Arc::clone(shared), published, cursor, ready: VecDeque::new() })
     }
 
     async fn fetch(&mut self) -> Result<()> {
@@ -92,7 +79,7 @@ impl Watch for RedbWatch {
             if let Some(batch) = self.ready.pop_front() {
                 return Ok(batch);
             }
-            self.news().await?;
+            wait_for_revision_after(self.cursor.delivered_revision(), &mut self.published).await?;
             self.fetch().await?;
         }
     }

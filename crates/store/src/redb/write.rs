@@ -316,7 +316,7 @@ impl<'t> Tables<'t> {
                 }
                 // The version that it superseded stays, and takes room. It has no other effect.
                 Err(reason) => {
-                    tracing::warn!(packed, reason, "compaction skipped a corrupt record")
+                    tracing::warn!(packed, reason, "compaction skipped a corrupt record");
                 }
             }
         }

@@ -27,8 +27,8 @@ pub use self::reseal::Progress;
 
 use crate::check::{self, Overhead};
 use crate::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, ListRequest, Page, Position, Result,
-    Snapshot, Store, Txn, Visitor, Watch,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Gate, ListRequest, Page, Position,
+    Result, Snapshot, Store, Txn, Visitor, Watch,
 };
 
 /// The storage key of the marker. Reserved, like everything under [`RESERVED`].
@@ -43,20 +43,19 @@ const OPENED_INLINE: usize = 64;
 
 type Ring = Arc<RwLock<Arc<Keyring>>>;
 
-/// A [`Store`] whose values stand encrypted in another one.
-#[derive(Debug)]
-pub struct Sealed<S> {
-    inner: S,
+/// A [`Store`] whose values are encrypted in an inner store.
+pub struct Sealed {
+    inner: Arc<dyn Store>,
     ring: Ring,
 }
 
-impl<S: Store> Sealed<S> {
+impl Sealed {
     /// Returns a sealed store over another store. An empty inner store gets its marker.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
     /// another key, or it holds data and no marker.
-    pub async fn open(inner: S, keyring: Keyring) -> Result<Self> {
+    pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
         let sealed = Self { inner, ring: Arc::new(RwLock::new(Arc::new(keyring))) };
         if sealed.inner.get(MARKER).await?.value.is_none() {
             sealed.write_marker().await?;
@@ -66,13 +65,8 @@ impl<S: Store> Sealed<S> {
     }
 
     /// Returns the inner store, which holds the sealed values and the marker.
-    pub fn inner(&self) -> &S {
+    pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
-    }
-
-    /// Takes the sealing off. Watches that run go on.
-    pub fn into_inner(self) -> S {
-        self.inner
     }
 
     /// Uses another keyring from now on, as after a rotation. The caller must make sure that it still
@@ -233,8 +227,14 @@ fn check_not_reserved(txn: &Txn) -> Result<()> {
     }
 }
 
+impl std::fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealed").field("keyring", &self.ring()).finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
-impl<S: Store> Store for Sealed<S> {
+impl Store for Sealed {
     async fn revision(&self) -> Result<u64> {
         self.inner.revision().await
     }
@@ -287,6 +287,22 @@ impl<S: Store> Store for Sealed<S> {
 
     async fn compact(&self, revision: u64) -> Result<()> {
         self.inner.compact(revision).await
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        self.inner.set_gate(gate);
+    }
+
+    fn health(&self) -> Result<()> {
+        self.inner.health()
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.inner.recover().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use postern_store::redb::Redb;
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{Change, Error, Event, ListRequest, Page, Position, Result, Store, Txn};
 
@@ -164,17 +163,17 @@ fn a_flipped_bit_never_shows_through_the_seal() {
     let disk = new_disk(1);
     let keyring = Keyring::generate().unwrap();
     let truth = runtime.block_on(async {
-        let store = Sealed::open(open(&disk).unwrap(), keyring.clone()).await.unwrap();
+        let store = Sealed::open(Arc::new(open(&disk).unwrap()), keyring.clone()).await.unwrap();
         fill(&store).await;
         let truth = truth(&store).await;
-        store.inner().close().await;
+        store.close().await;
         truth.with_image(disk.image())
     });
     let noticed = Cell::new(0);
     for_seeds(SEEDS as u64, async |seed| {
         let disk = Disk::with(seed, flip(&truth, seed));
         let sealed = match open(&disk) {
-            Ok(store) => Sealed::<Redb>::open(store, keyring.clone()).await,
+            Ok(store) => Sealed::open(Arc::new(store), keyring.clone()).await,
             Err(error) => Err(error),
         };
         match sealed {

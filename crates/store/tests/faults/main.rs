@@ -80,7 +80,7 @@ fn a_failed_sync_is_told_and_survived() {
             // Opening it again may have met the fault as well, or nothing may have met it yet.
             disk.inject(Faults::default());
             store.recover().await.unwrap();
-            store.healthy().unwrap();
+            store.health().unwrap();
             workload.check(&store).await;
             workload.steps(&store, 2).await.unwrap();
         }
@@ -109,7 +109,7 @@ fn a_full_disk_is_told_and_works_again_when_there_is_room() {
                     assert!(told.contains("database"), "{told}");
                     failed += 1;
                     // Whether the last one happened must be known before the next is made up.
-                    if store.healthy().is_ok() {
+                    if store.health().is_ok() {
                         workload.check(&store).await;
                     } else {
                         break;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_store::redb::{Options, Redb};
-use postern_store::{Change, Condition, Error, ListRequest, Position, Result, Store, Txn};
+use postern_store::redb::Redb;
+use postern_store::{Change, Condition, Error, ListRequest, Options, Position, Result, Store, Txn};
 
 use crate::disk::{Disk, Rng};
 
