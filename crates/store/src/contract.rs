@@ -82,8 +82,8 @@ const SCAN_PAGE: usize = 256;
 /// there.
 ///
 /// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
-/// can recover does so by itself; what was acknowledged is there then. [`Store::health`] tells what is
-/// known, [`Store::recover`] does not wait for the next attempt.
+/// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what
+/// is known; [`Store::recover`] does not wait for the next attempt.
 ///
 /// **Closing** ([`Store::close`]) ends the store for all that share it. Afterwards every operation
 /// returns [`Error::Unavailable`], and so does every watch.

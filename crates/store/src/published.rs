@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::types::{Error, Result};
 
-/// What an engine tells its watches.
+/// What an engine publishes to its watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Published {
     /// The newest revision that watches may deliver.

@@ -1,4 +1,4 @@
-//! What a seal keeps, and what it costs: wrong keyrings, moved and damaged values, rotation.
+//! Sealed stores: wrong keyrings, moved and corrupt values, rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,7 +40,7 @@ async fn value(store: &dyn Store, key: &str) -> Bytes {
     store.get(key).await.unwrap().value.unwrap().value
 }
 
-/// The message of a refusal to open.
+/// Returns the message with which a store is refused.
 async fn refusal(store: Arc<dyn Store>, keyring: Keyring) -> String {
     match Sealed::open(store, keyring).await {
         Err(Error::Unavailable(why)) => why,
@@ -51,25 +51,25 @@ async fn refusal(store: Arc<dyn Store>, keyring: Keyring) -> String {
 
 #[tokio::test]
 async fn another_keyring_is_refused_at_once() {
-    let below = Arc::clone(sealed().await.inner());
-    let why = refusal(below, keyring()).await;
+    let inner = Arc::clone(sealed().await.inner());
+    let why = refusal(inner, keyring()).await;
     assert!(why.contains("the keyring does not belong to this database"), "{why}");
 }
 
 #[tokio::test]
 async fn a_database_that_was_never_sealed_is_refused() {
-    let below = memory();
-    commit(below.as_ref(), vec![put("/a", SECRET)]).await;
-    let why = refusal(below, keyring()).await;
+    let inner = memory();
+    commit(inner.as_ref(), vec![put("/a", SECRET)]).await;
+    let why = refusal(inner, keyring()).await;
     assert!(why.contains("no mark of having been sealed"), "{why}");
 }
 
 #[tokio::test]
-async fn the_file_shows_keys_and_no_values() {
+async fn the_file_contains_keys_and_no_values() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    let below = postern_store::open(&path, Options::default()).await.unwrap();
-    let store = Sealed::open(below, keyring()).await.unwrap();
+    let inner = postern_store::open(&path, Options::default()).await.unwrap();
+    let store = Sealed::open(inner, keyring()).await.unwrap();
     commit(&store, vec![put("/a/name", SECRET)]).await;
     commit(&store, vec![put("/a/name", SECRET.repeat(200))]).await;
     store.close().await;
@@ -79,13 +79,13 @@ async fn the_file_shows_keys_and_no_values() {
         std::fs::File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
         bytes
     };
-    let shows = |what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
-    assert!(shows("/a/name"));
-    assert!(!shows(SECRET));
+    let contains = |what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
+    assert!(contains("/a/name"));
+    assert!(!contains(SECRET));
 }
 
 #[tokio::test]
-async fn the_marker_is_neither_seen_nor_touched() {
+async fn the_marker_is_neither_listed_nor_changed() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/z", "1")]).await;
     let marker = store.inner().list(ListRequest::default()).await.unwrap();
@@ -99,8 +99,8 @@ async fn the_marker_is_neither_seen_nor_touched() {
             let page = store.list(request).await.unwrap();
             assert!(page.entries.iter().all(|entry| entry.key != marker));
             let all = if prefix == "/postern/seal/" { 0 } else { 2 };
-            let shown = if limit == 0 { all } else { all.min(limit) };
-            assert_eq!((page.entries.len(), page.remaining), (shown, (all - shown) as u64));
+            let listed = if limit == 0 { all } else { all.min(limit) };
+            assert_eq!((page.entries.len(), page.remaining), (listed, (all - listed) as u64));
         }
     }
     for txn in [
@@ -111,14 +111,14 @@ async fn the_marker_is_neither_seen_nor_touched() {
     }
 }
 
-/// Whoever can write to the database, but has no key, can at best destroy.
+/// With write access to the database but without a key, values can be destroyed, but not replaced.
 #[tokio::test]
-async fn swapped_values_are_refused_and_their_neighbours_served() {
+async fn swapped_values_are_corrupt_and_others_are_served() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2"), put("/c", "3")]).await;
-    let below = store.inner().as_ref();
-    let (a, b) = (value(below, "/a").await, value(below, "/b").await);
-    commit(below, vec![put("/a", b), put("/b", a)]).await;
+    let inner = store.inner().as_ref();
+    let (a, b) = (value(inner, "/a").await, value(inner, "/b").await);
+    commit(inner, vec![put("/a", b), put("/b", a)]).await;
     for key in ["/a", "/b"] {
         match store.get(key).await {
             Err(Error::Corrupt { key: Some(named), .. }) => assert_eq!(&*named, key),
@@ -126,7 +126,7 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
         }
     }
     let page = store.list(ListRequest { limit: 2, ..ListRequest::default() }).await.unwrap();
-    let named: Vec<_> = page.corrupt.iter().map(|damaged| &*damaged.key).collect();
+    let named: Vec<_> = page.corrupt.iter().map(|corrupt| &*corrupt.key).collect();
     assert_eq!((named.as_slice(), page.remaining), (["/a", "/b"].as_slice(), 1));
     let after = page.last_key().cloned();
     let page = store.list(ListRequest { after, ..ListRequest::default() }).await.unwrap();
@@ -134,7 +134,7 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
 }
 
 #[tokio::test]
-async fn a_damaged_value_can_be_replaced_and_deleted() {
+async fn a_corrupt_value_can_be_replaced_and_deleted() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2")]).await;
     commit(store.inner().as_ref(), vec![put("/a", "x"), put("/b", "y")]).await;
@@ -148,7 +148,7 @@ async fn a_damaged_value_can_be_replaced_and_deleted() {
     let revision = store.commit(Txn { conditions: at(1), changes: vec![delete] }).await.unwrap();
     let page = store.list(ListRequest::default()).await.unwrap();
     assert_eq!((page.entries[0].value.as_ref(), page.corrupt.len()), (b"3".as_slice(), 0));
-    // The history of it is still damaged; a watch says so, and goes on behind it.
+    // Its history is still corrupt. A watch over it fails; a watch from after it works.
     let mut watch = store.watch("/", Position::ZERO).await.unwrap();
     let error = loop {
         if let Err(error) = watch.next().await {
@@ -187,7 +187,7 @@ async fn a_foreign_keyring_is_not_taken_into_use() {
 }
 
 #[tokio::test]
-async fn a_rotation_goes_all_the_way() {
+async fn a_rotation_reseals_and_drops_the_old_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys/seal");
     let first = Keyring::create(&path).unwrap();
@@ -226,7 +226,7 @@ async fn a_rotation_goes_all_the_way() {
 }
 
 #[tokio::test]
-async fn resealing_leaves_damage_alone_and_counts_it() {
+async fn resealing_leaves_corrupt_values_and_counts_them() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
     commit(store.inner().as_ref(), vec![put("/a", "not sealed")]).await;
@@ -236,80 +236,83 @@ async fn resealing_leaves_damage_alone_and_counts_it() {
     assert_eq!((done.corrupt, done.rewritten), (1, 0));
 }
 
-/// A store below in which somebody else changes a key right before the first commit.
-struct Meddled {
-    below: Arc<dyn Store>,
+/// An inner store in which another client changes a key right before the first commit.
+struct ChangedMeanwhile {
+    inner: Arc<dyn Store>,
     is_armed: AtomicBool,
     with: Txn,
 }
 
 #[async_trait]
-impl Store for Meddled {
+impl Store for ChangedMeanwhile {
     async fn revision(&self) -> Result<u64> {
-        self.below.revision().await
+        self.inner.revision().await
     }
 
     async fn compacted(&self) -> Result<u64> {
-        self.below.compacted().await
+        self.inner.compacted().await
     }
 
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        self.below.get(key).await
+        self.inner.get(key).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
-        self.below.list(request).await
+        self.inner.list(request).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
         if self.is_armed.swap(false, Ordering::Relaxed) {
-            self.below.commit(self.with.clone()).await?;
+            self.inner.commit(self.with.clone()).await?;
         }
-        self.below.commit(txn).await
+        self.inner.commit(txn).await
     }
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        self.below.watch(prefix, after).await
+        self.inner.watch(prefix, after).await
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
-        self.below.compact(revision).await
+        self.inner.compact(revision).await
     }
 
     fn set_gate(&self, gate: Gate) {
-        self.below.set_gate(gate);
+        self.inner.set_gate(gate);
     }
 
     fn health(&self) -> Result<()> {
-        self.below.health()
+        self.inner.health()
     }
 
     async fn recover(&self) -> Result<()> {
-        self.below.recover().await
+        self.inner.recover().await
     }
 
     async fn close(&self) {
-        self.below.close().await;
+        self.inner.close().await;
     }
 }
 
 #[tokio::test]
-async fn resealing_passes_by_what_somebody_changes() {
+async fn resealing_skips_values_that_are_changed_meanwhile() {
     let first = keyring();
     let second = first.rotated().unwrap();
     let store = Sealed::open(memory(), first).await.unwrap();
     commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
     store.use_keyring(second.clone()).await.unwrap();
-    // What the meddler writes: the same as somebody with the new key would.
+    // The change of another client, which has the new key.
     let with = {
         let other = Sealed::open(memory(), second.clone()).await.unwrap();
         commit(&other, vec![put("/b", "2")]).await;
         let sealed = value(other.inner().as_ref(), "/b").await;
         Txn { conditions: Vec::new(), changes: vec![put("/b", sealed)] }
     };
-    let meddled =
-        Meddled { below: Arc::clone(store.inner()), is_armed: AtomicBool::new(true), with };
-    let store = Sealed::open(Arc::new(meddled), second).await.unwrap();
+    let changed = ChangedMeanwhile {
+        inner: Arc::clone(store.inner()),
+        is_armed: AtomicBool::new(true),
+        with,
+    };
+    let store = Sealed::open(Arc::new(changed), second).await.unwrap();
     let done = store.reseal(|_| ()).await.unwrap();
     assert_eq!(done.rewritten, 3, "two keys and the marker");
     assert_eq!(value(&store, "/b").await, "2");

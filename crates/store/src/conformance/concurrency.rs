@@ -56,23 +56,23 @@ pub async fn shows_all_watchers_the_same_order(subject: &impl Subject) {
         watchers.spawn(async move { events_until(early.as_mut(), last).await });
         let store = Arc::clone(&store);
         writers.spawn(async move {
-            let mut answers = Vec::new();
+            let mut results = Vec::new();
             for round in 0..ROUNDS {
                 let (own, value) = (format!("/w{number}"), round.to_string());
                 let changes = vec![put(&own, &value), put("/all", &value)];
-                answers.push((own, value, commit(&store, changes).await));
+                results.push((own, value, commit(&store, changes).await));
             }
-            answers
+            results
         });
     }
-    let answers = writers.join_all().await.concat();
+    let results = writers.join_all().await.concat();
     let mut late = watch(&store, "", Position::end_of(start)).await;
     let history = events_until(late.as_mut(), last).await;
     assert_eq!(history.len(), 2 * WRITERS * ROUNDS);
     for seen in watchers.join_all().await {
         assert_eq!(seen, history);
     }
-    for (name, value, revision) in answers {
+    for (name, value, revision) in results {
         let position = Position::new(revision, 0);
         let event = history.iter().find(|event| event.position == position).unwrap();
         assert_eq!(&*event.key, name);
@@ -91,12 +91,12 @@ pub async fn lets_one_of_many_create(subject: &impl Subject) {
             store.commit(txn(vec![absent("/one")], vec![change])).await
         });
     }
-    let answers = writers.join_all().await;
-    let won: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+    let results = writers.join_all().await;
+    let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
     assert_eq!(won.len(), 1);
     let position = Position::new(*won[0], 0);
-    for answer in &answers {
-        if let Err(error) = answer {
+    for result in &results {
+        if let Err(error) = result {
             let known = matches!(error, Error::Conflict { found, .. } if *found == Some(position));
             assert!(known, "{error}");
         }

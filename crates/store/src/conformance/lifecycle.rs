@@ -14,9 +14,12 @@ use super::{
 };
 use crate::{Error, ListRequest, Position, Result, Store, Txn};
 
+/// Bounds the wait for a watch that should end.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The error of a gate that fails.
 const FAILURE: &str = "the log is full";
 
-/// A gate that counts its calls, and fails while it is told to.
+/// A gate that counts its calls, and fails while it is set to.
 #[derive(Default)]
 struct Switch {
     calls: AtomicU64,
@@ -189,7 +192,7 @@ pub async fn refuses_everything_after_close(subject: &impl Subject) {
     assert_eq!(gate.calls(), 0);
 }
 
-/// A watch that waits for the next change is told that there will be none.
+/// A watch that waits for the next change fails when the store is closed.
 pub async fn ends_watches_that_wait_when_it_is_closed(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
@@ -198,5 +201,6 @@ pub async fn ends_watches_that_wait_when_it_is_closed(subject: &impl Subject) {
     tasks.spawn(async move { watching.next().await });
     tokio::task::yield_now().await;
     store.close().await;
-    assert!(is_unavailable(&tasks.join_all().await[0]));
+    let ended = timeout(DEADLINE, tasks.join_all()).await.unwrap();
+    assert!(is_unavailable(&ended[0]));
 }

@@ -1,7 +1,7 @@
 //! A store that encrypts the values of another store.
 //!
 //! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
-//! which is kept in a file of its own (`keyring_file`). *Not* hidden from somebody who reads the
+//! which is kept in a file of its own (`keyring_file`). *Not* hidden from readers of the
 //! database: the storage keys, which are the names of all objects; the length of each value; and the
 //! order of changes. Sealing protects copies of the database, such as backups and discarded disks. It
 //! does not protect the machine on which the server runs.
