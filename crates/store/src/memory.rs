@@ -22,7 +22,8 @@ use crate::{
 /// Changes that one read of a watch looks at before it releases the lock.
 const WATCH_SCAN_CHANGES: usize = 4096;
 
-/// A store in memory. Dropping it closes it.
+/// A store in memory. Several clients in one process can share it behind one `Arc`. Dropping it closes
+/// it.
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Shared>,

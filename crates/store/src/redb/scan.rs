@@ -78,8 +78,9 @@ impl Versions {
         self.names.get(version.start..version.start + version.length).unwrap_or_default()
     }
 
-    /// Calls `work` for each chunk of the sorted versions, from several threads, with the range of
-    /// packed positions from the chunk's first version to just before the next chunk's.
+    /// Calls `work` for each chunk of the sorted versions, from several threads, with the first and the
+    /// last packed position of the chunk's range. The ranges leave no gap: each ends right before the
+    /// next chunk's first version, the first starts at 0, the last ends at the greatest number.
     pub(super) fn for_each_chunk(
         &self,
         work: impl Fn(&[Version], u64, u64) -> Result<()> + Sync,
