@@ -1,30 +1,30 @@
-//! Whether a transaction is well formed. Here lives what can be judged without looking at what is
-//! stored; conditions are the engines' business.
+//! Validation of transactions without a look at what is stored: limits, empty keys, keys that are
+//! changed twice. Conditions are evaluated by the engines.
 
 use std::collections::HashSet;
 
 use crate::{Change, Condition, Error, Result, Txn, limits};
 
-/// Whose limits apply.
+/// What a value may have in addition to the bytes of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// What the contract promises to callers.
-    Caller,
-    /// The same, with room for what a store around the engine adds to each value.
-    Engine,
+pub(crate) enum Overhead {
+    /// Nothing: the transaction comes from a caller, and the limits of the contract apply.
+    None,
+    /// What a store around the engine adds to each value.
+    Envelope,
 }
 
-impl Side {
-    const fn slack(self) -> usize {
+impl Overhead {
+    const fn bytes_per_value(self) -> usize {
         match self {
-            Self::Caller => 0,
-            Self::Engine => limits::ENVELOPE_BYTES,
+            Self::None => 0,
+            Self::Envelope => limits::ENVELOPE_BYTES,
         }
     }
 }
 
-/// Refuses what no engine may take.
-pub(crate) fn txn(txn: &Txn, side: Side) -> Result<()> {
+/// Returns [`Error::Invalid`] for a transaction that no engine may accept.
+pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
     at_most("changes", txn.changes.len(), limits::CHANGES_PER_TXN)?;
     at_most("conditions", txn.conditions.len(), limits::CONDITIONS_PER_TXN)?;
     for condition in &txn.conditions {
@@ -39,17 +39,17 @@ pub(crate) fn txn(txn: &Txn, side: Side) -> Result<()> {
             return Err(Error::Invalid(format!("{} is changed twice", change.key())));
         }
         let length = value_bytes(change);
-        at_most("bytes in a value", length, limits::VALUE_BYTES + side.slack())?;
+        at_most("bytes in a value", length, limits::VALUE_BYTES + overhead.bytes_per_value())?;
         bytes += length;
     }
     at_most(
         "bytes in a transaction",
         bytes,
-        limits::TXN_BYTES + side.slack() * limits::CHANGES_PER_TXN,
+        limits::TXN_BYTES + overhead.bytes_per_value() * limits::CHANGES_PER_TXN,
     )
 }
 
-/// The length of what a change stores.
+/// Returns the length of the value that a change stores, in bytes.
 pub(crate) fn value_bytes(change: &Change) -> usize {
     match change {
         Change::Put { value, .. } | Change::Rewrite { value, .. } => value.len(),

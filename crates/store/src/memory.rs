@@ -1,43 +1,49 @@
-//! The engine that keeps everything in memory: for tests, and for trying Postern out. Nothing
-//! here outlives the process, and nothing here does I/O.
+//! The engine that keeps everything in memory: for tests, and for trying Postern out. Nothing here
+//! outlives the process, and nothing here does I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
-use crate::check::{self, Side};
-use crate::place::Place;
+use crate::check::{self, Overhead};
+use crate::cursor::Cursor;
+use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
-    Batch, Change, Condition, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
-    Store, Txn, Watch,
+    Batch, Change, Condition, Entry, Error, Event, Gate, ListRequest, Page, Position, Result,
+    Snapshot, Store, Txn, Watch,
 };
 
-/// Changes that a watch looks at before it lets others have the lock.
+/// Changes that one read of a watch looks at before it releases the lock.
 const WATCH_SCAN_CHANGES: usize = 4096;
 
-/// A store in memory. Its watches end when it is dropped.
+/// A store in memory. Several clients in one process can share it behind one `Arc`. Dropping it closes
+/// it.
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
-    /// The newest revision, for the watches to wait on.
-    newest: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+/// The state that the store, its watches and its commits share.
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    published: watch::Sender<Published>,
+    /// The gate before each commit, once it is set.
+    gate: OnceLock<Gate>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    is_closed: bool,
     revision: u64,
     compacted: u64,
-    /// Every change that is kept, by packed position.
+    /// All changes that are kept, by packed position.
     changes: BTreeMap<u64, Record>,
     /// The packed positions of each key's changes, rising.
     versions: BTreeMap<Arc<str>, Vec<u64>>,
@@ -53,9 +59,9 @@ struct Record {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new() -> Self {
-        Self { shared: Arc::default(), newest: watch::Sender::new(0) }
+        Self { shared: Arc::default() }
     }
 }
 
@@ -65,49 +71,107 @@ impl Default for Memory {
     }
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Locks the state, unless the store is closed.
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        if state.is_closed { Err(closed()) } else { Ok(state) }
+    }
+
+    /// Runs the gate and commits. The gate may block, so it runs without the lock: reads go on.
+    fn commit(&self, txn: Txn) -> Result<u64> {
+        drop(self.lock()?);
+        if let Some(gate) = self.gate.get() {
+            gate().map_err(Error::Gated)?;
+        }
+        let mut state = self.lock()?;
+        let revision = state.commit(txn)?;
+        // Published under the lock, so that watches never see the revision go back.
+        self.published.send_modify(|published| published.revision = revision);
+        Ok(revision)
+    }
+
+    fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.published.send_modify(|published| published.closed = true);
+    }
+}
+
 #[async_trait]
 impl Store for Memory {
     async fn revision(&self) -> Result<u64> {
-        Ok(self.shared.state.lock().revision)
+        Ok(self.shared.lock()?.revision)
     }
 
     async fn compacted(&self) -> Result<u64> {
-        Ok(self.shared.state.lock().compacted)
+        Ok(self.shared.lock()?.compacted)
     }
 
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        let state = self.shared.state.lock();
+        let state = self.shared.lock()?;
         let value = state.live(key).and_then(|position| state.entry(position));
         Ok(Snapshot { value, revision: state.revision })
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
-        self.shared.state.lock().list(&request)
+        self.shared.lock()?.list(&request)
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Side::Engine)?;
-        let mut state = self.shared.state.lock();
-        let revision = state.commit(txn)?;
-        // Sent under the lock, so that watches never see the number go back.
-        self.newest.send_replace(revision);
-        Ok(revision)
+        check::txn(&txn, Overhead::Envelope)?;
+        if self.shared.gate.get().is_none() {
+            return self.shared.commit(txn);
+        }
+        let shared = Arc::clone(&self.shared);
+        spawn_blocking(move || shared.commit(txn))
+            .await
+            .unwrap_or_else(|error| Err(Error::Unknown(error.to_string())))
     }
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        let place = Place::new(prefix, after);
-        place.check_kept(self.shared.state.lock().compacted)?;
-        let newest = self.newest.subscribe();
-        Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), newest, place }))
+        let cursor = Cursor::new(prefix, after);
+        cursor.check_not_compacted(self.shared.lock()?.compacted)?;
+        let published = self.shared.published.subscribe();
+        Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), published, cursor }))
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
-        self.shared.state.lock().compact(revision)
+        self.shared.lock()?.compact(revision)
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        if self.shared.gate.set(gate).is_err() {
+            tracing::error!("a store has one gate; a second one was not taken");
+        }
+    }
+
+    fn health(&self) -> Result<()> {
+        self.shared.lock().map(drop)
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.health()
+    }
+
+    async fn close(&self) {
+        self.shared.close();
     }
 }
 
 impl State {
-    /// The packed position of a key's live version.
+    /// Returns the packed position of a key's live version.
     fn live(&self, key: &str) -> Option<u64> {
         let newest = *self.versions.get(key)?.last()?;
         self.changes.get(&newest)?.value.as_ref().map(|_| newest)
@@ -205,21 +269,21 @@ impl State {
         }
         let from = Position::end_of(self.compacted).packed();
         let to = Position::end_of(revision).packed();
-        let mut doomed = Vec::new();
+        let mut removed = Vec::new();
         for (packed, record) in self.changes.range((Bound::Excluded(from), Bound::Included(to))) {
-            doomed.extend(record.previous);
+            removed.extend(record.previous);
             if record.value.is_none() {
-                doomed.push(*packed);
+                removed.push(*packed);
             }
         }
-        for packed in doomed {
-            self.forget(packed);
+        for packed in removed {
+            self.remove(packed);
         }
         self.compacted = revision;
         Ok(())
     }
 
-    fn forget(&mut self, packed: u64) {
+    fn remove(&mut self, packed: u64) {
         let Some(record) = self.changes.remove(&packed) else { return };
         if let Some(versions) = self.versions.get_mut(&record.key) {
             versions.retain(|version| *version != packed);
@@ -238,11 +302,12 @@ impl State {
         }
     }
 
-    /// The next transaction that has something for a place, or how far there is nothing.
-    fn next_batch(&self, place: &Place) -> Result<Batch> {
-        place.check_kept(self.compacted)?;
+    /// Returns the events of the next transaction that a cursor covers, or a batch without events that
+    /// reports up to where there are none.
+    fn next_batch(&self, cursor: &Cursor) -> Result<Batch> {
+        cursor.check_not_compacted(self.compacted)?;
         let mut batch = Batch { events: Vec::new(), revision: self.revision };
-        let Some(first) = place.first_packed() else { return Ok(batch) };
+        let Some(first) = cursor.first_packed() else { return Ok(batch) };
         for (scanned, (packed, record)) in self.changes.range(first..).enumerate() {
             let revision = Position::from_packed(*packed).revision();
             let begun = batch.events.last().map(|event| event.position.revision());
@@ -253,7 +318,7 @@ impl State {
                 batch.revision = revision - 1;
                 break;
             }
-            if place.covers(&record.key) {
+            if cursor.covers(&record.key) {
                 batch.events.push(self.event(*packed, record));
                 batch.revision = revision;
             }
@@ -268,19 +333,29 @@ fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {
 
 struct MemoryWatch {
     shared: Arc<Shared>,
-    newest: watch::Receiver<u64>,
-    place: Place,
+    published: watch::Receiver<Published>,
+    cursor: Cursor,
 }
 
 #[async_trait]
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Batch> {
-        while *self.newest.borrow_and_update() <= self.place.done() {
-            let ended = |_| Error::Unavailable("the store was closed".to_owned());
-            self.newest.changed().await.map_err(ended)?;
-        }
-        let batch = self.shared.state.lock().next_batch(&self.place)?;
-        self.place.reached(batch.revision);
+        wait_for_revision_after(self.cursor.delivered_revision(), &mut self.published).await?;
+        let batch = self.shared.lock()?.next_batch(&self.cursor)?;
+        self.cursor.advance_to(batch.revision);
         Ok(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn dropping_it_ends_its_watches() {
+        let store = Memory::new();
+        let mut watch = store.watch("", Position::ZERO).await.unwrap();
+        drop(store);
+        assert!(matches!(watch.next().await, Err(Error::Unavailable(_))));
     }
 }

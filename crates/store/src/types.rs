@@ -1,30 +1,50 @@
-//! The store's vocabulary: positions, entries, transactions, events, errors.
+//! The types of the contract: positions, entries, transactions, events, errors. No behaviour of a
+//! store lives here.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Bounds that every engine enforces, so that a transaction that one engine takes, all take.
+/// Limits that every engine enforces, so that all engines accept the same transactions.
 pub mod limits {
-    /// Changes in one transaction. A position's index is one byte, and 255 stands for the end of
-    /// a revision; etcd's default for operations in one transaction is also 128.
+    /// Changes in one transaction. A position's index is one byte, and 255 means the end of a
+    /// revision; etcd's default for operations in one transaction is also 128.
     pub const CHANGES_PER_TXN: usize = 128;
     /// Conditions in one transaction.
     pub const CONDITIONS_PER_TXN: usize = 256;
     /// Bytes in a key.
     pub const KEY_BYTES: usize = 1024;
-    /// Bytes in a value: a 3 MiB request body with room for what the server adds.
+    /// Bytes in a value: a 3 MiB request body and room for what the server adds.
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
     /// Bytes of all values in one transaction.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
-    /// Bytes by which an engine lets each value be longer than the limits above say, so that a
-    /// store which wraps values before it hands them on can keep those limits itself. Callers
-    /// do not rely on it.
+    /// Bytes by which a value may exceed the limits above when it reaches an engine. A store that
+    /// wraps another one, as sealing does, can so offer the same limits as the engine. Callers must
+    /// not rely on it.
     pub const ENVELOPE_BYTES: usize = 64;
 }
 
-/// The place of a change in the store's history: its transaction's revision, and its index there.
+/// How a database is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for the pages of the database, in bytes.
+    pub cache_bytes: usize,
+}
+
+impl Options {
+    /// The default for [`Options::cache_bytes`]: 32 MiB.
+    pub const DEFAULT_CACHE_BYTES: usize = 32 * 1024 * 1024;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: Self::DEFAULT_CACHE_BYTES }
+    }
+}
+
+/// The position of a change in the store's history: the revision of its transaction, and its index
+/// in that transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position {
     revision: u64,
@@ -32,35 +52,36 @@ pub struct Position {
 }
 
 impl Position {
-    /// Before everything.
+    /// Before the first change.
     pub const ZERO: Self = Self { revision: 0, index: 0 };
 
-    /// The place of one change.
+    /// Returns the position of one change.
     pub const fn new(revision: u64, index: u8) -> Self {
         Self { revision, index }
     }
 
-    /// Behind every change of a revision: what lists and bookmarks carry.
+    /// Returns the position after every change of a revision. Lists and bookmarks carry it.
     pub const fn end_of(revision: u64) -> Self {
         Self { revision, index: u8::MAX }
     }
 
-    /// The transaction's revision.
+    /// Returns the revision of the transaction.
     pub const fn revision(self) -> u64 {
         self.revision
     }
 
-    /// The change's place in its transaction; 255 for the end of a revision.
+    /// Returns the index of the change in its transaction; 255 for the end of a revision.
     pub const fn index(self) -> u8 {
         self.index
     }
 
-    /// One number that orders as positions do: `revision × 256 + index`.
+    /// Returns one number that orders as positions do: `revision × 256 + index`.
     pub const fn packed(self) -> u64 {
         (self.revision << 8) | self.index as u64
     }
 
-    /// The inverse of [`Position::packed`]; every number is some position.
+    /// Returns the position of a packed number: the inverse of [`Position::packed`]. Every number is
+    /// a position.
     pub const fn from_packed(packed: u64) -> Self {
         Self { revision: packed >> 8, index: packed.to_le_bytes()[0] }
     }
@@ -72,14 +93,14 @@ impl fmt::Display for Position {
     }
 }
 
-/// A key with its value and the place of the change that set it.
+/// A key with its value and the position of the change that set it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Arc<str>,
-    /// What is stored. May be secret, so `Debug` tells only its length.
+    /// The stored bytes. They may be secret, so `Debug` prints only their length.
     pub value: Bytes,
-    /// The last change of this key.
+    /// The position of the last change of this key.
     pub position: Position,
 }
 
@@ -89,36 +110,37 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What was read, and the revision at which it was true.
+/// The result of a read, and the revision at which it was true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot<T> {
-    /// What was read.
+    /// The result.
     pub value: T,
     /// The newest revision that the read saw.
     pub revision: u64,
 }
 
-/// Which keys a list wants.
+/// Which keys a list returns.
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
-    /// Keys that begin so.
+    /// Only keys that begin with this.
     pub prefix: String,
-    /// Only keys behind this one, in byte order; for the next page.
+    /// Only keys after this one, in byte order; for the next page.
     pub after: Option<Arc<str>>,
-    /// At most so many; 0 means no limit.
+    /// The most keys on the page; 0 means no limit.
     pub limit: usize,
-    /// The state after this revision; `None` for now.
+    /// Returns the state after this revision; `None` means the newest state.
     pub at: Option<u64>,
 }
 
-/// A key whose value is there, but cannot be read.
+/// A key whose value is stored, but cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damaged {
+pub struct CorruptEntry {
     /// The key.
     pub key: Arc<str>,
-    /// The last change of this key: what [`Condition::At`] needs to replace or delete it.
+    /// The position of the last change of this key: what [`Condition::At`] needs to replace or
+    /// delete it.
     pub position: Position,
-    /// How the damage shows. Never holds stored bytes.
+    /// What is wrong with it. Never holds stored bytes.
     pub reason: String,
 }
 
@@ -127,37 +149,38 @@ pub struct Damaged {
 pub struct Page {
     /// In key order.
     pub entries: Vec<Entry>,
-    /// Keys of this page whose values are damaged, in key order; none in good times. They count
-    /// towards the page's limit, and the next page goes on behind the greatest key of both.
-    pub damaged: Vec<Damaged>,
-    /// How many keys under the prefix stand behind the last of these.
+    /// Keys of this page whose values are corrupt, in key order; normally none. They count towards
+    /// the page's limit, and the next page starts after the greatest key of both lists.
+    pub corrupt: Vec<CorruptEntry>,
+    /// The number of keys under the prefix after the last key of this page.
     pub remaining: u64,
     /// The revision whose state this is.
     pub revision: u64,
 }
 
 impl Page {
-    /// The greatest key on this page, damaged or not: the next page's [`ListRequest::after`].
+    /// Returns the greatest key on this page, corrupt or not: the [`ListRequest::after`] of the next
+    /// page.
     pub fn last_key(&self) -> Option<&Arc<str>> {
-        let sound = self.entries.last().map(|entry| &entry.key);
-        let damaged = self.damaged.last().map(|damaged| &damaged.key);
-        sound.max(damaged)
+        let intact = self.entries.last().map(|entry| &entry.key);
+        let corrupt = self.corrupt.last().map(|corrupt| &corrupt.key);
+        intact.max(corrupt)
     }
 }
 
-/// What has to hold for a transaction to happen.
+/// A condition that must hold for a transaction to be committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The key does not exist.
     Absent(Arc<str>),
-    /// The key exists, and its last change stands at this position.
+    /// The key exists, and its last change has this position.
     At(Arc<str>, Position),
 }
 
 /// One change of a transaction.
 #[derive(Clone)]
 pub enum Change {
-    /// Sets a key, new or not.
+    /// Sets a key, which may exist already.
     Put {
         /// The key.
         key: Arc<str>,
@@ -179,7 +202,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The key that is changed.
+    /// Returns the key that is changed.
     pub fn key(&self) -> &Arc<str> {
         match self {
             Self::Put { key, .. } | Self::Delete { key } | Self::Rewrite { key, .. } => key,
@@ -197,46 +220,47 @@ impl fmt::Debug for Change {
     }
 }
 
-/// Conditions and changes that hold and happen together, or not at all.
+/// A transaction: all of its changes are committed when all of its conditions hold; otherwise none
+/// is.
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
-    /// All must hold.
+    /// All of them must hold.
     pub conditions: Vec<Condition>,
-    /// In this order; the place in it is the change's index.
+    /// In this order: a change's index in this list is the index of its position.
     pub changes: Vec<Change>,
 }
 
-/// A change as a watcher sees it.
+/// A change as a watch delivers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The key.
     pub key: Arc<str>,
-    /// The change's place.
+    /// The position of the change.
     pub position: Position,
     /// The new value; `None` when the key was removed.
     pub value: Option<Bytes>,
-    /// What stood there before; `None` when the key is new.
+    /// The entry that was replaced; `None` when the key is new.
     pub previous: Option<Entry>,
 }
 
-/// What a watch delivers at once.
+/// What a watch delivers in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Changes in order of position; empty when there is only progress to tell.
+    /// Changes in order of position; empty when the batch only reports progress.
     pub events: Vec<Event>,
     /// Everything under the prefix up to the end of this revision has been delivered.
     pub revision: u64,
 }
 
-/// What a store answers instead.
+/// Why a store did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A condition did not hold; nothing was done.
+    /// A condition did not hold. Nothing was done.
     #[error("conflict on {key}: {}", found.map_or_else(|| "absent".to_owned(), |p| format!("changed at {p}")))]
     Conflict {
         /// The key of the first condition that failed.
         key: Arc<str>,
-        /// Where its last change stands; `None` when it does not exist.
+        /// The position of its last change; `None` when it does not exist.
         found: Option<Position>,
     },
     /// The revision asked for is no longer kept.
@@ -254,24 +278,25 @@ pub enum Error {
     /// The request itself is malformed.
     #[error("invalid request to the store: {0}")]
     Invalid(String),
-    /// Nothing was done, and nothing can be done just now.
+    /// Nothing was done, and nothing can be done at the moment.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
-    /// Nothing was done: what must be done before a commit has failed, for the reason given.
+    /// Nothing was done: the gate before the commit failed, with this reason. See
+    /// [`Gate`](crate::Gate).
     #[error("{0}")]
     Gated(&'static str),
-    /// The transaction may or may not have happened.
+    /// The transaction may or may not have been committed.
     #[error("storage failed while committing, the outcome is not known: {0}")]
     Unknown(String),
-    /// What is stored is not what was written.
-    #[error("stored data is damaged{}: {reason}", key.as_ref().map_or_else(String::new, |k| format!(" at {k}")))]
+    /// The stored bytes are not those that were written.
+    #[error("stored data is corrupt{}: {reason}", key.as_ref().map_or_else(String::new, |k| format!(" at {k}")))]
     Corrupt {
-        /// Where, if known.
+        /// The key that is affected, if known.
         key: Option<Arc<str>>,
-        /// How it shows. Never holds stored bytes.
+        /// What is wrong. Never holds stored bytes.
         reason: String,
     },
 }
 
-/// A store's answer.
+/// The result of a store's operation.
 pub type Result<T> = std::result::Result<T, Error>;

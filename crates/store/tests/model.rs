@@ -1,5 +1,5 @@
-//! Random sequences of operations on every engine, against a model that is too simple to be
-//! wrong: each revision's state in full, and the list of all events.
+//! Random sequences of operations on every engine, compared with a simple model: the complete state of
+//! each revision, and the list of all events.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use postern_store::{Change, Condition, Entry, Error, Event, ListRequest, Positio
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Names that are prefixes of each other, so that a scan which stops too late shows.
+/// Names that are prefixes of each other, so that a scan which stops too late is detected.
 const NAMES: [&str; 6] = ["/a", "/a/1", "/a/2", "/a0", "/b", "/b/1"];
 const PREFIXES: [&str; 5] = ["", "/a", "/a/", "/b", "/c"];
 
@@ -122,7 +122,7 @@ impl Model {
         }
     }
 
-    /// What a commit should answer, and does to the model.
+    /// Applies a transaction to the model, and returns the expected result.
     fn commit(&mut self, txn: &Txn) -> Result<u64, &'static str> {
         let mut names: Vec<_> = txn.changes.iter().map(Change::key).collect();
         names.sort();
@@ -175,7 +175,7 @@ impl Model {
         Entry { key: name.into(), value: self.bytes[&position].clone(), position }
     }
 
-    /// What a list should show: entries, and how many remain.
+    /// Returns the expected page: entries, and how many remain.
     fn list(&self, request: &ListRequest) -> (Vec<Entry>, u64) {
         let at = request.at.unwrap_or(self.revision());
         let state = &self.states[usize::try_from(at - self.base).unwrap()];
@@ -193,7 +193,7 @@ impl Model {
         (entries, remaining as u64)
     }
 
-    /// Every place that a watch can start from.
+    /// Returns every position from which a watch can start.
     fn starts(&self) -> Vec<Position> {
         let ends = (self.base..=self.revision()).map(Position::end_of);
         let mut starts: Vec<_> =
@@ -219,7 +219,7 @@ fn value_of(seed: u8) -> Bytes {
     Bytes::from(vec![seed; usize::from(seed % 7) * 3])
 }
 
-async fn check_commit(model: &mut Model, store: &impl Store, txn: Txn) {
+async fn check_commit(model: &mut Model, store: &Arc<dyn Store>, txn: Txn) {
     let expected = model.commit(&txn);
     match (store.commit(txn).await, expected) {
         (Ok(revision), expected) => assert_eq!(expected, Ok(revision)),
@@ -227,7 +227,7 @@ async fn check_commit(model: &mut Model, store: &impl Store, txn: Txn) {
             assert_eq!(found, model.now().get(&*key).copied());
         }
         (Err(Error::Invalid(_)), Err("invalid")) => {}
-        (answer, expected) => panic!("got {answer:?}, expected {expected:?}"),
+        (result, expected) => panic!("got {result:?}, expected {expected:?}"),
     }
     for name in NAMES {
         let snapshot = store.get(name).await.unwrap();
@@ -236,7 +236,7 @@ async fn check_commit(model: &mut Model, store: &impl Store, txn: Txn) {
     }
 }
 
-async fn check_list(model: &Model, store: &impl Store, request: ListRequest) {
+async fn check_list(model: &Model, store: &Arc<dyn Store>, request: ListRequest) {
     let is_gone = request.at.is_some_and(|at| model.compacted > 0 && at <= model.compacted);
     match store.list(request.clone()).await {
         Err(Error::Compacted { compacted }) => {
@@ -246,14 +246,14 @@ async fn check_list(model: &Model, store: &impl Store, request: ListRequest) {
         page => {
             assert!(!is_gone);
             let page = page.unwrap();
-            assert_eq!(page.damaged, Vec::new());
+            assert_eq!(page.corrupt, Vec::new());
             assert_eq!((page.entries, page.remaining), model.list(&request));
             assert_eq!(page.revision, request.at.unwrap_or(model.revision()));
         }
     }
 }
 
-async fn check_watch(model: &Model, store: &impl Store, prefix: &str, after: Position) {
+async fn check_watch(model: &Model, store: &Arc<dyn Store>, prefix: &str, after: Position) {
     let is_gone = model.compacted > 0 && after < Position::end_of(model.compacted);
     let mut watch = match store.watch(prefix, after).await {
         Err(Error::Compacted { compacted }) => {

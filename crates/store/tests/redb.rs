@@ -1,4 +1,4 @@
-//! What is particular to the engine on a file: the file, its one owner, its end.
+//! What is particular to the engine on a file: the file, its exclusive owner, closing it.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use postern_store::redb::{Options, Redb};
-use postern_store::{Change, Error, ListRequest, Position, Store, Txn};
+use postern_store::redb::Redb;
+use postern_store::{Change, Error, ListRequest, Options, Position, Store, Txn};
 use tokio::task::JoinSet;
 
 fn open(path: &Path) -> postern_store::Result<Redb> {
@@ -20,24 +20,24 @@ async fn set(store: &Redb, key: &str) -> postern_store::Result<u64> {
     store.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await
 }
 
-fn is_unavailable<T>(answer: &postern_store::Result<T>) -> bool {
-    matches!(answer, Err(Error::Unavailable(_)))
+fn is_unavailable<T>(result: &postern_store::Result<T>) -> bool {
+    matches!(result, Err(Error::Unavailable(_)))
 }
 
 #[tokio::test]
 async fn the_file_is_for_its_owner_only() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    // An interrupted first start leaves this behind.
+    // Left by an interrupted first start.
     File::create(directory.path().join("db.new")).unwrap();
     let store = open(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    store.healthy().unwrap();
+    store.health().unwrap();
 }
 
 #[tokio::test]
-async fn a_second_owner_is_told_why_not() {
+async fn a_second_process_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let store = open(&path).unwrap();
@@ -51,17 +51,17 @@ async fn a_second_owner_is_told_why_not() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused() {
+async fn a_file_that_is_not_a_database_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     std::io::Write::write_all(&mut File::create(&path).unwrap(), &[b'x'; 10_000]).unwrap();
-    let told = open(&path).unwrap_err();
-    assert!(told.to_string().contains("Not a redb database"), "{told}");
+    let error = open(&path).unwrap_err();
+    assert!(error.to_string().contains("Not a redb database"), "{error}");
     assert!(is_unavailable(&open(&directory.path().join("none/db"))));
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so_and_frees_its_file() {
+async fn a_closed_store_is_unavailable_and_releases_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let store = open(&path).unwrap();
@@ -74,13 +74,13 @@ async fn a_closed_store_says_so_and_frees_its_file() {
     assert!(is_unavailable(&set(&store, "/b").await));
     assert!(is_unavailable(&watch.next().await));
     assert!(is_unavailable(&store.watch("", Position::ZERO).await.map(drop)));
-    assert!(store.healthy().is_err());
+    assert!(store.health().is_err());
     assert!(open(&path).is_ok());
 }
 
-/// Whoever was acknowledged is there; whoever was not, was told.
+/// A transaction was acknowledged and is there, or its caller got an error and it is not.
 #[tokio::test]
-async fn closing_commits_what_waits() {
+async fn closing_commits_what_is_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let store = Arc::new(open(&path).unwrap());
@@ -91,16 +91,16 @@ async fn closing_commits_what_waits() {
     }
     tokio::task::yield_now().await;
     store.close().await;
-    let answers = callers.join_all().await;
+    let results = callers.join_all().await;
     let store = open(&path).unwrap();
-    for (number, answer) in answers {
+    for (number, result) in results {
         let found = store.get(&format!("/{number}")).await.unwrap().value;
-        assert_eq!(found.map(|entry| entry.position.revision()), answer.ok());
+        assert_eq!(found.map(|entry| entry.position.revision()), result.ok());
     }
 }
 
 #[tokio::test]
-async fn a_running_watch_is_told_when_compaction_overtakes_it() {
+async fn a_running_watch_fails_when_compaction_overtakes_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(&directory.path().join("db")).unwrap();
     set(&store, "/a").await.unwrap();
@@ -114,15 +114,15 @@ async fn a_running_watch_is_told_when_compaction_overtakes_it() {
 }
 
 #[tokio::test]
-async fn the_gate_comes_before_each_commit_and_keeps_it_back_when_it_fails() {
+async fn the_gate_runs_once_per_commit_and_refuses_it_when_it_fails() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(&directory.path().join("db")).unwrap();
     let (passed, shut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, closed) = (passed.clone(), shut.clone());
-    store.set_gate(move || {
+    store.set_gate(Box::new(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         if closed.load(Ordering::SeqCst) { Err("not now") } else { Ok(()) }
-    });
+    }));
     let first = set(&store, "/a").await.unwrap();
     assert_eq!(passed.load(Ordering::SeqCst), 1);
     shut.store(true, Ordering::SeqCst);
@@ -132,7 +132,7 @@ async fn the_gate_comes_before_each_commit_and_keeps_it_back_when_it_fails() {
     shut.store(false, Ordering::SeqCst);
     assert_eq!(set(&store, "/b").await.unwrap(), first + 1);
     assert_eq!(passed.load(Ordering::SeqCst), 3);
-    // What only forgets is not kept back.
+    // Compaction does not run the gate.
     shut.store(true, Ordering::SeqCst);
     store.compact(first).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a seal keeps, and what it costs: wrong keyrings, moved and damaged values, rotation.
+//! Sealed stores: wrong keyrings, moved and corrupt values, rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use postern_store::memory::Memory;
-use postern_store::redb::{Options, Redb};
 use postern_store::seal::{Keyring, Progress, Sealed};
 use postern_store::{
-    Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn,
-    Watch,
+    Change, Condition, Entry, Error, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
+    Store, Txn, Watch,
 };
 
 const SECRET: &str = "correct horse battery staple";
@@ -21,24 +20,28 @@ fn keyring() -> Keyring {
     Keyring::generate().unwrap()
 }
 
-async fn sealed() -> Sealed<Memory> {
-    Sealed::open(Memory::new(), keyring()).await.unwrap()
+fn memory() -> Arc<dyn Store> {
+    Arc::new(Memory::new())
+}
+
+async fn sealed() -> Sealed {
+    Sealed::open(memory(), keyring()).await.unwrap()
 }
 
 fn put(key: &str, value: impl Into<Bytes>) -> Change {
     Change::Put { key: key.into(), value: value.into() }
 }
 
-async fn commit(store: &impl Store, changes: Vec<Change>) -> u64 {
+async fn commit(store: &dyn Store, changes: Vec<Change>) -> u64 {
     store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap()
 }
 
-async fn value(store: &impl Store, key: &str) -> Bytes {
+async fn value(store: &dyn Store, key: &str) -> Bytes {
     store.get(key).await.unwrap().value.unwrap().value
 }
 
-/// The message of a refusal to open.
-async fn refusal<S: Store>(store: S, keyring: Keyring) -> String {
+/// Returns the message with which a store is refused.
+async fn refusal(store: Arc<dyn Store>, keyring: Keyring) -> String {
     match Sealed::open(store, keyring).await {
         Err(Error::Unavailable(why)) => why,
         Err(error) => panic!("{error:?}"),
@@ -48,41 +51,41 @@ async fn refusal<S: Store>(store: S, keyring: Keyring) -> String {
 
 #[tokio::test]
 async fn another_keyring_is_refused_at_once() {
-    let below = sealed().await.into_inner();
-    let why = refusal(below, keyring()).await;
+    let inner = Arc::clone(sealed().await.inner());
+    let why = refusal(inner, keyring()).await;
     assert!(why.contains("the keyring does not belong to this database"), "{why}");
 }
 
 #[tokio::test]
 async fn a_database_that_was_never_sealed_is_refused() {
-    let below = Memory::new();
-    commit(&below, vec![put("/a", SECRET)]).await;
-    let why = refusal(below, keyring()).await;
+    let inner = memory();
+    commit(inner.as_ref(), vec![put("/a", SECRET)]).await;
+    let why = refusal(inner, keyring()).await;
     assert!(why.contains("no mark of having been sealed"), "{why}");
 }
 
 #[tokio::test]
-async fn the_file_shows_keys_and_no_values() {
+async fn the_file_contains_keys_and_no_values() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    let below = Redb::open(&path, Options::default()).unwrap();
-    let store = Sealed::open(below, keyring()).await.unwrap();
+    let inner = postern_store::open(&path, Options::default()).await.unwrap();
+    let store = Sealed::open(inner, keyring()).await.unwrap();
     commit(&store, vec![put("/a/name", SECRET)]).await;
     commit(&store, vec![put("/a/name", SECRET.repeat(200))]).await;
-    store.inner().close().await;
+    store.close().await;
     let bytes = {
         use std::io::Read as _;
         let mut bytes = Vec::new();
         std::fs::File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
         bytes
     };
-    let shows = |what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
-    assert!(shows("/a/name"));
-    assert!(!shows(SECRET));
+    let contains = |what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
+    assert!(contains("/a/name"));
+    assert!(!contains(SECRET));
 }
 
 #[tokio::test]
-async fn the_marker_is_neither_seen_nor_touched() {
+async fn the_marker_is_neither_listed_nor_changed() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/z", "1")]).await;
     let marker = store.inner().list(ListRequest::default()).await.unwrap();
@@ -96,8 +99,8 @@ async fn the_marker_is_neither_seen_nor_touched() {
             let page = store.list(request).await.unwrap();
             assert!(page.entries.iter().all(|entry| entry.key != marker));
             let all = if prefix == "/postern/seal/" { 0 } else { 2 };
-            let shown = if limit == 0 { all } else { all.min(limit) };
-            assert_eq!((page.entries.len(), page.remaining), (shown, (all - shown) as u64));
+            let listed = if limit == 0 { all } else { all.min(limit) };
+            assert_eq!((page.entries.len(), page.remaining), (listed, (all - listed) as u64));
         }
     }
     for txn in [
@@ -108,14 +111,14 @@ async fn the_marker_is_neither_seen_nor_touched() {
     }
 }
 
-/// Whoever can write to the database, but has no key, can at best destroy.
+/// With write access to the database but without a key, values can be destroyed, but not replaced.
 #[tokio::test]
-async fn swapped_values_are_refused_and_their_neighbours_served() {
+async fn swapped_values_are_corrupt_and_others_are_served() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2"), put("/c", "3")]).await;
-    let below = store.inner();
-    let (a, b) = (value(below, "/a").await, value(below, "/b").await);
-    commit(below, vec![put("/a", b), put("/b", a)]).await;
+    let inner = store.inner().as_ref();
+    let (a, b) = (value(inner, "/a").await, value(inner, "/b").await);
+    commit(inner, vec![put("/a", b), put("/b", a)]).await;
     for key in ["/a", "/b"] {
         match store.get(key).await {
             Err(Error::Corrupt { key: Some(named), .. }) => assert_eq!(&*named, key),
@@ -123,7 +126,7 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
         }
     }
     let page = store.list(ListRequest { limit: 2, ..ListRequest::default() }).await.unwrap();
-    let named: Vec<_> = page.damaged.iter().map(|damaged| &*damaged.key).collect();
+    let named: Vec<_> = page.corrupt.iter().map(|corrupt| &*corrupt.key).collect();
     assert_eq!((named.as_slice(), page.remaining), (["/a", "/b"].as_slice(), 1));
     let after = page.last_key().cloned();
     let page = store.list(ListRequest { after, ..ListRequest::default() }).await.unwrap();
@@ -131,21 +134,21 @@ async fn swapped_values_are_refused_and_their_neighbours_served() {
 }
 
 #[tokio::test]
-async fn a_damaged_value_can_be_replaced_and_deleted() {
+async fn a_corrupt_value_can_be_replaced_and_deleted() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "2")]).await;
-    commit(store.inner(), vec![put("/a", "x"), put("/b", "y")]).await;
-    let damaged = store.list(ListRequest::default()).await.unwrap().damaged;
-    let at = |place: usize| {
-        vec![Condition::At(Arc::clone(&damaged[place].key), damaged[place].position)]
+    commit(store.inner().as_ref(), vec![put("/a", "x"), put("/b", "y")]).await;
+    let corrupt = store.list(ListRequest::default()).await.unwrap().corrupt;
+    let at = |index: usize| {
+        vec![Condition::At(Arc::clone(&corrupt[index].key), corrupt[index].position)]
     };
     let replace = Txn { conditions: at(0), changes: vec![put("/a", "3")] };
     let delete = Change::Delete { key: "/b".into() };
     store.commit(replace).await.unwrap();
     let revision = store.commit(Txn { conditions: at(1), changes: vec![delete] }).await.unwrap();
     let page = store.list(ListRequest::default()).await.unwrap();
-    assert_eq!((page.entries[0].value.as_ref(), page.damaged.len()), (b"3".as_slice(), 0));
-    // The history of it is still damaged; a watch says so, and goes on behind it.
+    assert_eq!((page.entries[0].value.as_ref(), page.corrupt.len()), (b"3".as_slice(), 0));
+    // Its history is still corrupt. A watch over it fails; a watch from after it works.
     let mut watch = store.watch("/", Position::ZERO).await.unwrap();
     let error = loop {
         if let Err(error) = watch.next().await {
@@ -161,12 +164,12 @@ async fn a_damaged_value_can_be_replaced_and_deleted() {
 #[tokio::test]
 async fn a_value_of_an_unknown_key_says_which() {
     let old = keyring();
-    let store = Sealed::open(Memory::new(), old.clone()).await.unwrap();
+    let store = Sealed::open(memory(), old.clone()).await.unwrap();
     let new = old.rotated().unwrap();
     store.use_keyring(new.clone()).await.unwrap();
     commit(&store, vec![put("/a", "1")]).await;
     // The marker is still under the old key, so that a stale keyring opens the store.
-    let store = Sealed::open(store.into_inner(), old).await.unwrap();
+    let store = Sealed::open(Arc::clone(store.inner()), old).await.unwrap();
     match store.get("/a").await {
         Err(Error::Corrupt { reason, .. }) => {
             assert!(reason.contains(&new.current().to_string()), "{reason}");
@@ -184,11 +187,11 @@ async fn a_foreign_keyring_is_not_taken_into_use() {
 }
 
 #[tokio::test]
-async fn a_rotation_goes_all_the_way() {
+async fn a_rotation_reseals_and_drops_the_old_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys/seal");
     let first = Keyring::create(&path).unwrap();
-    let store = Sealed::open(Memory::new(), first.clone()).await.unwrap();
+    let store = Sealed::open(memory(), first.clone()).await.unwrap();
     let changes = (0..40).map(|number| put(&format!("/k{number}"), SECRET)).collect();
     commit(&store, changes).await;
     commit(&store, vec![put("/k0", "changed")]).await;
@@ -204,7 +207,7 @@ async fn a_rotation_goes_all_the_way() {
     let mut reports = Vec::new();
     let done = store.reseal(|progress| reports.push(progress)).await.unwrap();
     // With the marker.
-    assert_eq!(done, Progress { seen: 42, rewritten: 41, damaged: 0, remaining: 0 });
+    assert_eq!(done, Progress { seen: 42, rewritten: 41, corrupt: 0, remaining: 0 });
     assert!(reports.len() > 1 && reports.last() == Some(&done));
     let after = store.list(ListRequest::default()).await.unwrap().entries;
     assert_eq!(after[..40], before);
@@ -217,79 +220,99 @@ async fn a_rotation_goes_all_the_way() {
     store.compact(store.revision().await.unwrap()).await.unwrap();
     assert_eq!(store.key_ids_in_use().await.unwrap(), [second.current()].into());
     let dropped = Keyring::drop_key(&path, first.current()).unwrap();
-    let store = Sealed::open(store.into_inner(), dropped).await.unwrap();
+    let store = Sealed::open(Arc::clone(store.inner()), dropped).await.unwrap();
     assert_eq!(store.list(ListRequest::default()).await.unwrap().entries, after);
-    refusal(store.into_inner(), first).await;
+    refusal(Arc::clone(store.inner()), first).await;
 }
 
 #[tokio::test]
-async fn resealing_leaves_damage_alone_and_counts_it() {
+async fn resealing_leaves_corrupt_values_and_counts_them() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
-    commit(store.inner(), vec![put("/a", "not sealed")]).await;
+    commit(store.inner().as_ref(), vec![put("/a", "not sealed")]).await;
     let ring = keyring();
     assert!(store.use_keyring(ring).await.is_err());
     let done = store.reseal(|_| ()).await.unwrap();
-    assert_eq!((done.damaged, done.rewritten), (1, 0));
+    assert_eq!((done.corrupt, done.rewritten), (1, 0));
 }
 
-/// A store below in which somebody else changes a key right before the first commit.
-struct Meddled {
-    below: Memory,
+/// An inner store in which another client changes a key right before the first commit.
+struct ChangedMeanwhile {
+    inner: Arc<dyn Store>,
     is_armed: AtomicBool,
     with: Txn,
 }
 
 #[async_trait]
-impl Store for Meddled {
+impl Store for ChangedMeanwhile {
     async fn revision(&self) -> Result<u64> {
-        self.below.revision().await
+        self.inner.revision().await
     }
 
     async fn compacted(&self) -> Result<u64> {
-        self.below.compacted().await
+        self.inner.compacted().await
     }
 
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        self.below.get(key).await
+        self.inner.get(key).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
-        self.below.list(request).await
+        self.inner.list(request).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
         if self.is_armed.swap(false, Ordering::Relaxed) {
-            self.below.commit(self.with.clone()).await?;
+            self.inner.commit(self.with.clone()).await?;
         }
-        self.below.commit(txn).await
+        self.inner.commit(txn).await
     }
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        self.below.watch(prefix, after).await
+        self.inner.watch(prefix, after).await
     }
 
     async fn compact(&self, revision: u64) -> Result<()> {
-        self.below.compact(revision).await
+        self.inner.compact(revision).await
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        self.inner.set_gate(gate);
+    }
+
+    fn health(&self) -> Result<()> {
+        self.inner.health()
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.inner.recover().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
     }
 }
 
 #[tokio::test]
-async fn resealing_passes_by_what_somebody_changes() {
+async fn resealing_skips_values_that_are_changed_meanwhile() {
     let first = keyring();
     let second = first.rotated().unwrap();
-    let store = Sealed::open(Memory::new(), first).await.unwrap();
+    let store = Sealed::open(memory(), first).await.unwrap();
     commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
     store.use_keyring(second.clone()).await.unwrap();
-    // What the meddler writes: the same as somebody with the new key would.
+    // The change of another client, which has the new key.
     let with = {
-        let other = Sealed::open(Memory::new(), second.clone()).await.unwrap();
+        let other = Sealed::open(memory(), second.clone()).await.unwrap();
         commit(&other, vec![put("/b", "2")]).await;
-        let sealed = value(other.inner(), "/b").await;
+        let sealed = value(other.inner().as_ref(), "/b").await;
         Txn { conditions: Vec::new(), changes: vec![put("/b", sealed)] }
     };
-    let meddled = Meddled { below: store.into_inner(), is_armed: AtomicBool::new(true), with };
-    let store = Sealed::open(meddled, second).await.unwrap();
+    let changed = ChangedMeanwhile {
+        inner: Arc::clone(store.inner()),
+        is_armed: AtomicBool::new(true),
+        with,
+    };
+    let store = Sealed::open(Arc::new(changed), second).await.unwrap();
     let done = store.reseal(|_| ()).await.unwrap();
     assert_eq!(done.rewritten, 3, "two keys and the marker");
     assert_eq!(value(&store, "/b").await, "2");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Subject, absent, at, bytes, commit, delete, get, key, put, rewrite, set, text, txn};
-use crate::{Change, Condition, Error, Position, Store, Txn, limits};
+use crate::{Change, Condition, Error, Position, Txn, limits};
 
 /// Each transaction takes the next revision.
 pub async fn assigns_revisions_in_order_of_commit(subject: &impl Subject) {
@@ -32,7 +32,7 @@ pub async fn gives_each_change_its_index(subject: &impl Subject) {
     }
 }
 
-/// A key says where its last change stands, whatever happens to others.
+/// An entry has the position of its key's last change, whatever happens to other keys.
 pub async fn keeps_the_position_with_the_value(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;
@@ -45,7 +45,7 @@ pub async fn keeps_the_position_with_the_value(subject: &impl Subject) {
     assert_eq!(get(&store, "/").await, None, "a prefix of keys is not a key");
 }
 
-/// A change on the condition that nobody else was faster.
+/// A change on the condition that the key was not changed in the meantime.
 pub async fn compares_and_sets(subject: &impl Subject) {
     let store = subject.create().await;
     let first = Position::new(set(&store, "/a", "1").await, 0);
@@ -64,7 +64,7 @@ pub async fn compares_and_sets(subject: &impl Subject) {
     assert!(store.commit(update(second)).await.is_ok());
 }
 
-/// A creation on the condition that there is nothing yet.
+/// A creation on the condition that the key does not exist.
 pub async fn refuses_what_must_be_absent(subject: &impl Subject) {
     let store = subject.create().await;
     let create = || txn(vec![absent("/a")], vec![put("/a", "1")]);
@@ -77,7 +77,7 @@ pub async fn refuses_what_must_be_absent(subject: &impl Subject) {
     assert!(store.commit(create()).await.is_ok(), "a deleted key is absent");
 }
 
-/// One condition that fails leaves nothing of the whole.
+/// When one condition fails, none of the changes is made.
 pub async fn takes_all_changes_or_none(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
@@ -97,7 +97,7 @@ pub async fn takes_all_changes_or_none(subject: &impl Subject) {
     assert_eq!(get(&store, "/d").await.unwrap().position, Position::new(taken, 3));
 }
 
-/// A conflict speaks of the first condition that did not hold.
+/// A conflict names the first condition that did not hold.
 pub async fn names_the_first_condition_that_fails(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
@@ -119,7 +119,7 @@ pub async fn names_the_first_condition_that_fails(subject: &impl Subject) {
     }
 }
 
-/// What is not there can be neither deleted nor rewritten.
+/// A key that does not exist can be neither deleted nor rewritten.
 pub async fn conflicts_on_deleting_and_rewriting_what_is_absent(subject: &impl Subject) {
     let store = subject.create().await;
     set(&store, "/gone", "1").await;
@@ -137,7 +137,7 @@ pub async fn conflicts_on_deleting_and_rewriting_what_is_absent(subject: &impl S
     assert_eq!(get(&store, "/other").await, None);
 }
 
-/// Only asking takes no revision, but is answered.
+/// A transaction without changes takes no revision, but its conditions are evaluated.
 pub async fn takes_no_revision_for_no_changes(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;
@@ -148,7 +148,7 @@ pub async fn takes_no_revision_for_no_changes(subject: &impl Subject) {
     assert_eq!(store.revision().await.unwrap(), revision);
 }
 
-/// A transaction that makes no sense is told so, and does nothing.
+/// A malformed transaction is refused, and does nothing.
 pub async fn refuses_malformed_transactions(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;
@@ -166,15 +166,15 @@ pub async fn refuses_malformed_transactions(subject: &impl Subject) {
         ("a condition's key too long", txn(vec![absent(&long)], vec![put("/b", "1")])),
         ("an empty key", txn(Vec::new(), vec![put("", "1")])),
     ] {
-        let answer = store.commit(bad).await;
-        assert!(matches!(answer, Err(Error::Invalid(_))), "{what}: {answer:?}");
+        let result = store.commit(bad).await;
+        assert!(matches!(result, Err(Error::Invalid(_))), "{what}: {result:?}");
     }
     assert_eq!(store.revision().await.unwrap(), revision);
     assert_eq!(get(&store, "/b").await, None);
 }
 
-/// Everything up to the limits is taken, values beyond them by more than an envelope are not.
-pub async fn keeps_its_limits(subject: &impl Subject) {
+/// Everything up to the limits is accepted; values that exceed them by more than an envelope are not.
+pub async fn enforces_its_limits(subject: &impl Subject) {
     let store = subject.create().await;
     let long = "k".repeat(limits::KEY_BYTES);
     let great = Bytes::from(vec![7; limits::VALUE_BYTES]);
@@ -189,12 +189,12 @@ pub async fn keeps_its_limits(subject: &impl Subject) {
     let beyond = limits::VALUE_BYTES + limits::ENVELOPE_BYTES + 1;
     let too_great = Change::Put { key: key("/b"), value: Bytes::from(vec![7; beyond]) };
     for changes in [vec![too_great], greatest(fit + 1)] {
-        let answer = store.commit(txn(Vec::new(), changes)).await;
-        assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+        let result = store.commit(txn(Vec::new(), changes)).await;
+        assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
     }
 }
 
-/// The store looks into no value, and takes empty ones for values.
+/// The store does not interpret values, and an empty value is a value.
 pub async fn takes_values_of_any_bytes(subject: &impl Subject) {
     let store = subject.create().await;
     let every: Bytes = (0..=255).collect::<Vec<u8>>().into();
@@ -221,7 +221,7 @@ pub async fn rewrites_in_place(subject: &impl Subject) {
     assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
 }
 
-/// A key that comes back is a new one, behind its deletion.
+/// A key that is created again after its deletion gets a new position.
 pub async fn recreates_a_deleted_key(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;

@@ -1,10 +1,10 @@
-//! Cases on what is forgotten, and on what is not: compaction and restarts.
+//! Cases on compaction and on restarts: what is removed, and what is kept.
 
 use super::{
     Subject, bytes, commit, delete, events_until, get, listed, put, rewrite, set, text, under,
     watch,
 };
-use crate::{Error, ListRequest, Position, Store};
+use crate::{Error, ListRequest, Position};
 
 /// The compacted revision moves, and only forward.
 pub async fn compacts_what_is_superseded(subject: &impl Subject) {
@@ -20,7 +20,7 @@ pub async fn compacts_what_is_superseded(subject: &impl Subject) {
     assert!(matches!(store.list(past).await, Err(Error::Compacted { .. })));
 }
 
-/// What is live stays, with its position, also if nothing happened to it for ages.
+/// Live values stay, with their positions, however old they are.
 pub async fn keeps_live_values_however_old(subject: &impl Subject) {
     let store = subject.create().await;
     let first = commit(&store, vec![put("/gone", "1"), put("/kept", "1"), put("/new", "1")]).await;
@@ -38,8 +38,8 @@ pub async fn keeps_live_values_however_old(subject: &impl Subject) {
     assert_eq!(get(&store, "/gone").await.unwrap().position, Position::new(again, 0));
 }
 
-/// The first events behind the compacted revision still say what they replaced.
-pub async fn keeps_previous_values_behind_the_compacted(subject: &impl Subject) {
+/// The first events after the compacted revision still contain the entries that they replaced.
+pub async fn keeps_previous_values_after_the_compacted_revision(subject: &impl Subject) {
     let store = subject.create().await;
     commit(&store, vec![put("/a", "1"), put("/b", "1"), put("/c", "1")]).await;
     let compacted = set(&store, "/a", "2").await;
@@ -59,8 +59,8 @@ pub async fn keeps_previous_values_behind_the_compacted(subject: &impl Subject) 
     assert_eq!(listed(&store, request).await, expected);
 }
 
-/// A watch from what is gone is told so.
-pub async fn refuses_to_watch_the_compacted(subject: &impl Subject) {
+/// A watch from a compacted position fails, with the compacted revision.
+pub async fn refuses_to_watch_compacted_history(subject: &impl Subject) {
     let store = subject.create().await;
     let first = commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
     let second = set(&store, "/a", "2").await;
@@ -74,8 +74,8 @@ pub async fn refuses_to_watch_the_compacted(subject: &impl Subject) {
     }
 }
 
-/// Everything behind the compacted revision is still there.
-pub async fn watches_from_the_end_of_the_compacted(subject: &impl Subject) {
+/// Everything after the compacted revision is still there.
+pub async fn watches_from_the_end_of_the_compacted_revision(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
     store.compact(first).await.unwrap();
@@ -84,7 +84,7 @@ pub async fn watches_from_the_end_of_the_compacted(subject: &impl Subject) {
     assert_eq!(events_until(watch.as_mut(), last).await.len(), 1);
 }
 
-/// Doing it again is no error; doing it beyond the newest revision is.
+/// Compacting again is no error; compacting beyond the newest revision is.
 pub async fn compacts_again_and_refuses_the_future(subject: &impl Subject) {
     let store = subject.create().await;
     store.compact(0).await.unwrap();
@@ -100,8 +100,8 @@ pub async fn compacts_again_and_refuses_the_future(subject: &impl Subject) {
     }
 }
 
-/// More than one step's worth.
-pub async fn compacts_much_at_once(subject: &impl Subject) {
+/// A compaction of more than one step.
+pub async fn compacts_in_several_steps(subject: &impl Subject) {
     let store = subject.create().await;
     let mut last = 0;
     for round in 0..20 {
@@ -135,7 +135,7 @@ pub async fn rewrites_under_history(subject: &impl Subject) {
     assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(last, 0));
 }
 
-/// A store that outlives its process has everything afterwards, and goes on where it was.
+/// A durable store has everything after a restart, and goes on with the next revision.
 pub async fn survives_a_restart(subject: &impl Subject) {
     let store = subject.create().await;
     let first = commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Subject, bytes, commit, delete, key, listed, put, set, under};
-use crate::{Error, ListRequest, Page, Position, Store};
+use crate::{Error, ListRequest, Page, Position};
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Byte order, and a prefix is a prefix of bytes.
+/// The order is that of bytes, and a prefix is a prefix of bytes.
 pub async fn lists_in_byte_order_under_a_prefix(subject: &impl Subject) {
     let store = subject.create().await;
     for name in ["/b/2", "/a/z", "/b", "/b/10", "/b/ü", "/c", "/b0", "/b/\u{10ffff}", "/B/1"] {
@@ -56,26 +56,26 @@ pub async fn pages_fit_together_while_writes_go_on(subject: &impl Subject) {
         request.after = page.last_key().cloned();
         request.at = Some(page.revision);
         // A key more, one changed, one gone, and then that one back.
-        let behind = format!("/k{:02}", found.len());
-        commit(&store, vec![put("/k000", "new"), put(&behind, "changed"), delete("/k23")]).await;
+        let next = format!("/k{:02}", found.len());
+        commit(&store, vec![put("/k000", "new"), put(&next, "changed"), delete("/k23")]).await;
         set(&store, "/k23", "back").await;
     }
     assert_eq!(found, expected);
 }
 
-/// What remains is counted under the prefix, behind the page.
+/// `remaining` counts the keys under the prefix that are after the page.
 pub async fn counts_what_remains(subject: &impl Subject) {
     let store = subject.create().await;
     for name in ["/a/1", "/a/2", "/a/3", "/b/1"] {
         set(&store, name, "v").await;
     }
-    for (limit, shown, remaining) in [(1, 1, 2), (2, 2, 1), (3, 3, 0), (4, 3, 0), (0, 3, 0)] {
+    for (limit, listed, remaining) in [(1, 1, 2), (2, 2, 1), (3, 3, 0), (4, 3, 0), (0, 3, 0)] {
         let page = store.list(ListRequest { limit, ..under("/a/") }).await.unwrap();
-        assert_eq!((page.entries.len(), page.remaining), (shown, remaining), "limit {limit}");
+        assert_eq!((page.entries.len(), page.remaining), (listed, remaining), "limit {limit}");
     }
-    for (limit, shown, remaining) in [(1, 1, 3), (3, 3, 1), (4, 4, 0), (5, 4, 0)] {
+    for (limit, listed, remaining) in [(1, 1, 3), (3, 3, 1), (4, 4, 0), (5, 4, 0)] {
         let page = store.list(ListRequest { limit, ..under("") }).await.unwrap();
-        assert_eq!((page.entries.len(), page.remaining), (shown, remaining), "limit {limit}");
+        assert_eq!((page.entries.len(), page.remaining), (listed, remaining), "limit {limit}");
     }
 }
 
@@ -101,8 +101,8 @@ pub async fn sees_the_past_as_it_was(subject: &impl Subject) {
     assert_eq!(page.entries[0].value, bytes("1"));
 }
 
-/// A revision that does not exist yet, or no longer, is an error and not a guess.
-pub async fn refuses_the_future_and_the_compacted(subject: &impl Subject) {
+/// A list at a revision that does not exist yet, or that is compacted, fails.
+pub async fn refuses_future_and_compacted_revisions(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
     let second = set(&store, "/a", "2").await;
@@ -123,13 +123,13 @@ pub async fn refuses_the_future_and_the_compacted(subject: &impl Subject) {
     assert_eq!(listed(&store, under("")).await, pairs(&[("/a", "3")]));
 }
 
-/// The key to go on behind need not exist, nor be under the prefix.
-pub async fn lists_behind_any_key(subject: &impl Subject) {
+/// `after` need not exist, nor be under the prefix.
+pub async fn lists_after_any_key(subject: &impl Subject) {
     let store = subject.create().await;
     for name in ["/a", "/b", "/b/1", "/c"] {
         set(&store, name, "v").await;
     }
-    let behind = |after: &str, prefix: &str| ListRequest {
+    let request = |after: &str, prefix: &str| ListRequest {
         after: Some(Arc::clone(&key(after))),
         ..under(prefix)
     };
@@ -142,14 +142,14 @@ pub async fn lists_behind_any_key(subject: &impl Subject) {
         ("/z", "", vec![]),
         ("", "", vec!["/a", "/b", "/b/1", "/c"]),
     ] {
-        let found: Vec<_> = listed(&store, behind(after, prefix)).await;
+        let found: Vec<_> = listed(&store, request(after, prefix)).await;
         let found: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(found, expected, "{prefix:?} behind {after:?}");
+        assert_eq!(found, expected, "{prefix:?} after {after:?}");
     }
 }
 
 /// An empty store lists nothing, with and without a limit.
-pub async fn lists_nothing_of_nothing(subject: &impl Subject) {
+pub async fn lists_nothing_in_an_empty_store(subject: &impl Subject) {
     let store = subject.create().await;
     for limit in [0, 1, 2] {
         let page = store.list(ListRequest { limit, ..under("") }).await.unwrap();
@@ -158,7 +158,7 @@ pub async fn lists_nothing_of_nothing(subject: &impl Subject) {
     }
 }
 
-/// A scan is a list that is not in order.
+/// A scan visits the entries of a list, in another order.
 pub async fn scans_what_a_list_of_the_past_shows(subject: &impl Subject) {
     let store = subject.create().await;
     for round in 0..3 {
@@ -177,7 +177,7 @@ pub async fn scans_what_a_list_of_the_past_shows(subject: &impl Subject) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&seen);
         let visit = move |page: Page| {
-            assert_eq!(page.damaged, Vec::new());
+            assert_eq!(page.corrupt, Vec::new());
             into.lock().extend(page.entries);
         };
         store.scan(at, Arc::new(visit)).await.unwrap();

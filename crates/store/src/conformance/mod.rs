@@ -1,10 +1,10 @@
 //! The suite that every engine passes: the contract of [`Store`], clause by clause.
 //!
-//! An engine's tests say how to make a store ([`Subject`]), and [`conformance!`](crate::conformance!)
-//! turns each case into a test of its own. Cases are in `commits`, `lists`, `watches`, `history`
-//! and `concurrency`; here are the subject and the few helpers that all of them use. Cases assume
-//! nothing about a fresh store but that it shows no keys: stores around stores have revisions of
-//! their own.
+//! The tests of an engine define how to create a store ([`Subject`]), and
+//! [`conformance!`](crate::conformance!) turns each case into a test of its own. Cases are in `commits`,
+//! `lists`, `watches`, `history`, `concurrency` and `lifecycle`; here are the subject and the helpers
+//! that all of them use. Of a new store, cases assume only that it lists no keys: a store that wraps
+//! another one may have taken revisions already.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 pub mod commits;
 pub mod concurrency;
 pub mod history;
+pub mod lifecycle;
 pub mod lists;
 pub mod watches;
 
@@ -24,20 +25,17 @@ use bytes::Bytes;
 
 use crate::{Batch, Change, Condition, Entry, Event, ListRequest, Position, Store, Txn, Watch};
 
-/// A way to make stores.
+/// How the stores under test are created.
 pub trait Subject: Send + Sync {
-    /// What is made.
-    type Store: Store;
+    /// Returns a store that lists no keys.
+    fn create(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
-    /// A store that shows no keys.
-    fn create(&self) -> impl Future<Output = Self::Store> + Send;
-
-    /// Closes a store and opens it again, as after a restart; `None` when it does not outlive
-    /// its process.
-    fn reopen(&self, store: Self::Store) -> impl Future<Output = Option<Self::Store>> + Send;
+    /// Closes the store that was created last and opens it again, as after a restart; returns `None`
+    /// for an engine whose data does not outlive the process.
+    fn reopen(&self, store: Arc<dyn Store>) -> impl Future<Output = Option<Arc<dyn Store>>> + Send;
 }
 
-/// Declares a test for each case, on the subject that the expression makes.
+/// Declares a test for each case, on the subject that the expression returns.
 #[macro_export]
 macro_rules! conformance {
     ($subject:expr) => {
@@ -47,25 +45,31 @@ macro_rules! conformance {
                 takes_all_changes_or_none, names_the_first_condition_that_fails,
                 conflicts_on_deleting_and_rewriting_what_is_absent,
                 takes_no_revision_for_no_changes, refuses_malformed_transactions,
-                keeps_its_limits, takes_values_of_any_bytes, rewrites_in_place,
+                enforces_its_limits, takes_values_of_any_bytes, rewrites_in_place,
                 recreates_a_deleted_key;
             lists: lists_in_byte_order_under_a_prefix, pages_fit_together_while_writes_go_on,
-                counts_what_remains, sees_the_past_as_it_was, refuses_the_future_and_the_compacted,
-                lists_behind_any_key, lists_nothing_of_nothing,
+                counts_what_remains, sees_the_past_as_it_was, refuses_future_and_compacted_revisions,
+                lists_after_any_key, lists_nothing_in_an_empty_store,
                 scans_what_a_list_of_the_past_shows;
             watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
-                resumes_between_any_two_changes, delivers_only_its_prefix_and_tells_progress,
-                starts_anywhere_in_history, waits_for_the_future, tells_previous_values,
-                says_nothing_of_rewrites, loses_nothing_when_a_call_is_dropped,
+                resumes_between_any_two_changes, delivers_only_its_prefix_and_progress,
+                starts_anywhere_in_history, waits_for_the_future, delivers_previous_values,
+                delivers_no_events_for_rewrites, loses_nothing_when_a_call_is_dropped,
                 follows_while_changes_are_made, catches_up_over_a_long_history;
             history: compacts_what_is_superseded, keeps_live_values_however_old,
-                keeps_previous_values_behind_the_compacted, refuses_to_watch_the_compacted,
-                watches_from_the_end_of_the_compacted, compacts_again_and_refuses_the_future,
-                compacts_much_at_once, rewrites_under_history, survives_a_restart,
+                keeps_previous_values_after_the_compacted_revision, refuses_to_watch_compacted_history,
+                watches_from_the_end_of_the_compacted_revision, compacts_again_and_refuses_the_future,
+                compacts_in_several_steps, rewrites_under_history, survives_a_restart,
                 resumes_watches_after_a_restart;
             concurrency: loses_no_update_of_a_counter, shows_all_watchers_the_same_order,
                 lets_one_of_many_create, never_shows_half_a_transaction,
-                compacts_while_writers_write;
+                compacts_while_writers_write, two_clients_see_each_others_writes,
+                watches_go_on_while_another_client_compacts;
+            lifecycle: runs_the_gate_before_each_commit, commits_nothing_while_the_gate_fails,
+                shows_nothing_before_the_gate_has_passed, takes_one_gate_only,
+                compacts_without_the_gate, is_healthy_until_it_is_closed,
+                recovers_without_loss, refuses_everything_after_close,
+                ends_watches_that_wait_when_it_is_closed;
         );
     };
     (@cases $subject:expr; $($module:ident: $($case:ident),+;)+) => {
@@ -114,20 +118,20 @@ fn txn(conditions: Vec<Condition>, changes: Vec<Change>) -> Txn {
     Txn { conditions, changes }
 }
 
-async fn commit(store: &impl Store, changes: Vec<Change>) -> u64 {
+async fn commit(store: &Arc<dyn Store>, changes: Vec<Change>) -> u64 {
     store.commit(txn(Vec::new(), changes)).await.unwrap()
 }
 
-async fn set(store: &impl Store, name: &str, value: &str) -> u64 {
+async fn set(store: &Arc<dyn Store>, name: &str, value: &str) -> u64 {
     commit(store, vec![put(name, value)]).await
 }
 
-async fn get(store: &impl Store, name: &str) -> Option<Entry> {
+async fn get(store: &Arc<dyn Store>, name: &str) -> Option<Entry> {
     store.get(name).await.unwrap().value
 }
 
-/// What a key holds, as text.
-async fn text(store: &impl Store, name: &str) -> Option<String> {
+/// Returns the value of a key as text.
+async fn text(store: &Arc<dyn Store>, name: &str) -> Option<String> {
     get(store, name).await.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
 }
 
@@ -135,28 +139,31 @@ fn under(prefix: &str) -> ListRequest {
     ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() }
 }
 
-/// Keys and values of a list, as text.
-async fn listed(store: &impl Store, request: ListRequest) -> Vec<(String, String)> {
+/// Returns the keys and values of a list as text.
+async fn listed(store: &Arc<dyn Store>, request: ListRequest) -> Vec<(String, String)> {
     let page = store.list(request).await.unwrap();
-    assert_eq!(page.damaged, Vec::new());
-    let shown =
+    assert_eq!(page.corrupt, Vec::new());
+    let pair =
         |entry: &Entry| (entry.key.to_string(), String::from_utf8(entry.value.to_vec()).unwrap());
-    page.entries.iter().map(shown).collect()
+    page.entries.iter().map(pair).collect()
 }
 
-async fn watch(store: &impl Store, prefix: &str, after: Position) -> Box<dyn Watch> {
+async fn watch(store: &Arc<dyn Store>, prefix: &str, after: Position) -> Box<dyn Watch> {
     store.watch(prefix, after).await.unwrap()
 }
 
-/// Batches with events up to a revision; each is checked to be in order and behind the last.
+/// Returns the batches with events up to a revision, and checks that they are in order.
 async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    let mut reached = None;
+    let mut delivered = None;
     let mut last = Position::ZERO;
-    while reached.is_none_or(|reached| reached < revision) {
+    while delivered.is_none_or(|delivered| delivered < revision) {
         let batch = watch.next().await.unwrap();
-        assert!(reached.is_none_or(|reached| reached < batch.revision), "progress goes forward");
-        reached = Some(batch.revision);
+        assert!(
+            delivered.is_none_or(|delivered| delivered < batch.revision),
+            "progress goes forward"
+        );
+        delivered = Some(batch.revision);
         for event in &batch.events {
             assert!(event.position > last, "events are in order");
             assert_eq!(event.position.revision(), batch.revision, "one revision, one batch");

@@ -1,5 +1,6 @@
 //! Cases on watches: order, atomicity, resumption, progress.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -9,8 +10,8 @@ use super::{
 };
 use crate::{Batch, Event, Position, Store, Watch};
 
-/// A few transactions of several kinds; answers the last revision.
-async fn some_history(store: &impl Store) -> u64 {
+/// A few transactions of several kinds. Returns the last revision.
+async fn some_history(store: &Arc<dyn Store>) -> u64 {
     commit(store, vec![put("/a/1", "1"), put("/b/1", "1"), put("/a/2", "1")]).await;
     commit(store, vec![put("/a/1", "2")]).await;
     commit(store, vec![delete("/a/2"), put("/a/3", "1"), delete("/b/1")]).await;
@@ -48,7 +49,7 @@ pub async fn keeps_a_transaction_in_one_batch(subject: &impl Subject) {
     assert_eq!(sizes, [3, 1, 3, 1, 2]);
 }
 
-/// A new watch from any position that was delivered goes on right behind it.
+/// A new watch from any position that was delivered goes on right after it.
 pub async fn resumes_between_any_two_changes(subject: &impl Subject) {
     let store = subject.create().await;
     let last = some_history(&store).await;
@@ -68,8 +69,8 @@ pub async fn resumes_between_any_two_changes(subject: &impl Subject) {
     assert_eq!(positions(&rest), [Position::new(next, 0)]);
 }
 
-/// Others' keys show up as progress only.
-pub async fn delivers_only_its_prefix_and_tells_progress(subject: &impl Subject) {
+/// Changes of other keys are delivered as progress only.
+pub async fn delivers_only_its_prefix_and_progress(subject: &impl Subject) {
     let store = subject.create().await;
     let mut watching = watch(&store, "/b/", Position::ZERO).await;
     let last = some_history(&store).await;
@@ -79,12 +80,12 @@ pub async fn delivers_only_its_prefix_and_tells_progress(subject: &impl Subject)
     let revision = set(&store, "/a/5", "1").await;
     let batch = watching.next().await.unwrap();
     assert_eq!(batch, Batch { events: Vec::new(), revision });
-    let mut behind = watch(&store, "/none/", Position::end_of(revision)).await;
+    let mut other = watch(&store, "/none/", Position::end_of(revision)).await;
     let revision = set(&store, "/a/6", "1").await;
-    assert_eq!(behind.next().await.unwrap(), Batch { events: Vec::new(), revision });
+    assert_eq!(other.next().await.unwrap(), Batch { events: Vec::new(), revision });
 }
 
-/// From the end of each revision.
+/// A watch can start from the end of each revision.
 pub async fn starts_anywhere_in_history(subject: &impl Subject) {
     let store = subject.create().await;
     let start = store.revision().await.unwrap();
@@ -99,21 +100,21 @@ pub async fn starts_anywhere_in_history(subject: &impl Subject) {
     }
 }
 
-/// A position that is still to come is waited for, and the way there is not shown.
+/// A watch from a position in the future waits for it, and delivers nothing from before it.
 pub async fn waits_for_the_future(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;
     let mut future = watch(&store, "", Position::new(revision + 2, 0)).await;
     set(&store, "/a", "2").await;
-    assert!(timeout(Duration::ZERO, future.next()).await.is_err(), "nothing to tell yet");
+    assert!(timeout(Duration::ZERO, future.next()).await.is_err(), "there is no event yet");
     commit(&store, vec![put("/a", "3"), put("/b", "3")]).await;
     let last = set(&store, "/a", "4").await;
     let events = events_until(future.as_mut(), last).await;
     assert_eq!(positions(&events), [Position::new(revision + 2, 1), Position::new(last, 0)]);
 }
 
-/// An event knows what it replaced.
-pub async fn tells_previous_values(subject: &impl Subject) {
+/// An event contains the entry that it replaced.
+pub async fn delivers_previous_values(subject: &impl Subject) {
     let store = subject.create().await;
     let mut watch = watch(&store, "", Position::ZERO).await;
     let first = set(&store, "/a", "1").await;
@@ -121,7 +122,7 @@ pub async fn tells_previous_values(subject: &impl Subject) {
     commit(&store, vec![delete("/a")]).await;
     let last = set(&store, "/a", "3").await;
     let events = events_until(watch.as_mut(), last).await;
-    let shown: Vec<_> = events
+    let found: Vec<_> = events
         .iter()
         .filter(|event| &*event.key == "/a")
         .map(|event| {
@@ -130,7 +131,7 @@ pub async fn tells_previous_values(subject: &impl Subject) {
         })
         .collect();
     assert_eq!(
-        shown,
+        found,
         [
             (Some(bytes("1")), None),
             (Some(bytes("2")), Some((bytes("1"), Position::new(first, 0)))),
@@ -141,23 +142,23 @@ pub async fn tells_previous_values(subject: &impl Subject) {
 }
 
 /// A rewrite is progress, and no event.
-pub async fn says_nothing_of_rewrites(subject: &impl Subject) {
+pub async fn delivers_no_events_for_rewrites(subject: &impl Subject) {
     let store = subject.create().await;
     let mut watch = watch(&store, "", Position::ZERO).await;
     set(&store, "/a", "1").await;
     let rewritten = commit(&store, vec![rewrite("/a", "one")]).await;
     let mixed = commit(&store, vec![rewrite("/a", "uno"), put("/b", "1")]).await;
     let events = events_until(watch.as_mut(), mixed).await;
-    let places: Vec<_> = events.iter().map(|e| (&*e.key, e.position)).collect();
+    let found: Vec<_> = events.iter().map(|e| (&*e.key, e.position)).collect();
     let first = Position::new(rewritten - 1, 0);
-    assert_eq!(places, [("/a", first), ("/b", Position::new(mixed, 1))]);
+    assert_eq!(found, [("/a", first), ("/b", Position::new(mixed, 1))]);
     let last = set(&store, "/a", "2").await;
     let event = events_until(watch.as_mut(), last).await.remove(0);
     let previous = event.previous.unwrap();
     assert_eq!((previous.value, previous.position), (bytes("uno"), first));
 }
 
-/// `next` can be given up at any point.
+/// A call of `next` can be dropped at any point.
 pub async fn loses_nothing_when_a_call_is_dropped(subject: &impl Subject) {
     let store = subject.create().await;
     let mut watching = watch(&store, "", Position::ZERO).await;
@@ -199,7 +200,7 @@ async fn next_with_events(watch: &mut dyn Watch) -> Batch {
     }
 }
 
-/// Far more history than is read, or kept in memory, at once.
+/// A watch from before a history that is longer than one read, or than the tail in memory.
 pub async fn catches_up_over_a_long_history(subject: &impl Subject) {
     let store = subject.create().await;
     let start = store.revision().await.unwrap();

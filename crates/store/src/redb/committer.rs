@@ -1,5 +1,6 @@
-//! The one thread that writes: takes whatever waits, commits it in one go, tells the callers.
-//! Also the one that closes the database after a fault and opens it again.
+//! The committer: the only thread that writes. It takes the tasks that are waiting, commits them as
+//! one group, and replies to the callers. It also closes the database after a fault and opens it
+//! again. What a group writes is decided in `write`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -10,82 +11,88 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::file::Opener;
-use super::shared::{Shared, catch, closed};
+use super::shared::{Shared, catch};
 use super::verify::verify;
-use super::write::{self, Failure, Task, Written};
+use super::write::{self, GroupError, GroupOutcome, Task};
 use crate::check::value_bytes;
+use crate::published::closed;
 use crate::{Error, Result};
 
 /// Tasks that may wait for the committer; more callers wait for room.
 const QUEUE_TASKS: usize = 1024;
-/// KiB of values that may wait for the committer. Four of the greatest transactions.
+/// KiB of values that may wait for the committer: room for four transactions of the maximum size.
 const QUEUE_KIB: usize = 64 * 1024;
 /// Tasks in one group.
 const GROUP_TASKS: usize = 256;
-/// Bytes of values in one group, which may end with one transaction above it.
+/// Bytes of values in one group. The last transaction of the group may exceed it.
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
-/// A group of so many, and its callers are likely to be back soon: worth waiting for.
+/// After a group of this many tasks, the committer waits for more: its callers are likely to send
+/// the next ones soon.
 const MANY_TASKS: usize = 8;
-/// The wait for them; as long as there are more each time, it goes on.
+/// One wait for more tasks. The committer waits again as long as each wait brings more.
 const QUIET: Duration = Duration::from_micros(50);
-/// The longest wait for them.
+/// The limit of all those waits together.
 const QUIET_MAX: Duration = Duration::from_micros(300);
-/// The wait before the database is opened again, when that has failed once; doubles each time.
+/// The wait before the second attempt to open the database again; doubles each time.
 const REOPEN_WAIT_MIN: Duration = Duration::from_millis(100);
-/// The longest such wait.
+/// The longest wait between two attempts to open the database again.
 const REOPEN_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A task with its way back.
+/// A task, and where its result goes.
 pub(super) struct Job {
     task: Task,
     reply: oneshot::Sender<Result<u64>>,
-    /// The room it takes in the queue, given back when it is done.
-    _room: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    /// Its permits in the queue: one task, and its KiB. Released when the job is dropped.
+    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
-/// The callers' end of the committer.
+/// The callers' side of the committer's queue.
 pub(super) struct Queue {
     sender: Mutex<Option<SyncSender<Job>>>,
-    slots: Arc<Semaphore>,
+    tasks: Arc<Semaphore>,
     kib: Arc<Semaphore>,
 }
 
 impl Queue {
-    /// Both ends of an empty queue.
+    /// Returns both ends of an empty queue.
     pub(super) fn new() -> (Self, Receiver<Job>) {
         let (sender, receiver) = sync_channel(QUEUE_TASKS);
-        let slots = Arc::new(Semaphore::new(QUEUE_TASKS));
+        let tasks = Arc::new(Semaphore::new(QUEUE_TASKS));
         let kib = Arc::new(Semaphore::new(QUEUE_KIB));
-        (Self { sender: Mutex::new(Some(sender)), slots, kib }, receiver)
+        (Self { sender: Mutex::new(Some(sender)), tasks, kib }, receiver)
     }
 
-    /// Hands a task over and waits for its answer.
+    /// Sends a task to the committer and waits for its result.
     pub(super) async fn run(&self, task: Task) -> Result<u64> {
         let kib = u32::try_from(task_bytes(&task) / 1024).unwrap_or(u32::MAX);
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| closed())?;
+        let task_permit = Arc::clone(&self.tasks).acquire_owned().await.map_err(|_| closed())?;
         let kib = Arc::clone(&self.kib).acquire_many_owned(kib).await.map_err(|_| closed())?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Job { task, reply, _room: (slot, kib) })?;
-        answer.await.unwrap_or_else(|_| {
-            Err(Error::Unknown("the committer ended before it answered".to_owned()))
+        let (reply, result) = oneshot::channel();
+        self.send(Job { task, reply, _permits: (task_permit, kib) })?;
+        result.await.unwrap_or_else(|_| {
+            Err(Error::Unknown("the committer ended before it replied".to_owned()))
         })
     }
 
-    /// Has the committer look whether the database still works, and waits for nothing. When the
-    /// queue is full, the committer is about to find out anyway.
-    pub(super) fn nudge(&self) {
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
+    /// Asks the committer to check whether the database still works, and does not wait. When the
+    /// queue is full, the committer is going to find out anyway.
+    pub(super) fn request_probe(&self) {
+        let task_permit = Arc::clone(&self.tasks).try_acquire_owned();
         let kib = Arc::clone(&self.kib).try_acquire_many_owned(0);
-        if let (Ok(slot), Ok(kib)) = (slot, kib) {
+        if let (Ok(task_permit), Ok(kib)) = (task_permit, kib) {
             let (reply, _) = oneshot::channel();
-            drop(self.send(Job { task: Task::Recover { now: false }, reply, _room: (slot, kib) }));
+            drop(self.send(Job {
+                task: Task::Recover { now: false },
+                reply,
+                _permits: (task_permit, kib),
+            }));
         }
     }
 
     fn send(&self, job: Job) -> Result<()> {
         match self.sender.lock().as_ref() {
             None => Err(closed()),
-            // There is a slot for each place in the channel, so it is never full.
+            // There are as many permits as the channel has room for, so it is never full.
             Some(sender) => sender.try_send(job).map_err(|error| match error {
                 TrySendError::Full(_) => {
                     Error::Unavailable("too many transactions are waiting".to_owned())
@@ -95,10 +102,10 @@ impl Queue {
         }
     }
 
-    /// Takes no more tasks. The committer ends after those that it has.
+    /// Closes the queue to new tasks. The committer ends after the tasks that are waiting.
     pub(super) fn close(&self) {
         self.sender.lock().take();
-        self.slots.close();
+        self.tasks.close();
         self.kib.close();
     }
 }
@@ -110,7 +117,7 @@ fn task_bytes(task: &Task) -> usize {
     }
 }
 
-/// Opens the database, looks it over, and answers it with its newest revision.
+/// Opens the database, verifies it, and returns it with its newest revision.
 pub(super) fn open(opener: &Opener) -> Result<(Database, u64)> {
     catch(|| {
         let database = opener()?;
@@ -123,36 +130,36 @@ pub(super) fn open(opener: &Opener) -> Result<(Database, u64)> {
     })
 }
 
-/// What is committed in one go.
+/// Jobs that are committed together.
 struct Group {
     jobs: Vec<Job>,
-    /// Bytes of their values.
+    /// The bytes of their values.
     bytes: usize,
 }
 
-/// When to try to open the database again.
+/// The next attempt to open the database again.
 struct Retry {
     at: Instant,
     wait: Duration,
 }
 
-/// The thread's own things.
+/// The state of the committer's thread.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
     opener: Opener,
     retry: Option<Retry>,
-    /// Tasks in the group before.
+    /// The number of tasks in the previous group.
     last_group: usize,
 }
 
 impl Committer {
-    /// A committer for an open database.
+    /// Returns a committer for an open database.
     pub(super) fn new(shared: Arc<Shared>, jobs: Receiver<Job>, opener: Opener) -> Self {
         Self { shared, jobs, opener, retry: None, last_group: 0 }
     }
 
-    /// Works until the queue is closed and empty, then closes the database.
+    /// Runs until the queue is closed and empty, then closes the database.
     pub(super) fn run(mut self) {
         while let Some(first) = self.next_job() {
             let group = self.gather(first);
@@ -177,9 +184,9 @@ impl Committer {
         }
     }
 
-    /// Whatever waits, up to the group's limits. A commit costs the same for one and for many, so
-    /// when there were many a moment ago, those who are about to come back are waited for;
-    /// somebody who writes alone never waits.
+    /// Returns the jobs that are waiting, up to the limits of a group. A commit costs the same for
+    /// one transaction and for many. So after a large group, the next jobs of the same callers are
+    /// waited for. A single writer never waits.
     fn gather(&mut self, first: Job) -> Vec<Job> {
         let mut group = Group { bytes: task_bytes(&first.task), jobs: vec![first] };
         self.take_waiting(&mut group);
@@ -196,7 +203,8 @@ impl Committer {
         group.jobs
     }
 
-    /// Anything but a transaction ends a group, so that no commit carries two compaction steps.
+    /// Moves waiting jobs into the group, and returns how many. Any task that is not a transaction
+    /// ends a group, so that no commit carries two steps of a compaction.
     fn take_waiting(&self, group: &mut Group) -> usize {
         let before = group.jobs.len();
         while group.jobs.len() < GROUP_TASKS
@@ -215,29 +223,30 @@ impl Committer {
             self.recover(*now);
         }
         match self.write(&group) {
-            Ok(written) => {
-                // Callers hear of it after the watches, and both only now that it is durable.
-                self.shared.publish(written.recorded);
-                for (job, answer) in group.into_iter().zip(written.answers) {
-                    answer_to(job, answer);
+            Ok(outcome) => {
+                // It is durable now. Watches get it before the callers get their revisions.
+                self.shared.publish(outcome.recorded);
+                for (job, result) in group.into_iter().zip(outcome.results) {
+                    reply(job, result);
                 }
             }
             Err(failure) => {
-                let error = spoken(&failure);
-                if failure.attempted || self.is_broken() {
+                let error = error_for_callers(&failure);
+                if failure.commit_attempted || self.is_broken() {
                     self.fail(&failure.error);
                 }
                 for job in group {
-                    answer_to(job, Err(error.clone()));
+                    reply(job, Err(error.clone()));
                 }
             }
         }
     }
 
-    fn write(&self, group: &[Job]) -> std::result::Result<Written, Failure> {
+    fn write(&self, group: &[Job]) -> std::result::Result<GroupOutcome, GroupError> {
         let commits = group.iter().any(|job| matches!(job.task, Task::Commit(_)));
         if let Some(gate) = self.shared.gate.get().filter(|_| commits) {
-            gate().map_err(|why| Failure { error: Error::Gated(why), attempted: false })?;
+            gate()
+                .map_err(|why| GroupError { error: Error::Gated(why), commit_attempted: false })?;
         }
         let mut outcome = None;
         let ran = self.shared.with(|database| {
@@ -246,14 +255,17 @@ impl Committer {
         });
         match (ran, outcome) {
             (_, Some(outcome)) => outcome,
-            // A panic leaves no trace of how far it came; a database that is closed, came nowhere.
-            (Err(error @ Error::Corrupt { .. }), None) => Err(Failure { error, attempted: true }),
-            (Err(error), None) => Err(Failure { error, attempted: false }),
-            (Ok(()), None) => Err(Failure { error: closed(), attempted: false }),
+            // After a panic it is not known whether the commit had started. When the database is
+            // closed, it had not.
+            (Err(error @ Error::Corrupt { .. }), None) => {
+                Err(GroupError { error, commit_attempted: true })
+            }
+            (Err(error), None) => Err(GroupError { error, commit_attempted: false }),
+            (Ok(()), None) => Err(GroupError { error: closed(), commit_attempted: false }),
         }
     }
 
-    /// Whether the database is open and yet takes no writes.
+    /// Returns whether the database is open but does not take writes.
     fn is_broken(&self) -> bool {
         self.retry.is_none() && self.shared.with(write::probe).is_err()
     }
@@ -277,7 +289,7 @@ impl Committer {
 
     fn reopen(&mut self) {
         let Some(retry) = &mut self.retry else { return };
-        let published = self.shared.published();
+        let published = self.shared.published_revision();
         let error = match open(&self.opener) {
             Ok((database, revision)) if revision >= published => {
                 self.shared.replace(database, revision);
@@ -286,7 +298,7 @@ impl Committer {
                 return;
             }
             Ok((_, revision)) => Error::Unavailable(format!(
-                "the disk lost what it had acknowledged: revision {published} was durable, and \
+                "the disk lost acknowledged writes: revision {published} was durable, and \
                  the newest one found is {revision}"
             )),
             Err(error) => error,
@@ -298,9 +310,9 @@ impl Committer {
     }
 }
 
-/// What to tell the callers of a group that failed.
-fn spoken(failure: &Failure) -> Error {
-    match (&failure.error, failure.attempted) {
+/// Returns the error for the callers of a group that failed.
+fn error_for_callers(failure: &GroupError) -> Error {
+    match (&failure.error, failure.commit_attempted) {
         (error, true) => Error::Unknown(error.to_string()),
         (error @ (Error::Unavailable(_) | Error::Gated(_) | Error::Corrupt { .. }), false) => {
             error.clone()
@@ -309,7 +321,7 @@ fn spoken(failure: &Failure) -> Error {
     }
 }
 
-fn answer_to(job: Job, answer: Result<u64>) {
-    // A caller that no longer waits does not want to know.
-    drop(job.reply.send(answer));
+fn reply(job: Job, result: Result<u64>) {
+    // Sending fails when the caller no longer waits.
+    drop(job.reply.send(result));
 }

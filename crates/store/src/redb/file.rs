@@ -1,5 +1,5 @@
-//! How the database is made and opened: in a file, or in whatever a test puts in a file's place.
-//! What is in it, is not known here.
+//! Creation and opening of the database: in a file, or in the backend that a test uses instead of a
+//! file. The contents of the database are not known here.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,46 +11,46 @@ use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
 use rustix::fs::{FlockOperation, flock};
 
-use super::read::fault;
+use super::read::engine_error;
 use super::write::prepare;
 use crate::{Error, Result};
 
-/// How a database file begins, by the engine's description of its format.
+/// The first bytes of a database file, as the `redb` crate documents its format.
 const MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
-/// In the byte behind [`MAGIC`]: the file has not been closed in good order.
+/// A bit in the byte after [`MAGIC`]: the file was not closed cleanly.
 const IN_USE: u8 = 2;
-/// Where those stand, in whole pages of every machine.
+/// The part of the file that holds those bytes, in whole pages of every machine.
 const HEADER_BYTES: usize = 64 * 1024;
 
-/// Opens the database, each time anew: after a fault the engine closes it and opens it again.
+/// Opens the database. Called at the start, and again after each fault.
 pub(super) type Opener = Box<dyn Fn() -> Result<Database> + Send>;
 
-/// An opener that asks for a new backend each time.
+/// Returns an opener that calls `make` for a new backend each time.
 pub(super) fn opener<B: StorageBackend>(
     make: impl Fn() -> io::Result<B> + Send + 'static,
     cache_bytes: usize,
 ) -> Opener {
     Box::new(move || {
-        let backend = make().map_err(DatabaseError::from).map_err(fault)?;
+        let backend = make().map_err(DatabaseError::from).map_err(engine_error)?;
         let mut builder = Builder::new();
         builder.set_cache_size(cache_bytes);
-        builder.create_with_backend(backend).map_err(fault)
+        builder.create_with_backend(backend).map_err(engine_error)
     })
 }
 
-/// A backend for a file that exists.
+/// Returns a backend for a file that exists.
 pub(super) fn backend(path: &Path) -> io::Result<FileBackend> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|error| named("open", path, &error))?;
-    settle(&file).map_err(|error| named("sync", path, &error))?;
+    sync_and_drop_cache(&file).map_err(|error| named("sync", path, &error))?;
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// Makes an empty database, readable for its owner only, unless there is a file already.
+/// Creates an empty database, readable for its owner only, unless there is a file already.
 ///
-/// It is made under another name, and gets its own when it is complete: a power failure while
-/// the engine lays out a new file would leave one that it does not recognise later. That is
-/// also why a file that disappears under a running store is not made anew.
+/// It is created under another name, and renamed when it is complete: a power failure while redb
+/// writes a new file would leave a file that redb does not recognise later. For the same reason, a
+/// file that disappears while the store is open is not created again.
 pub(super) fn ensure(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -66,7 +66,7 @@ pub(super) fn ensure(path: &Path) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let temporary = PathBuf::from(name);
-    // What an interrupted attempt left goes; nobody else is at it, because of the lock.
+    // Left by an interrupted attempt. The lock makes sure that no other process is using it.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
         _ => {}
@@ -75,7 +75,7 @@ pub(super) fn ensure(path: &Path) -> Result<()> {
     options.read(true).write(true).create_new(true).mode(0o600);
     let file = options.open(&temporary).map_err(|error| failed(&error))?;
     let copy = file.try_clone().map_err(|error| failed(&error))?;
-    let database = Builder::new().create_file(copy).map_err(fault)?;
+    let database = Builder::new().create_file(copy).map_err(engine_error)?;
     prepare(&database)?;
     drop(database);
     file.sync_all()
@@ -95,20 +95,20 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Makes what is read be what is on the disk.
+/// Writes out what can be written, and drops the file from the kernel's page cache, so that the next
+/// reads return what is on the disk.
 ///
-/// When an fsync fails, the kernel takes the pages for clean although they were not written, and
-/// would go on serving them from its cache. Opening the database then must not see them: hence
-/// whatever can still be written is written, and the rest is dropped from the cache. The
-/// kernel is free to ignore the advice, so a failure of it is none of ours.
+/// When an fsync fails, the kernel marks the pages as clean although they were not written, and goes
+/// on serving them from its cache. The database must not be opened on such pages. The kernel is free
+/// to ignore the advice to drop them, so a failure of that call is not an error here.
 ///
-/// A file that was closed in good order stays in the cache, since reading it anew takes long: the
-/// engine says so in the file only after everything else has been synced, never after a failure,
-/// and takes it back before it writes anything. That word itself is read from the disk.
-fn settle(file: &File) -> io::Result<()> {
+/// A file that was closed cleanly stays in the cache, because reading it again takes long. redb
+/// marks the file as clean only after everything else has been synced, never after a failure, and
+/// clears the mark before it writes anything. The mark itself is read from the disk.
+fn sync_and_drop_cache(file: &File) -> io::Result<()> {
     file.sync_data()?;
     drop_from_cache(file, NonZeroU64::new(HEADER_BYTES as u64));
-    if !was_closed_in_good_order(file) {
+    if !was_closed_cleanly(file) {
         drop_from_cache(file, None);
     }
     Ok(())
@@ -124,8 +124,8 @@ fn drop_from_cache(file: &File, bytes: Option<NonZeroU64>) {
     let _ = (file, bytes);
 }
 
-/// What the engine's header says. Anything but a header that is known answers no.
-fn was_closed_in_good_order(file: &File) -> bool {
+/// Returns whether redb's header marks the file as closed cleanly; false for an unknown header.
+fn was_closed_cleanly(file: &File) -> bool {
     let mut header = [0; MAGIC.len() + 1];
     match file.read_exact_at(&mut header, 0) {
         Ok(()) => header.starts_with(&MAGIC) && header[MAGIC.len()] & IN_USE == 0,
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_tells_whether_it_was_closed() {
+    fn a_closed_file_is_told_from_one_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let closed = || was_closed_in_good_order(&File::open(&path).unwrap());
+        let closed = || was_closed_cleanly(&File::open(&path).unwrap());
         let database = Builder::new().create(&path).unwrap();
         assert!(!closed(), "it is in use");
         drop(database);

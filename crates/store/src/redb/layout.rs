@@ -1,18 +1,18 @@
-//! What stands in the database file: tables, and the bytes of a record. No transactions here.
+//! The layout of the database file: its tables, and the bytes of a record. No transactions here.
 //!
-//! Every record carries two checksums of its own. The engine below has some too, but looks at
-//! them only when it repairs a file, while the contract wants damage reported on every read. The
-//! first covers what history needs (key, kind, previous version), the second the value, so that
-//! a watch can pass by a damaged value that is not its concern.
+//! Every record carries two checksums of its own. redb has checksums too, but verifies them only when
+//! it repairs a file, while the contract demands that corruption is reported on every read. The first
+//! covers what history needs (key, kind, previous version), the second the value, so that a watch can
+//! skip a corrupt value that its prefix does not cover.
 
 use ::redb::TableDefinition;
 use aws_lc_rs::digest;
 
-/// Every change that is kept: packed position to record.
+/// All changes that are kept: packed position to record.
 pub(super) const CHANGES: TableDefinition<u64, &[u8]> = TableDefinition::new("changes");
-/// Which positions a key has: (key, packed position) to [`PUT`] or [`TOMBSTONE`].
+/// The positions of each key: (key, packed position) to [`PUT`] or [`TOMBSTONE`].
 pub(super) const INDEX: TableDefinition<(&[u8], u64), u8> = TableDefinition::new("index");
-/// The few numbers below.
+/// The numbers that are named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
 /// In [`META`]: the version of this layout.
@@ -21,19 +21,19 @@ pub(super) const META_FORMAT: &str = "format";
 pub(super) const META_REVISION: &str = "revision";
 /// In [`META`]: every revision up to this one is compacted.
 pub(super) const META_COMPACTED: &str = "compacted";
-/// The layout that this code writes and reads.
+/// The version of the layout that this code writes and reads.
 pub(super) const FORMAT: u64 = 1;
 
-/// The change set a value. The two marks differ in every bit, so that no flipped bit makes one
-/// of them the other.
+/// The mark of a change that set a value. The two marks differ in every bit, so that no flipped bit
+/// turns one into the other.
 pub(super) const PUT: u8 = 0xA5;
-/// The change removed the key.
+/// The mark of a change that removed the key.
 pub(super) const TOMBSTONE: u8 = 0x5A;
 
 const CHECK_BYTES: usize = 8;
 const FIXED_BYTES: usize = 1 + 8 + 2;
 
-/// What a record says besides its value.
+/// The fields of a record before its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head<'a> {
     /// [`PUT`] or [`TOMBSTONE`].
@@ -44,10 +44,10 @@ pub(super) struct Head<'a> {
     pub(super) key: &'a str,
 }
 
-/// How a record's damage shows.
-pub(super) type Damage = &'static str;
+/// What is wrong with a corrupt record.
+pub(super) type Corruption = &'static str;
 
-/// The bytes of a record.
+/// Returns the bytes of a record.
 pub(super) fn encode(packed: u64, head: Head<'_>, value: &[u8]) -> Vec<u8> {
     let key = head.key.as_bytes();
     // The contract's limit keeps keys far below 64 KiB; a longer one would fail its checksum.
@@ -64,9 +64,9 @@ pub(super) fn encode(packed: u64, head: Head<'_>, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a record says, and the still unchecked bytes of its value.
-pub(super) fn decode_head(packed: u64, record: &[u8]) -> Result<(Head<'_>, Body<'_>), Damage> {
-    const SHORT: Damage = "the record is too short";
+/// Returns the head of a record, and the bytes of its value, which are not checked yet.
+pub(super) fn decode_head(packed: u64, record: &[u8]) -> Result<(Head<'_>, Body<'_>), Corruption> {
+    const SHORT: Corruption = "the record is too short";
     let (fixed, rest) = record.split_first_chunk::<FIXED_BYTES>().ok_or(SHORT)?;
     let [mark, previous @ .., low, high] = *fixed;
     let key_length = usize::from(u16::from_le_bytes([low, high]));
@@ -83,11 +83,15 @@ pub(super) fn decode_head(packed: u64, record: &[u8]) -> Result<(Head<'_>, Body<
     Ok((Head { mark, previous: u64::from_le_bytes(previous), key }, Body { packed, bytes: body }))
 }
 
-/// The value of a live version, of which the index knows the key.
-pub(super) fn value_of<'a>(packed: u64, record: &'a [u8], key: &str) -> Result<&'a [u8], Damage> {
+/// Returns the value of a live version. The key is the one that the index has for it.
+pub(super) fn value_of<'a>(
+    packed: u64,
+    record: &'a [u8],
+    key: &str,
+) -> Result<&'a [u8], Corruption> {
     let (head, body) = decode_head(packed, record)?;
     if head.key != key || head.mark != PUT {
-        return Err("the index and the record disagree");
+        return Err("the index and the record do not match");
     }
     body.check()
 }
@@ -100,8 +104,8 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// The value, once its checksum has been found right.
-    pub(super) fn check(self) -> Result<&'a [u8], Damage> {
+    /// Verifies the checksum and returns the value.
+    pub(super) fn check(self) -> Result<&'a [u8], Corruption> {
         let (value, check) =
             self.bytes.split_last_chunk::<CHECK_BYTES>().ok_or("the record is too short")?;
         if checksum(self.packed, value) != *check {
@@ -111,7 +115,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The position takes part, so that a record that turns up in another's place is found out.
+/// The checksum covers the position, so that a record stored under another position is detected.
 fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&packed.to_le_bytes());
@@ -139,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
-        let sound = encode(515, HEAD, b"value");
-        for bit in 0..sound.len() * 8 {
-            let mut bytes = sound.clone();
+    fn every_flipped_bit_is_detected() {
+        let intact = encode(515, HEAD, b"value");
+        for bit in 0..intact.len() * 8 {
+            let mut bytes = intact.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let read = decode_head(515, &bytes).and_then(|(_, body)| body.check());
             assert!(read.is_err(), "bit {bit}");
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_anothers_place_and_a_short_one_are_noticed() {
+    fn a_record_at_anothers_position_and_a_short_one_are_detected() {
         let bytes = encode(515, HEAD, b"value");
         assert!(decode_head(516, &bytes).is_err());
         for length in 0..bytes.len() {

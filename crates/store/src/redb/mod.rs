@@ -1,10 +1,10 @@
 //! The engine on one file, exclusive to one process.
 //!
-//! One thread writes, and commits whatever waits for it in one go: one fsync for many callers.
-//! Here live the store itself and its life from opening to closing; the parts are `write` (what
-//! a group does), `committer` (the thread), `read`, `watch` and `tail` (what callers see),
-//! `layout` (bytes in the file), `verify` (whether they fit together), `scan` (everything at
-//! once), `file` and `shared`.
+//! One thread writes, and commits all transactions that wait for it together: one fsync for many
+//! callers. Here are the store itself, its opening and its closing. The parts are `write` (what a
+//! group of transactions writes), `committer` (the thread), `read`, `watch` and `tail` (what callers
+//! read), `layout` (the bytes in the file), `verify` (the check at the start), `scan` (the parallel
+//! walk), `file` (creation and opening) and `shared` (the state that all of them share).
 
 use std::io;
 use std::path::Path;
@@ -22,9 +22,10 @@ use self::read::View;
 use self::shared::Shared;
 use self::watch::RedbWatch;
 use self::write::Task;
-use crate::check::{self, Side};
+use crate::check::{self, Overhead};
 use crate::{
-    Entry, Error, ListRequest, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch,
+    Entry, Error, Gate, ListRequest, Options, Page, Position, Result, Snapshot, Store, Txn,
+    Visitor, Watch,
 };
 
 mod committer;
@@ -38,30 +39,12 @@ mod verify;
 mod watch;
 mod write;
 
-/// How a database is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Memory for the file's pages, in bytes.
-    pub cache_bytes: usize,
-}
-
-impl Options {
-    /// The page cache when nothing else is said, in bytes.
-    pub const DEFAULT_CACHE_BYTES: usize = 32 * 1024 * 1024;
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { cache_bytes: Self::DEFAULT_CACHE_BYTES }
-    }
-}
-
 /// A store on one file.
 ///
-/// After a fault of the disk it answers [`Error::Unavailable`], closes the file, and opens it
-/// again by itself as soon as that works; what had been acknowledged is there then.
+/// After a fault of the disk it returns [`Error::Unavailable`], closes the file, and opens it again
+/// as soon as that works; what was acknowledged is there then.
 ///
-/// Dropping it does what [`Redb::close`] does, and blocks meanwhile.
+/// Dropping it does what [`Store::close`] does, and blocks meanwhile.
 pub struct Redb {
     shared: Arc<Shared>,
     queue: Queue,
@@ -69,20 +52,20 @@ pub struct Redb {
 }
 
 impl Redb {
-    /// Opens the database file at a path; makes it, readable for its owner only, if there is
-    /// none. Blocks: it walks over everything that is stored, and refuses what does not fit
-    /// together.
+    /// Opens the database file at a path. Creates it, readable for its owner only, if there is none.
+    /// Blocks: it verifies all that is stored.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the file cannot be opened, or another process has it open;
-    /// [`Error::Corrupt`] when it is damaged.
+    /// [`Error::Corrupt`] when it is corrupt.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref().to_owned();
         file::ensure(&path)?;
         Self::open_with_backend(move || file::backend(&path), options)
     }
 
-    /// The same on something else than a file. `make` is called now, and again after each fault.
+    /// Opens a database in something other than a file. `make` is called now, and again after each
+    /// fault.
     pub fn open_with_backend<B: StorageBackend>(
         make: impl Fn() -> io::Result<B> + Send + 'static,
         options: Options,
@@ -102,50 +85,17 @@ impl Redb {
         Ok(Self { shared, queue, committer: Mutex::new(Some(thread)) })
     }
 
-    /// Has something done before each commit, on the thread that commits: for all whose transactions
-    /// it holds, and after they were handed over. When it fails, nothing is committed, and their
-    /// answer is [`Error::Gated`]. There is one at most, and it stays.
-    pub fn set_gate(
-        &self,
-        gate: impl Fn() -> std::result::Result<(), &'static str> + Send + Sync + 'static,
-    ) {
-        if self.shared.gate.set(Box::new(gate)).is_err() {
-            tracing::error!("a store has one gate; a second one was not taken");
-        }
-    }
-
-    /// Whether the database is open and readable: `Ok`, or what is wrong.
-    pub fn healthy(&self) -> Result<()> {
-        self.read(|_| Ok(()))
-    }
-
-    /// A read that fails is for the committer to look into: only it may open the file again.
+    /// Runs a function on a snapshot. When that fails, the committer checks the database: only it may
+    /// open the file again.
     fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
-        self.noticed(self.shared.read(run))
+        self.probe_if_unavailable(self.shared.read(run))
     }
 
-    fn noticed<T>(&self, result: Result<T>) -> Result<T> {
+    fn probe_if_unavailable<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Unavailable(_)) = &result {
-            self.queue.nudge();
+            self.queue.request_probe();
         }
         result
-    }
-
-    /// Looks whether the database takes writes, and opens it again now if it does not, without
-    /// waiting for the next attempt that would be made anyway.
-    pub async fn recover(&self) -> Result<()> {
-        self.queue.run(Task::Recover { now: true }).await.map(drop)
-    }
-
-    /// Takes no more transactions, commits those that wait, and closes the file: once this has
-    /// returned, another process may open it. Everything but this then answers
-    /// [`Error::Unavailable`]. Closing twice is no error.
-    pub async fn close(&self) {
-        self.queue.close();
-        let thread = self.committer.lock().take();
-        if let Err(error) = spawn_blocking(move || join(thread)).await {
-            tracing::error!(%error, "waiting for the committer failed");
-        }
     }
 }
 
@@ -170,43 +120,45 @@ fn join(thread: Option<JoinHandle<()>>) {
 
 #[async_trait]
 impl Store for Redb {
-    /// A number in memory: revisions are published before their callers are answered, and no
-    /// other process writes to this file. Each read that must be fresh asks for it.
+    /// The number is in memory: revisions are published before their callers get them, and no other
+    /// process writes to this file. Every linearisable read of the server asks for it.
     async fn revision(&self) -> Result<u64> {
-        self.noticed(self.shared.with(|_| Ok(self.shared.published())))
+        self.probe_if_unavailable(self.shared.with(|_| Ok(self.shared.published_revision())))
     }
 
     async fn compacted(&self) -> Result<u64> {
         self.read(|view| Ok(view.compacted))
     }
 
-    /// Runs on the caller's thread: it touches a handful of pages, which are nearly always in
-    /// memory.
+    /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let found = self.read(|view| view.get(key))?;
-        self.shared.published_up_to(found.revision).await;
+        self.shared.wait_until_published(found.revision).await;
         Ok(found)
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
-        let page =
-            self.noticed(listing.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
-        self.shared.published_up_to(page.revision).await;
+        let page = self.probe_if_unavailable(
+            listing.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
+        self.shared.wait_until_published(page.revision).await;
         Ok(page)
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
-        self.noticed(scan.await.map_err(|error| Error::Unavailable(error.to_string()))?)?;
-        self.shared.published_up_to(at).await;
+        self.probe_if_unavailable(
+            scan.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
+        self.shared.wait_until_published(at).await;
         Ok(())
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Side::Engine)?;
+        check::txn(&txn, Overhead::Envelope)?;
         self.queue.run(Task::Commit(txn)).await
     }
 
@@ -217,5 +169,27 @@ impl Store for Redb {
     async fn compact(&self, revision: u64) -> Result<()> {
         while self.queue.run(Task::Compact(revision)).await? < revision {}
         Ok(())
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        if self.shared.gate.set(gate).is_err() {
+            tracing::error!("a store has one gate; a second one was not taken");
+        }
+    }
+
+    fn health(&self) -> Result<()> {
+        self.read(|_| Ok(()))
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.queue.run(Task::Recover { now: true }).await.map(drop)
+    }
+
+    async fn close(&self) {
+        self.queue.close();
+        let thread = self.committer.lock().take();
+        if let Err(error) = spawn_blocking(move || join(thread)).await {
+            tracing::error!(%error, "waiting for the committer failed");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What is read from the database: one key, a list, a stretch of history. Everything here works
-//! on tables of one transaction, read or write, and knows neither threads nor callers.
+//! Reads from the database: one key, a list, a range of history. Everything here works on the tables
+//! of one transaction, read or write. No threads and no callers here.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,11 +7,13 @@ use std::sync::Arc;
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 use bytes::Bytes;
 
-use super::layout::{self, CHANGES, Damage, INDEX, META, PUT, TOMBSTONE};
-use crate::place::Place;
-use crate::{Batch, Damaged, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot};
+use super::layout::{self, CHANGES, Corruption, INDEX, META, PUT, TOMBSTONE};
+use crate::cursor::Cursor;
+use crate::{
+    Batch, CorruptEntry, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
+};
 
-/// Changes that one read of history looks at, before it hands over what it has.
+/// Changes that one read of history looks at before it returns what it has.
 const HISTORY_CHANGES: usize = 4096;
 /// Bytes of values that one read of history collects before it stops at the next revision.
 const HISTORY_BYTES: usize = 8 * 1024 * 1024;
@@ -24,8 +26,8 @@ impl<T: ReadableTable<u64, &'static [u8]>> Changes for T {}
 pub(super) trait Index: ReadableTable<(&'static [u8], u64), u8> {}
 impl<T: ReadableTable<(&'static [u8], u64), u8>> Index for T {}
 
-/// What the engine below answers, in this crate's words.
-pub(super) fn fault(error: impl Into<::redb::Error>) -> Error {
+/// Converts an error of the `redb` crate.
+pub(super) fn engine_error(error: impl Into<::redb::Error>) -> Error {
     use ::redb::Error as E;
     match error.into() {
         E::Io(error) => Error::Unavailable(format!("database file: {error}")),
@@ -35,76 +37,76 @@ pub(super) fn fault(error: impl Into<::redb::Error>) -> Error {
         E::DatabaseAlreadyOpen => Error::Unavailable(
             "another process has the database open; only one may at a time".to_owned(),
         ),
-        error => corrupt(format!("database file: {error}")),
+        error => corrupt_database(format!("database file: {error}")),
     }
 }
 
-/// Damage that no single key can be blamed for.
-pub(super) fn corrupt(reason: impl Into<String>) -> Error {
+/// Returns the error for corruption that cannot be attributed to one key.
+pub(super) fn corrupt_database(reason: impl Into<String>) -> Error {
     Error::Corrupt { key: None, reason: reason.into() }
 }
 
-/// Damage of one key.
-pub(super) fn damaged(key: &str, reason: impl Into<String>) -> Error {
+/// Returns the error for corruption of one key.
+pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
     Error::Corrupt { key: Some(key.into()), reason: reason.into() }
 }
 
-/// The database as it stood when this was opened.
+/// A snapshot of the database: its state when this was opened.
 pub(super) struct View {
     changes: ReadOnlyTable<u64, &'static [u8]>,
     index: ReadOnlyTable<(&'static [u8], u64), u8>,
     /// The newest revision.
     pub(super) revision: u64,
-    /// Everything up to here is compacted.
+    /// Every revision up to and including this one is compacted.
     pub(super) compacted: u64,
-    /// Held so that the pages that the tables speak of are not used again.
+    /// Keeps the pages of the snapshot from being reused.
     _transaction: ReadTransaction,
 }
 
 impl View {
-    /// The newest state that is committed.
+    /// Opens a snapshot of the newest committed state.
     pub(super) fn open(database: &Database) -> Result<Self> {
-        let transaction = database.begin_read().map_err(fault)?;
-        let meta = transaction.open_table(META).map_err(fault)?;
+        let transaction = database.begin_read().map_err(engine_error)?;
+        let meta = transaction.open_table(META).map_err(engine_error)?;
         Ok(Self {
-            changes: transaction.open_table(CHANGES).map_err(fault)?,
-            index: transaction.open_table(INDEX).map_err(fault)?,
+            changes: transaction.open_table(CHANGES).map_err(engine_error)?,
+            index: transaction.open_table(INDEX).map_err(engine_error)?,
             revision: number(&meta, layout::META_REVISION)?,
             compacted: number(&meta, layout::META_COMPACTED)?,
             _transaction: transaction,
         })
     }
 
-    /// The table of changes.
+    /// Returns the table of changes.
     pub(super) fn changes(&self) -> &impl Changes {
         &self.changes
     }
 
-    /// Records in order of position.
+    /// Returns records in order of position.
     pub(super) fn records(
         &self,
         packed: RangeInclusive<u64>,
     ) -> Result<::redb::Range<'static, u64, &'static [u8]>> {
-        self.changes.range(packed).map_err(fault)
+        self.changes.range(packed).map_err(engine_error)
     }
 
-    /// The table of positions.
+    /// Returns the table of positions.
     pub(super) fn index(&self) -> &impl Index {
         &self.index
     }
 
-    /// One key as it is now.
+    /// Returns the current entry of a key.
     pub(super) fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let value = match live(&self.index, key)? {
             None => None,
             Some(packed) => {
-                Some(load(&self.changes, key, packed)?.map_err(|reason| damaged(key, reason))?)
+                Some(load(&self.changes, key, packed)?.map_err(|reason| corrupt_key(key, reason))?)
             }
         };
         Ok(Snapshot { value, revision: self.revision })
     }
 
-    /// Keys in order: see [`crate::Store::list`].
+    /// Returns a page of keys, in key order: see [`crate::Store::list`].
     pub(super) fn list(&self, request: &ListRequest) -> Result<Page> {
         let revision = self.listed_revision(request.at)?;
         let mut page = Page { revision, ..Page::default() };
@@ -119,7 +121,7 @@ impl View {
             room -= 1;
             match load(&self.changes, key, packed)? {
                 Ok(entry) => page.entries.push(entry),
-                Err(reason) => page.damaged.push(Damaged {
+                Err(reason) => page.corrupt.push(CorruptEntry {
                     key: key.into(),
                     position: Position::from_packed(packed),
                     reason: reason.to_owned(),
@@ -130,7 +132,8 @@ impl View {
         Ok(page)
     }
 
-    /// The revision to list, if it still can be; `None` for the newest.
+    /// Returns the revision to list: the given one if it is neither compacted nor in the future, and
+    /// the newest for `None`.
     pub(super) fn listed_revision(&self, at: Option<u64>) -> Result<u64> {
         let Some(at) = at else { return Ok(self.revision) };
         if at > self.revision {
@@ -142,8 +145,8 @@ impl View {
         Ok(at)
     }
 
-    /// Calls for each key of a request with the position of its last version up to `newest`,
-    /// unless that is a tombstone.
+    /// Calls `visit` with each key of a request and the position of its last version up to `newest`,
+    /// unless that version is a tombstone.
     pub(super) fn visit_live(
         &self,
         request: &ListRequest,
@@ -151,15 +154,15 @@ impl View {
         mut visit: impl FnMut(&str, u64) -> Result<()>,
     ) -> Result<()> {
         let prefix = request.prefix.as_bytes();
-        // One past the last version of the key that the page before ended with.
+        // Just past the last version of the key with which the page before ended.
         let from = match request.after.as_deref() {
             Some(after) if after.as_bytes() >= prefix => (after.as_bytes(), u64::MAX),
             _ => (prefix, 0),
         };
         let mut best: Option<(Vec<u8>, u64, u8)> = None;
-        for item in self.index.range(from..).map_err(fault)? {
-            let (place, mark) = item.map_err(fault)?;
-            let (key, packed) = place.value();
+        for item in self.index.range(from..).map_err(engine_error)? {
+            let (version, mark) = item.map_err(engine_error)?;
+            let (key, packed) = version.value();
             if !key.starts_with(prefix) {
                 break;
             }
@@ -182,16 +185,16 @@ impl View {
         best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit))
     }
 
-    /// What a place still wants, as far as one read goes, and how far that is. The last batch
-    /// may have no events.
-    pub(super) fn history(&self, place: &Place) -> Result<Vec<Batch>> {
-        place.check_kept(self.compacted)?;
+    /// Returns the next batches for a cursor, as many as one read may return. The last batch may
+    /// have no events: it then reports up to where the history was read.
+    pub(super) fn history(&self, cursor: &Cursor) -> Result<Vec<Batch>> {
+        cursor.check_not_compacted(self.compacted)?;
         let mut batches: Vec<Batch> = Vec::new();
         let (mut scanned, mut bytes, mut through) = (0, 0, self.revision);
-        let Some(first) = place.first_packed() else { return Ok(batches) };
+        let Some(first) = cursor.first_packed() else { return Ok(batches) };
         let mut current = 0;
-        for item in self.changes.range(first..).map_err(fault)? {
-            let (packed, record) = item.map_err(fault)?;
+        for item in self.changes.range(first..).map_err(engine_error)? {
+            let (packed, record) = item.map_err(engine_error)?;
             let packed = packed.value();
             let revision = Position::from_packed(packed).revision();
             if revision != current && (scanned >= HISTORY_CHANGES || bytes >= HISTORY_BYTES) {
@@ -200,7 +203,7 @@ impl View {
             }
             current = revision;
             scanned += 1;
-            let Some(event) = self.event(place, packed, record.value())? else { continue };
+            let Some(event) = self.event(cursor, packed, record.value())? else { continue };
             bytes += event_bytes(&event);
             match batches.last_mut() {
                 Some(batch) if batch.revision == revision => batch.events.push(event),
@@ -213,17 +216,17 @@ impl View {
         Ok(batches)
     }
 
-    fn event(&self, place: &Place, packed: u64, record: &[u8]) -> Result<Option<Event>> {
+    fn event(&self, cursor: &Cursor, packed: u64, record: &[u8]) -> Result<Option<Event>> {
         let position = Position::from_packed(packed);
         let (head, body) = layout::decode_head(packed, record)
-            .map_err(|reason| corrupt(format!("change {position}: {reason}")))?;
-        if !place.covers(head.key) {
+            .map_err(|reason| corrupt_database(format!("change {position}: {reason}")))?;
+        if !cursor.covers(head.key) {
             return Ok(None);
         }
-        let value = body.check().map_err(|reason| damaged(head.key, reason))?;
+        let value = body.check().map_err(|reason| corrupt_key(head.key, reason))?;
         let value = (head.mark == PUT).then(|| Bytes::copy_from_slice(value));
         let previous = previous(&self.changes, head.key, head.previous)?
-            .map_err(|reason| damaged(head.key, format!("previous value: {reason}")))?;
+            .map_err(|reason| corrupt_key(head.key, format!("previous value: {reason}")))?;
         Ok(Some(Event { key: head.key.into(), position, value, previous }))
     }
 }
@@ -232,53 +235,55 @@ fn visit_if_live(
     (key, packed, mark): &(Vec<u8>, u64, u8),
     visit: &mut impl FnMut(&str, u64) -> Result<()>,
 ) -> Result<()> {
-    let name = std::str::from_utf8(key).map_err(|_| corrupt("a key in the index is not UTF-8"))?;
+    let name = std::str::from_utf8(key)
+        .map_err(|_| corrupt_database("a key in the index is not UTF-8"))?;
     match *mark {
         PUT => visit(name, *packed),
         TOMBSTONE => Ok(()),
-        _ => Err(damaged(name, "its mark in the index is neither of the two")),
+        _ => Err(corrupt_key(name, "its mark in the index is unknown")),
     }
 }
 
-/// The bytes that an event keeps in memory, values only.
+/// Returns the bytes that the values of an event take in memory.
 pub(super) fn event_bytes(event: &Event) -> usize {
     let value = event.value.as_ref().map_or(0, Bytes::len);
     value + event.previous.as_ref().map_or(0, |entry| entry.value.len())
 }
 
-/// One of the numbers in the table of numbers.
+/// Returns a number from the table of numbers.
 pub(super) fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64> {
-    let found = meta.get(name).map_err(fault)?.map(|number| number.value());
-    found.ok_or_else(|| corrupt(format!("database file: the number {name:?} is missing")))
+    let found = meta.get(name).map_err(engine_error)?.map(|number| number.value());
+    found.ok_or_else(|| corrupt_database(format!("database file: the number {name:?} is missing")))
 }
 
-/// The packed position of a key's last version, and its mark.
+/// Returns the packed position of a key's last version, and its mark.
 pub(super) fn last_version(index: &impl Index, key: &str) -> Result<Option<(u64, u8)>> {
     let name = key.as_bytes();
-    let mut versions = index.range((name, 0)..=(name, u64::MAX)).map_err(fault)?;
+    let mut versions = index.range((name, 0)..=(name, u64::MAX)).map_err(engine_error)?;
     let Some(last) = versions.next_back() else { return Ok(None) };
-    let (place, mark) = last.map_err(fault)?;
-    Ok(Some((place.value().1, mark.value())))
+    let (version, mark) = last.map_err(engine_error)?;
+    Ok(Some((version.value().1, mark.value())))
 }
 
-/// The packed position of a key's live version.
+/// Returns the packed position of a key's live version.
 pub(super) fn live(index: &impl Index, key: &str) -> Result<Option<u64>> {
     let Some((packed, mark)) = last_version(index, key)? else { return Ok(None) };
     match mark {
         PUT => Ok(Some(packed)),
         TOMBSTONE => Ok(None),
-        _ => Err(damaged(key, "its mark in the index is neither of the two")),
+        _ => Err(corrupt_key(key, "its mark in the index is unknown")),
     }
 }
 
-/// A version's entry. The inner result is damage of the record; the outer, of the database.
+/// Returns the entry of a version. The inner error is corruption of the record, the outer one of
+/// the database.
 pub(super) fn load(
     changes: &impl Changes,
     key: &str,
     packed: u64,
-) -> Result<std::result::Result<Entry, Damage>> {
-    let Some(record) = changes.get(packed).map_err(fault)? else {
-        return Ok(Err("the index names a record that is not there"));
+) -> Result<std::result::Result<Entry, Corruption>> {
+    let Some(record) = changes.get(packed).map_err(engine_error)? else {
+        return Ok(Err("a record of the index does not exist"));
     };
     Ok(layout::value_of(packed, record.value(), key).map(|value| Entry {
         key: Arc::from(key),
@@ -287,12 +292,12 @@ pub(super) fn load(
     }))
 }
 
-/// The version that a change replaced; packed position 0 stands for none.
+/// Returns the entry that a change replaced; packed position 0 means none.
 pub(super) fn previous(
     changes: &impl Changes,
     key: &str,
     packed: u64,
-) -> Result<std::result::Result<Option<Entry>, Damage>> {
+) -> Result<std::result::Result<Option<Entry>, Corruption>> {
     if packed == 0 {
         return Ok(Ok(None));
     }

@@ -1,5 +1,5 @@
-//! What the engine's threads and callers share: the open database, the tail of history, and the
-//! newest revision. Who may write is decided elsewhere: only the committer does.
+//! The state that the committer's thread and the callers share: the open database, the tail of
+//! history, and the newest revision. Only the committer writes to the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -8,93 +8,84 @@ use ::redb::Database;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::read::{View, corrupt};
+use super::read::{View, corrupt_database};
 use super::tail::{Recorded, Tail};
-use crate::{Error, Result};
+use crate::contract::Gate;
+use crate::published::{Published, closed};
+use crate::types::{Error, Result};
 
-/// Where the database is.
-pub(super) enum Slot {
+/// The state of the database.
+pub(super) enum DatabaseState {
     /// Open and in use.
     Open(Database),
-    /// Closed after a fault, which is described.
+    /// Closed after a fault; with a description of it.
     Failed(String),
-    /// Closed for good.
+    /// Closed, and not to be opened again.
     Closed,
 }
 
-/// How far history goes, for the watches to wait on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    /// The newest revision that is published.
-    pub(super) revision: u64,
-    /// The store is closed: nothing more will come.
-    pub(super) closed: bool,
-}
-
-/// What all parts of one store hold in common.
+/// The state that all parts of one store share.
 pub(super) struct Shared {
-    /// Held for reading as long as a transaction lives, so that closing waits for them.
-    slot: RwLock<Slot>,
+    /// Locked for reading as long as a transaction lives, so that closing waits for it.
+    database: RwLock<DatabaseState>,
     tail: Mutex<Tail>,
-    mark: watch::Sender<Mark>,
-    /// What is to be done before each commit, if anything is.
+    published: watch::Sender<Published>,
+    /// The gate before each commit, once it is set.
     pub(super) gate: OnceLock<Gate>,
 }
 
-/// Something that is done before a commit, or the reason why it could not be.
-pub(super) type Gate = Box<dyn Fn() -> std::result::Result<(), &'static str> + Send + Sync>;
-
 impl Shared {
-    /// A database that has just been opened, with its newest revision.
+    /// Returns the state for a database that has just been opened, with its newest revision.
     pub(super) fn new(database: Database, revision: u64) -> Self {
         Self {
-            slot: RwLock::new(Slot::Open(database)),
+            database: RwLock::new(DatabaseState::Open(database)),
             tail: Mutex::new(Tail::new(revision)),
-            mark: watch::Sender::new(Mark { revision, closed: false }),
+            published: watch::Sender::new(Published { revision, closed: false }),
             gate: OnceLock::new(),
         }
     }
 
-    /// Runs something on the open database.
+    /// Runs a function on the open database.
     pub(super) fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
-        match &*self.slot.read() {
-            Slot::Open(database) => catch(|| run(database)),
-            Slot::Failed(reason) => Err(Error::Unavailable(reason.clone())),
-            Slot::Closed => Err(closed()),
+        match &*self.database.read() {
+            DatabaseState::Open(database) => catch(|| run(database)),
+            DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
+            DatabaseState::Closed => Err(closed()),
         }
     }
 
-    /// Runs something on the newest state.
+    /// Runs a function on a snapshot of the newest state.
     pub(super) fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
         self.with(|database| run(&View::open(database)?))
     }
 
-    /// The newest revision that watches were told of.
-    pub(super) fn published(&self) -> u64 {
-        self.mark.borrow().revision
+    /// Returns the newest revision that is published to the watches.
+    pub(super) fn published_revision(&self) -> u64 {
+        self.published.borrow().revision
     }
 
-    /// Waits for the moment between a commit and its publication, so that whoever has seen a
-    /// revision is never told afterwards that there is only an older one.
-    pub(super) async fn published_up_to(&self, revision: u64) {
-        if self.published() < revision {
-            // The mark lives as long as this does, so the wait ends with a revision or a close.
-            let mut mark = self.mark.subscribe();
-            let _ = mark.wait_for(|mark| mark.closed || mark.revision >= revision).await;
+    /// Waits until a revision is published. A read may see a commit shortly before it is published;
+    /// after this wait, no later call returns an older revision than that read.
+    pub(super) async fn wait_until_published(&self, revision: u64) {
+        if self.published_revision() < revision {
+            // The sender lives as long as this, so the wait ends with a revision or a close.
+            let mut published = self.published.subscribe();
+            let is_there = |newest: &Published| newest.closed || newest.revision >= revision;
+            let _ = published.wait_for(is_there).await;
         }
     }
 
-    /// What the tail has behind a revision.
-    pub(super) fn tail_behind(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
-        self.tail.lock().behind(revision)
+    /// Returns what the tail has after a revision; `None` when it does not go back that far.
+    pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
+        self.tail.lock().after(revision)
     }
 
-    /// To wait on.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Mark> {
-        self.mark.subscribe()
+    /// Returns a receiver for what is published.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Published> {
+        self.published.subscribe()
     }
 
-    /// Tells the watches of revisions that are durable.
+    /// Publishes revisions that are durable to the watches.
     pub(super) fn publish(&self, recorded: Vec<Recorded>) {
         let Some(revision) = recorded.last().map(|last| last.revision) else { return };
         let mut tail = self.tail.lock();
@@ -102,54 +93,48 @@ impl Shared {
             tail.push(recorded);
         }
         drop(tail);
-        self.mark.send_modify(|mark| mark.revision = revision);
+        self.published.send_modify(|published| published.revision = revision);
     }
 
-    /// Takes a database that was opened again into use, with its newest revision. The watches
-    /// read from it what they may have missed.
+    /// Uses a database that was opened again, with its newest revision. The watches read from it what
+    /// they may have missed.
     pub(super) fn replace(&self, database: Database, revision: u64) {
-        *self.slot.write() = Slot::Open(database);
+        *self.database.write() = DatabaseState::Open(database);
         *self.tail.lock() = Tail::new(revision);
-        self.mark.send_modify(|mark| mark.revision = revision);
+        self.published.send_modify(|published| published.revision = revision);
     }
 
     /// Closes the database after a fault.
     pub(super) fn fail(&self, reason: String) {
-        self.put_away(Slot::Failed(reason));
+        self.close_with(DatabaseState::Failed(reason));
     }
 
-    /// Closes the database for good.
+    /// Closes the database, not to be opened again.
     pub(super) fn close(&self) {
-        self.put_away(Slot::Closed);
-        self.mark.send_modify(|mark| mark.closed = true);
+        self.close_with(DatabaseState::Closed);
+        self.published.send_modify(|published| published.closed = true);
     }
 
-    fn put_away(&self, slot: Slot) {
-        let before = std::mem::replace(&mut *self.slot.write(), slot);
+    fn close_with(&self, state: DatabaseState) {
+        let before = std::mem::replace(&mut *self.database.write(), state);
         let dropped = catch(|| {
             drop(before);
             Ok(())
         });
         if let Err(error) = dropped {
-            tracing::error!(%error, "the database did not close in good order");
+            tracing::error!(%error, "the database did not close cleanly");
         }
     }
 }
 
-/// What a store that was closed answers.
-pub(super) fn closed() -> Error {
-    Error::Unavailable("the store was closed".to_owned())
-}
-
-/// Runs something that may panic in the engine below.
+/// Runs a function in which redb may panic, and turns a panic into an error.
 ///
-/// That engine trusts the structure of its pages, and some kinds of damage to them make it
-/// panic where it could have returned an error. There is no way to rule this out beforehand, so
-/// the panic is turned into the error here. Nothing of ours is left half done by it: what
-/// is shared changes only after the engine returned. (A program built to abort on panics ends
-/// instead. That is safe as well: what was acknowledged is on the disk.)
+/// redb trusts the structure of its pages, and some kinds of corruption make it panic where it could
+/// have returned an error. There is no way to detect them beforehand. The panic leaves no state of
+/// ours half changed: shared state changes only after redb has returned. (A program that is built to
+/// abort on panics ends. That is safe as well: what was acknowledged is on the disk.)
 pub(super) fn catch<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Err(corrupt("the database file is damaged: its engine failed a check of its own"))
+        Err(corrupt_database("the database file is corrupt: its engine failed a check of its own"))
     })
 }

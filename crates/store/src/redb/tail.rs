@@ -1,5 +1,5 @@
-//! The newest stretch of history, kept in memory for the watches that keep up. No I/O: a watch
-//! that has fallen behind the tail reads the database.
+//! The newest part of history, kept in memory for the watches that keep up. No I/O: a watch that has
+//! fallen behind the tail reads the database.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,50 +7,51 @@ use std::sync::Arc;
 use super::read::event_bytes;
 use crate::Event;
 
-/// Transactions that the tail keeps.
+/// The most transactions that the tail keeps.
 const TAIL_TXNS: usize = 4096;
-/// Bytes of values, new and previous, that the tail keeps. One transaction more may be there.
+/// The most bytes of values, new and previous, that the tail keeps. A single transaction may exceed
+/// it.
 const TAIL_BYTES: usize = 16 * 1024 * 1024;
-/// Transactions that a watch takes at once.
-const TAKE_TXNS: usize = 256;
+/// The most transactions that one read of the tail returns.
+const READ_TXNS: usize = 256;
 
-/// What one revision changed. Shared by all watches.
+/// The events of one revision. Shared by all watches.
 #[derive(Debug)]
 pub(super) struct Recorded {
     /// The revision.
     pub(super) revision: u64,
     /// Its events, in order.
     pub(super) events: Vec<Event>,
-    /// Whether all of them are here, and all before them still true. An event over a damaged
-    /// previous value is left out: the watches have to meet the damage in the database. A
-    /// rewrite replaced bytes that earlier events in the tail may hold.
-    pub(super) whole: bool,
+    /// Whether all of its events are here, and all earlier events are still valid. The event of a
+    /// change over a corrupt previous value is missing: watches must find the corruption in the
+    /// database. A rewrite replaces bytes that earlier events in the tail may hold.
+    pub(super) complete: bool,
 }
 
-/// A gapless run of revisions that ends with the newest.
+/// Consecutive revisions, up to the newest.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// The revision before the first one kept.
+    /// The revision before the first one that is kept.
     base: u64,
     txns: VecDeque<Arc<Recorded>>,
     bytes: usize,
 }
 
 impl Tail {
-    /// Keeps nothing yet; the newest revision is given.
+    /// Returns an empty tail after the newest revision.
     pub(super) fn new(revision: u64) -> Self {
         Self { base: revision, txns: VecDeque::new(), bytes: 0 }
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub(super) fn newest(&self) -> u64 {
         self.txns.back().map_or(self.base, |last| last.revision)
     }
 
-    /// Takes the next revision in. One that does not follow the newest would leave a gap, and so
-    /// starts the tail afresh, as does one that is not whole.
+    /// Adds a revision. When it does not directly follow the newest one, or is not complete, the tail
+    /// is emptied first, so that it has no gaps.
     pub(super) fn push(&mut self, recorded: Recorded) {
-        if !recorded.whole {
+        if !recorded.complete {
             *self = Self::new(recorded.revision);
             return;
         }
@@ -66,11 +67,11 @@ impl Tail {
         }
     }
 
-    /// The revisions behind one, as many as are handed out at once; `None` when the tail does
-    /// not reach back so far.
-    pub(super) fn behind(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
+    /// Returns the revisions after the given one, as many as one read returns; `None` when the tail
+    /// does not go back that far.
+    pub(super) fn after(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
         let skip = usize::try_from(revision.checked_sub(self.base)?).ok()?;
-        Some(self.txns.iter().skip(skip).take(TAKE_TXNS).cloned().collect())
+        Some(self.txns.iter().skip(skip).take(READ_TXNS).cloned().collect())
     }
 }
 
@@ -92,7 +93,7 @@ mod tests {
             value: Some(Bytes::from(vec![0; bytes])),
             previous: None,
         };
-        Recorded { revision, events: vec![event], whole: true }
+        Recorded { revision, events: vec![event], complete: true }
     }
 
     #[test]
@@ -102,23 +103,23 @@ mod tests {
             tail.push(recorded(revision, 1));
         }
         assert_eq!(tail.txns.len(), TAIL_TXNS);
-        assert!(tail.behind(10).is_none());
+        assert!(tail.after(10).is_none());
         tail.push(recorded(5001, TAIL_BYTES));
         tail.push(recorded(5002, TAIL_BYTES));
         assert_eq!((tail.txns.len(), tail.bytes), (1, TAIL_BYTES));
-        assert_eq!(tail.behind(5001).unwrap()[0].revision, 5002);
+        assert_eq!(tail.after(5001).unwrap()[0].revision, 5002);
     }
 
     #[test]
-    fn a_gap_starts_it_afresh() {
+    fn a_gap_empties_it() {
         let mut tail = Tail::new(3);
         tail.push(recorded(4, 1));
         tail.push(recorded(9, 1));
-        assert!(tail.behind(4).is_none());
-        assert_eq!(tail.behind(8).unwrap().len(), 1);
-        assert!(tail.behind(9).unwrap().is_empty());
-        tail.push(Recorded { whole: false, ..recorded(10, 1) });
-        assert!(tail.behind(9).is_none());
-        assert!(tail.behind(10).unwrap().is_empty());
+        assert!(tail.after(4).is_none());
+        assert_eq!(tail.after(8).unwrap().len(), 1);
+        assert!(tail.after(9).unwrap().is_empty());
+        tail.push(Recorded { complete: false, ..recorded(10, 1) });
+        assert!(tail.after(9).is_none());
+        assert!(tail.after(10).unwrap().is_empty());
     }
 }

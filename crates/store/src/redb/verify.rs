@@ -1,61 +1,61 @@
-//! Whether a database fits together: every version in the index has its record, every record
-//! its version, and both are found where a look-up would search for them. Values are not read:
-//! their damage shows when they are wanted, and concerns one key each.
+//! Verification of a database when it is opened: every version in the index has its record, every
+//! record has its version in the index, and lookups find both. Values are not read: corruption of a
+//! value is detected when it is read, and concerns one key only.
 
 use std::ops::RangeInclusive;
 
 use ::redb::{AccessGuard, ReadableTable, ReadableTableMetadata};
 
 use super::layout;
-use super::read::{View, corrupt, fault, last_version};
+use super::read::{View, corrupt_database, engine_error, last_version};
 use super::scan::{Version, Versions};
 use crate::{Position, Result};
 
 /// Bytes between two keys of a page of the index: the first one's position, and the length of
 /// the second one's name. Headers of pages are longer.
 const KEY_GAP: usize = 8 + 3;
-/// Versions for which there is room at once, whatever the table says of its length.
+/// The most versions for which room is made at the start, whatever length the table claims.
 const ROOM: usize = 1 << 20;
 
-/// Refuses a database in which a look-up could miss what is there.
+/// Refuses a database in which a lookup could miss a key that exists.
 ///
-/// Costs a walk over all versions. It is done at each start, because a damaged page of the
-/// index would otherwise make a key silently absent, which no later check could tell from a
-/// key that was never there.
+/// This walks over all versions. It is done at each start, because a corrupt page of the index would
+/// otherwise hide keys, and no later check could tell a hidden key from one that never existed.
 ///
-/// Of each page it looks up only the first and the last key. What leads to a page is the same
-/// for both of them, and so for all between: each step there compares with one key, and two
-/// keys that fall on different sides of one never meet again.
+/// Only the first and the last key of each page are looked up. The path through the tree to both of
+/// them is the same, and so is the path to all keys between them: each step compares with one key,
+/// and two keys on different sides of it end on different pages.
 pub(super) fn verify(view: &View) -> Result<()> {
     if view.compacted > view.revision {
-        return Err(disagree("it is compacted beyond its newest revision"));
+        return Err(inconsistent("it is compacted beyond its newest revision"));
     }
     let mut versions = index(view)?;
     versions.sort();
-    versions.share_out(|piece, from, to| check_piece(view, &versions, piece, from..=to))?;
-    let lengths = [view.changes().len().map_err(fault)?, view.index().len().map_err(fault)?];
+    versions.for_each_chunk(|chunk, from, to| check_chunk(view, &versions, chunk, from..=to))?;
+    let lengths =
+        [view.changes().len().map_err(engine_error)?, view.index().len().map_err(engine_error)?];
     if lengths != [versions.len() as u64; 2] {
-        return Err(disagree("the tables are not as long as they say"));
+        return Err(inconsistent("the tables do not have the length that they claim"));
     }
     let newest = versions.newest().map_or(0, |packed| Position::from_packed(packed).revision());
     if newest > view.revision {
-        return Err(disagree("there are records that the index does not know"));
+        return Err(inconsistent("there are records that are not in the index"));
     }
     Ok(())
 }
 
-/// The whole index, after a look at its order, and at whether look-ups find what is in it.
+/// Reads the whole index, and checks its order and that lookups find its keys.
 fn index(view: &View) -> Result<Versions> {
-    let length = view.index().len().map_err(fault)?;
+    let length = view.index().len().map_err(engine_error)?;
     let mut versions = Versions::with_capacity(usize::try_from(length).unwrap_or(0).min(ROOM));
     let mut before = None;
-    for item in view.index().iter().map_err(fault)? {
-        let (place, mark) = item.map_err(fault)?;
-        let (key, packed) = place.value();
-        let name = std::str::from_utf8(key).map_err(|_| disagree("a key is not UTF-8"))?;
-        let apart = match before.as_ref().map(AccessGuard::value) {
+    for item in view.index().iter().map_err(engine_error)? {
+        let (position, mark) = item.map_err(engine_error)?;
+        let (key, packed) = position.value();
+        let name = std::str::from_utf8(key).map_err(|_| inconsistent("a key is not UTF-8"))?;
+        let is_new_page = match before.as_ref().map(AccessGuard::value) {
             Some(last) if last >= (key, packed) => {
-                return Err(disagree("the index is out of order"));
+                return Err(inconsistent("the index is out of order"));
             }
             Some((last, version)) if !adjoin(last, key, KEY_GAP) => {
                 check_found(view, last, version)?;
@@ -64,11 +64,11 @@ fn index(view: &View) -> Result<Versions> {
             Some(_) => false,
             None => true,
         };
-        if apart {
+        if is_new_page {
             check_found(view, key, packed)?;
         }
         versions.push(name, packed, mark.value());
-        before = Some(place);
+        before = Some(position);
     }
     if let Some((last, version)) = before.as_ref().map(AccessGuard::value) {
         check_found(view, last, version)?;
@@ -76,81 +76,83 @@ fn index(view: &View) -> Result<Versions> {
     Ok(versions)
 }
 
-/// Whether the second of two slices begins so soon behind the first one that both must be of one
-/// page. Both pages have to be in memory still, for then two pages are apart by more, since each
+/// Returns whether the second of two slices begins so soon after the first one that both must be on
+/// one page. Both must still be in memory: different pages are then further apart, because each
 /// begins with a header.
 fn adjoin(first: &[u8], second: &[u8], gap_bytes: usize) -> bool {
     let end = first.as_ptr_range().end.addr();
     second.as_ptr().addr().checked_sub(end).is_some_and(|gap| gap <= gap_bytes)
 }
 
-/// Whether a look-up finds a version of the index, and no later one of its key than there is.
+/// Checks that a lookup finds a version of the index, and that the last version of its key is not an
+/// earlier one.
 fn check_found(view: &View, key: &[u8], version: u64) -> Result<()> {
-    let exact = view.index().get((key, version)).map_err(fault)?;
-    let exact = exact.ok_or_else(|| disagree("a key is not found where it should be"))?;
-    let name = std::str::from_utf8(key).map_err(|_| disagree("a key is not UTF-8"))?;
+    let exact = view.index().get((key, version)).map_err(engine_error)?;
+    let exact = exact.ok_or_else(|| inconsistent("a key is not found where it should be"))?;
+    let name = std::str::from_utf8(key).map_err(|_| inconsistent("a key is not UTF-8"))?;
     let (last, mark) = last_version(view.index(), name)?
-        .ok_or_else(|| disagree("a key is not found where it should be"))?;
+        .ok_or_else(|| inconsistent("a key is not found where it should be"))?;
     if last < version || (last == version && mark != exact.value()) {
-        return Err(disagree("a key is not found where it should be"));
+        return Err(inconsistent("a key is not found where it should be"));
     }
     Ok(())
 }
 
-/// Walks over the records of a piece of the versions, which have to be each other's.
-fn check_piece(
+/// Walks over the records in the range of a chunk. They must be exactly those of its versions.
+fn check_chunk(
     view: &View,
     versions: &Versions,
-    piece: &[Version],
+    chunk: &[Version],
     range: RangeInclusive<u64>,
 ) -> Result<()> {
-    let mut expected = piece.iter();
+    let mut expected = chunk.iter();
     let mut before: Option<(u64, AccessGuard<'_, &'static [u8]>)> = None;
     for item in view.records(range)? {
-        let (packed, record) = item.map_err(fault)?;
+        let (packed, record) = item.map_err(engine_error)?;
         let packed = packed.value();
         let version = expected.next().filter(|version| version.packed == packed);
-        let version = version.ok_or_else(|| disagree("the index and the changes do not match"))?;
+        let version =
+            version.ok_or_else(|| inconsistent("the index and the changes do not match"))?;
         check_record(versions.name(version), version, record.value())?;
-        let apart = match &before {
+        let is_new_page = match &before {
             Some((_, last)) => !adjoin(last.value(), record.value(), 0),
             None => true,
         };
-        if apart {
-            before.as_ref().map_or(Ok(()), |(last, _)| check_kept(view, *last))?;
-            check_kept(view, packed)?;
+        if is_new_page {
+            before.as_ref().map_or(Ok(()), |(last, _)| check_record_found(view, *last))?;
+            check_record_found(view, packed)?;
         }
         before = Some((packed, record));
     }
-    before.as_ref().map_or(Ok(()), |(last, _)| check_kept(view, *last))?;
+    before.as_ref().map_or(Ok(()), |(last, _)| check_record_found(view, *last))?;
     match expected.next() {
-        Some(_) => Err(disagree("the index names a record that is not there")),
+        Some(_) => Err(inconsistent("a record of the index does not exist")),
         None => Ok(()),
     }
 }
 
-/// Whether a look-up finds a record.
-fn check_kept(view: &View, packed: u64) -> Result<()> {
-    match view.changes().get(packed).map_err(fault)? {
+/// Checks that a lookup finds a record.
+fn check_record_found(view: &View, packed: u64) -> Result<()> {
+    match view.changes().get(packed).map_err(engine_error)? {
         Some(_) => Ok(()),
-        None => Err(disagree("a record is not found where it should be")),
+        None => Err(inconsistent("a record is not found where it should be")),
     }
 }
 
 fn check_record(key: &str, version: &Version, record: &[u8]) -> Result<()> {
     match layout::decode_head(version.packed, record) {
         Ok((head, _)) if head.key != key || head.mark != version.mark => {
-            Err(disagree("the index and a record disagree"))
+            Err(inconsistent("the index and a record do not match"))
         }
         Ok(_) => Ok(()),
-        // The index still says which key it was; reading that key reports the damage.
+        // The index still has the key; reading that key reports the corruption.
         Err(reason) => {
-            tracing::warn!(%key, reason, "a stored value is damaged");
+            tracing::warn!(%key, reason, "a stored value is corrupt");
             Ok(())
         }
     }
 }
 
-fn disagree(how: &str) -> crate::Error {
-    corrupt(format!("the database file is damaged: {how}; restore it from a copy"))
+fn inconsistent(how: &str) -> crate::Error {
+    corrupt_database(format!("the database file is corrupt: {how}; restore it from a copy"))
 }

@@ -1,4 +1,5 @@
-//! A watch on the database: from the tail while it keeps up, from the file when it is behind.
+//! A watch on the database. It reads the tail in memory while it keeps up, and the file when it has
+//! fallen behind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,68 +8,58 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::shared::{Mark, Shared, closed};
+use super::shared::Shared;
 use super::tail::Recorded;
-use crate::place::Place;
+use crate::cursor::Cursor;
+use crate::published::{Published, wait_for_revision_after};
 use crate::{Batch, Error, Event, Position, Result, Watch};
 
 /// A running watch.
 pub(super) struct RedbWatch {
     shared: Arc<Shared>,
-    mark: watch::Receiver<Mark>,
-    /// Where the next read goes on; everything before it is delivered or in `ready`.
-    place: Place,
-    /// Read, and not yet delivered. Bounded by what one read of the tail or the file takes.
+    published: watch::Receiver<Published>,
+    /// Where the next read starts; everything before it is delivered or in `ready`.
+    cursor: Cursor,
+    /// Read, and not yet delivered. Bounded by what one read of the tail or the file returns.
     ready: VecDeque<Batch>,
 }
 
 impl RedbWatch {
-    /// A watch from just behind a position; fails when that is compacted.
+    /// Returns a watch that starts right after a position.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the position is compacted.
     pub(super) fn new(shared: &Arc<Shared>, prefix: &str, after: Position) -> Result<Self> {
-        let place = Place::new(prefix, after);
-        shared.read(|view| place.check_kept(view.compacted))?;
-        let mark = shared.subscribe();
-        Ok(Self { shared: Arc::clone(shared), mark, place, ready: VecDeque::new() })
-    }
-
-    /// Waits until there is a revision that is not done.
-    async fn news(&mut self) -> Result<()> {
-        loop {
-            let mark = *self.mark.borrow_and_update();
-            if mark.closed {
-                return Err(closed());
-            }
-            if mark.revision > self.place.done() {
-                return Ok(());
-            }
-            self.mark.changed().await.map_err(|_| closed())?;
-        }
+        let cursor = Cursor::new(prefix, after);
+        shared.read(|view| cursor.check_not_compacted(view.compacted))?;
+        let published = shared.subscribe();
+        Ok(Self { shared: Arc::clone(shared), published, cursor, ready: VecDeque::new() })
     }
 
     async fn fetch(&mut self) -> Result<()> {
-        let batches = match self.shared.tail_behind(self.place.done()) {
-            Some(txns) => read_tail(&self.place, &txns),
+        let batches = match self.shared.tail_after(self.cursor.delivered_revision()) {
+            Some(txns) => read_tail(&self.cursor, &txns),
             None => self.read_file().await?,
         };
         if let Some(last) = batches.last() {
-            self.place.reached(last.revision);
+            self.cursor.advance_to(last.revision);
         }
         self.ready.extend(batches);
         Ok(())
     }
 
     async fn read_file(&self) -> Result<Vec<Batch>> {
-        let (shared, place) = (Arc::clone(&self.shared), self.place.clone());
-        spawn_blocking(move || shared.read(|view| view.history(&place)))
+        let (shared, cursor) = (Arc::clone(&self.shared), self.cursor.clone());
+        spawn_blocking(move || shared.read(|view| view.history(&cursor)))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))?
     }
 }
 
-fn read_tail(place: &Place, txns: &[Arc<Recorded>]) -> Vec<Batch> {
+fn read_tail(cursor: &Cursor, txns: &[Arc<Recorded>]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for txn in txns {
-        let wanted = |event: &&Event| place.wants(event);
+        let wanted = |event: &&Event| cursor.should_deliver(event);
         let events: Vec<Event> = txn.events.iter().filter(wanted).cloned().collect();
         if !events.is_empty() {
             batches.push(Batch { events, revision: txn.revision });
@@ -88,7 +79,7 @@ impl Watch for RedbWatch {
             if let Some(batch) = self.ready.pop_front() {
                 return Ok(batch);
             }
-            self.news().await?;
+            wait_for_revision_after(self.cursor.delivered_revision(), &mut self.published).await?;
             self.fetch().await?;
         }
     }

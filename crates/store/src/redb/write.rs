@@ -1,55 +1,55 @@
-//! What is written to the database: one group of transactions in one durable commit. No threads
-//! here, and nobody is told anything: the committer does that once the commit has returned.
+//! Writes to the database: one group of transactions in one durable commit. No threads here, and no
+//! replies to callers: the committer sends them when the commit has returned.
 
 use std::sync::Arc;
 
 use ::redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 
 use super::layout::{self, CHANGES, FORMAT, Head, INDEX, META, PUT, TOMBSTONE};
-use super::read::{damaged, fault, live, number, previous};
+use super::read::{corrupt_key, engine_error, live, number, previous};
 use super::tail::Recorded;
 use crate::{Change, Condition, Error, Event, Position, Result, Txn};
 
-/// Changes that one compaction step looks at, before writers get their turn.
+/// Changes that one step of a compaction looks at. Between two steps, transactions are committed.
 const COMPACTION_CHANGES: usize = 512;
 
-/// What the committer is asked for.
+/// What callers ask of the committer.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// A transaction. Answers its revision.
+    /// Commits a transaction. Returns its revision.
     Commit(Txn),
-    /// One step towards a compaction. Answers how far everything is compacted now.
+    /// Does one step of a compaction up to this revision. Returns the compacted revision.
     Compact(u64),
-    /// A look at whether the database works. If it is known not to, and `now` is set, an attempt
-    /// to open it again without waiting for the next that is due. Answers the newest revision.
+    /// Checks whether the database takes writes. When it is known not to and `now` is set, tries to
+    /// open it again without waiting for the next attempt that is due. Returns the newest revision.
     Recover {
-        /// Whether to try at once.
+        /// Whether to try without waiting.
         now: bool,
     },
 }
 
-/// What a group came to, all of it durable.
+/// The outcome of a group. All of it is durable.
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    /// For each task, in order, what to tell its caller.
-    pub(super) answers: Vec<Result<u64>>,
+pub(super) struct GroupOutcome {
+    /// The result of each task, in the order of the tasks.
+    pub(super) results: Vec<Result<u64>>,
     /// The new revisions, in order.
     pub(super) recorded: Vec<Recorded>,
 }
 
-/// A group that did not come to a good end.
+/// The error of a group of which nothing was acknowledged.
 #[derive(Debug)]
-pub(super) struct Failure {
-    /// Why.
+pub(super) struct GroupError {
+    /// What went wrong.
     pub(super) error: Error,
-    /// Whether the commit had begun, so that the group may have happened after all.
-    pub(super) attempted: bool,
+    /// Whether the commit had started, so that the group may be durable after all.
+    pub(super) commit_attempted: bool,
 }
 
-/// Makes an empty database ready for use, and refuses one of another layout.
+/// Creates the tables in an empty database; refuses a database of another layout.
 pub(super) fn prepare(database: &Database) -> Result<()> {
     let transaction = begin(database)?;
-    let is_new = transaction.list_tables().map_err(fault)?.next().is_none();
+    let is_new = transaction.list_tables().map_err(engine_error)?.next().is_none();
     {
         let mut tables = Tables::open(&transaction)?;
         if is_new {
@@ -64,34 +64,38 @@ pub(super) fn prepare(database: &Database) -> Result<()> {
             )));
         }
     }
-    if is_new { transaction.commit().map_err(fault) } else { transaction.abort().map_err(fault) }
+    if is_new {
+        transaction.commit().map_err(engine_error)
+    } else {
+        transaction.abort().map_err(engine_error)
+    }
 }
 
-/// Whether the engine would take a write.
+/// Returns an error when the database does not take writes.
 pub(super) fn probe(database: &Database) -> Result<()> {
-    begin(database)?.abort().map_err(fault)
+    begin(database)?.abort().map_err(engine_error)
 }
 
-/// Performs tasks in order, and commits what they did in one go.
+/// Performs tasks in order, and commits their changes in one transaction of the database.
 pub(super) fn group<'a>(
     database: &Database,
     tasks: impl Iterator<Item = &'a Task>,
-) -> std::result::Result<Written, Failure> {
-    let not_attempted = |error| Failure { error, attempted: false };
+) -> std::result::Result<GroupOutcome, GroupError> {
+    let not_attempted = |error| GroupError { error, commit_attempted: false };
     let transaction = begin(database).map_err(not_attempted)?;
-    let (written, changed) = perform(&transaction, tasks).map_err(not_attempted)?;
+    let (outcome, changed) = perform(&transaction, tasks).map_err(not_attempted)?;
     if changed {
-        let attempted = |error| Failure { error: fault(error), attempted: true };
+        let attempted = |error| GroupError { error: engine_error(error), commit_attempted: true };
         transaction.commit().map_err(attempted)?;
     } else {
-        transaction.abort().map_err(|error| not_attempted(fault(error)))?;
+        transaction.abort().map_err(|error| not_attempted(engine_error(error)))?;
     }
-    Ok(written)
+    Ok(outcome)
 }
 
 fn begin(database: &Database) -> Result<WriteTransaction> {
-    let mut transaction = database.begin_write().map_err(fault)?;
-    transaction.set_durability(Durability::Immediate).map_err(fault)?;
+    let mut transaction = database.begin_write().map_err(engine_error)?;
+    transaction.set_durability(Durability::Immediate).map_err(engine_error)?;
     transaction.set_two_phase_commit(true);
     transaction.set_quick_repair(true);
     Ok(transaction)
@@ -100,18 +104,18 @@ fn begin(database: &Database) -> Result<WriteTransaction> {
 fn perform<'a>(
     transaction: &WriteTransaction,
     tasks: impl Iterator<Item = &'a Task>,
-) -> Result<(Written, bool)> {
+) -> Result<(GroupOutcome, bool)> {
     let mut tables = Tables::open(transaction)?;
-    let mut written = Written::default();
+    let mut outcome = GroupOutcome::default();
     let before = tables.revision()?;
     let (mut revision, mut compacted) = (before, false);
     for task in tasks {
-        let answer = match task {
+        let result = match task {
             Task::Commit(txn) => match tables.commit(txn, revision)? {
                 Ok(recorded) => {
                     if let Some(recorded) = recorded {
                         revision = recorded.revision;
-                        written.recorded.push(recorded);
+                        outcome.recorded.push(recorded);
                     }
                     Ok(revision)
                 }
@@ -119,18 +123,18 @@ fn perform<'a>(
             },
             Task::Compact(target) if *target > revision => Err(Error::Future { current: revision }),
             Task::Compact(target) => {
-                let (reached, moved) = tables.compact(*target)?;
+                let (now_compacted, moved) = tables.compact(*target)?;
                 compacted |= moved;
-                Ok(reached)
+                Ok(now_compacted)
             }
             Task::Recover { .. } => Ok(revision),
         };
-        written.answers.push(answer);
+        outcome.results.push(result);
     }
     if revision != before {
         tables.set(layout::META_REVISION, revision)?;
     }
-    Ok((written, revision != before || compacted))
+    Ok((outcome, revision != before || compacted))
 }
 
 /// The tables, open for writing.
@@ -140,20 +144,20 @@ struct Tables<'t> {
     meta: Table<'t, &'static str, u64>,
 }
 
-/// What a change finds before it happens.
-struct Found {
+/// The version of a key that a change replaces.
+struct ReplacedVersion {
     /// The packed position of the key's live version; 0 for none.
-    live: u64,
+    packed: u64,
     /// For a rewrite: the live version's own previous version.
-    before_live: u64,
+    previous: u64,
 }
 
 impl<'t> Tables<'t> {
     fn open(transaction: &'t WriteTransaction) -> Result<Self> {
         Ok(Self {
-            changes: transaction.open_table(CHANGES).map_err(fault)?,
-            index: transaction.open_table(INDEX).map_err(fault)?,
-            meta: transaction.open_table(META).map_err(fault)?,
+            changes: transaction.open_table(CHANGES).map_err(engine_error)?,
+            index: transaction.open_table(INDEX).map_err(engine_error)?,
+            meta: transaction.open_table(META).map_err(engine_error)?,
         })
     }
 
@@ -162,46 +166,47 @@ impl<'t> Tables<'t> {
     }
 
     fn set(&mut self, name: &str, number: u64) -> Result<()> {
-        self.meta.insert(name, number).map(drop).map_err(fault)
+        self.meta.insert(name, number).map(drop).map_err(engine_error)
     }
 
-    /// One transaction on top of a revision. The inner result is its own; `None` for one that
-    /// changes nothing.
+    /// Performs one transaction on top of a revision. The inner error concerns this transaction
+    /// only. `None` is returned for a transaction without changes.
     fn commit(&mut self, txn: &Txn, newest: u64) -> Result<Result<Option<Recorded>>> {
-        let found = match self.judge(txn) {
-            Ok(Ok(found)) => found,
-            // Damage of one key is that transaction's trouble, not its neighbours'.
+        let replaced = match self.check_conditions(txn) {
+            Ok(Ok(replaced)) => replaced,
+            // A corrupt key fails the transaction that names it, and no other of the group.
             Ok(Err(refusal)) | Err(refusal @ Error::Corrupt { key: Some(_), .. }) => {
                 return Ok(Err(refusal));
             }
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         };
         if txn.changes.is_empty() {
             return Ok(Ok(None));
         }
         let revision = newest + 1;
-        let mut recorded = Recorded { revision, events: Vec::new(), whole: true };
-        for ((index, change), found) in (0_u8..).zip(&txn.changes).zip(found) {
+        let mut recorded = Recorded { revision, events: Vec::new(), complete: true };
+        for ((index, change), replaced) in (0_u8..).zip(&txn.changes).zip(replaced) {
             let position = Position::new(revision, index);
             match change {
                 Change::Rewrite { key, value } => {
-                    self.rewrite(key, value, &found)?;
-                    recorded.whole = false;
+                    self.rewrite(key, value, &replaced)?;
+                    recorded.complete = false;
                 }
                 Change::Put { .. } | Change::Delete { .. } => {
-                    match self.event(change, position, found.live)? {
+                    match self.event(change, position, replaced.packed)? {
                         Some(event) => recorded.events.push(event),
-                        None => recorded.whole = false,
+                        None => recorded.complete = false,
                     }
-                    self.apply(change, position.packed(), found.live)?;
+                    self.apply(change, position.packed(), replaced.packed)?;
                 }
             }
         }
         Ok(Ok(Some(recorded)))
     }
 
-    /// Whether a transaction may happen. Nothing has been written when it may not.
-    fn judge(&self, txn: &Txn) -> Result<Result<Vec<Found>>> {
+    /// Checks the conditions of a transaction, and returns the version that each change replaces.
+    /// Writes nothing.
+    fn check_conditions(&self, txn: &Txn) -> Result<Result<Vec<ReplacedVersion>>> {
         for condition in &txn.conditions {
             let (key, wanted) = match condition {
                 Condition::Absent(key) => (key, None),
@@ -219,31 +224,31 @@ impl<'t> Tables<'t> {
             if found.is_none() && !matches!(change, Change::Put { .. }) {
                 return Ok(Err(conflict(key, None)));
             }
-            let live = found.unwrap_or(0);
-            let before_live = match change {
-                Change::Rewrite { .. } => match self.previous_of(key, live)? {
+            let packed = found.unwrap_or(0);
+            let previous = match change {
+                Change::Rewrite { .. } => match self.previous_of(key, packed)? {
                     Ok(previous) => previous,
                     Err(refusal) => return Ok(Err(refusal)),
                 },
                 Change::Put { .. } | Change::Delete { .. } => 0,
             };
-            all.push(Found { live, before_live });
+            all.push(ReplacedVersion { packed, previous });
         }
         Ok(Ok(all))
     }
 
-    /// What a live version replaced, from its record.
+    /// Returns the packed position of the version that a live version replaced, from its record.
     fn previous_of(&self, key: &str, packed: u64) -> Result<Result<u64>> {
-        let Some(record) = self.changes.get(packed).map_err(fault)? else {
-            return Ok(Err(damaged(key, "the index names a record that is not there")));
+        let Some(record) = self.changes.get(packed).map_err(engine_error)? else {
+            return Ok(Err(corrupt_key(key, "a record of the index does not exist")));
         };
         Ok(layout::decode_head(packed, record.value())
             .map(|(head, _)| head.previous)
-            .map_err(|reason| damaged(key, reason)))
+            .map_err(|reason| corrupt_key(key, reason)))
     }
 
-    /// `None` when the previous value is damaged: the change may go on, since it is how damage
-    /// gets repaired, but its event cannot be told from memory.
+    /// Returns `None` when the previous value is corrupt. The change itself is allowed, because it is
+    /// how a corrupt key is repaired, but watches must not get its event from memory.
     fn event(&self, change: &Change, position: Position, live: u64) -> Result<Option<Event>> {
         let key = change.key();
         let value = match change {
@@ -261,59 +266,61 @@ impl<'t> Tables<'t> {
         };
         let key = change.key();
         let record = layout::encode(packed, Head { mark, previous, key }, value);
-        self.changes.insert(packed, record.as_slice()).map_err(fault)?;
-        self.index.insert((key.as_bytes(), packed), mark).map(drop).map_err(fault)
+        self.changes.insert(packed, record.as_slice()).map_err(engine_error)?;
+        self.index.insert((key.as_bytes(), packed), mark).map(drop).map_err(engine_error)
     }
 
-    fn rewrite(&mut self, key: &str, value: &[u8], found: &Found) -> Result<()> {
-        let head = Head { mark: PUT, previous: found.before_live, key };
-        let record = layout::encode(found.live, head, value);
-        self.changes.insert(found.live, record.as_slice()).map(drop).map_err(fault)
+    fn rewrite(&mut self, key: &str, value: &[u8], replaced: &ReplacedVersion) -> Result<()> {
+        let head = Head { mark: PUT, previous: replaced.previous, key };
+        let record = layout::encode(replaced.packed, head, value);
+        self.changes.insert(replaced.packed, record.as_slice()).map(drop).map_err(engine_error)
     }
 
-    /// One step of a compaction: forgets what the changes of the next few revisions superseded,
-    /// and their tombstones. A change keeps its previous version until it is itself compacted.
-    /// Answers how far everything is compacted, and whether that moved.
+    /// Does one step of a compaction: removes the versions that the changes of the next few revisions
+    /// superseded, and their tombstones. The previous version of a change is kept until the change
+    /// itself is compacted. Returns the compacted revision, and whether it moved.
     fn compact(&mut self, target: u64) -> Result<(u64, bool)> {
         let old = number(&self.meta, layout::META_COMPACTED)?;
         if target <= old {
             return Ok((old, false));
         }
-        let (doomed, reached) = self.superseded(old, target)?;
-        for (key, packed) in doomed {
-            self.changes.remove(packed).map_err(fault)?;
-            self.index.remove((key.as_bytes(), packed)).map_err(fault)?;
+        let (removed, compacted) = self.superseded(old, target)?;
+        for (key, packed) in removed {
+            self.changes.remove(packed).map_err(engine_error)?;
+            self.index.remove((key.as_bytes(), packed)).map_err(engine_error)?;
         }
-        self.set(layout::META_COMPACTED, reached)?;
-        Ok((reached, true))
+        self.set(layout::META_COMPACTED, compacted)?;
+        Ok((compacted, true))
     }
 
     fn superseded(&self, old: u64, target: u64) -> Result<(Vec<(String, u64)>, u64)> {
         let first = Position::end_of(old).packed() + 1;
         let last = Position::end_of(target).packed();
-        let (mut doomed, mut current) = (Vec::new(), old);
-        for (scanned, item) in self.changes.range(first..=last).map_err(fault)?.enumerate() {
-            let (packed, record) = item.map_err(fault)?;
+        let (mut superseded, mut current) = (Vec::new(), old);
+        for (scanned, item) in self.changes.range(first..=last).map_err(engine_error)?.enumerate() {
+            let (packed, record) = item.map_err(engine_error)?;
             let packed = packed.value();
             let revision = Position::from_packed(packed).revision();
             if revision != current && scanned >= COMPACTION_CHANGES {
-                return Ok((doomed, current));
+                return Ok((superseded, current));
             }
             current = revision;
             match layout::decode_head(packed, record.value()) {
                 Ok((head, _)) => {
                     if head.previous != 0 {
-                        doomed.push((head.key.to_owned(), head.previous));
+                        superseded.push((head.key.to_owned(), head.previous));
                     }
                     if head.mark == TOMBSTONE {
-                        doomed.push((head.key.to_owned(), packed));
+                        superseded.push((head.key.to_owned(), packed));
                     }
                 }
-                // What it superseded stays, and takes room; nothing else comes of it.
-                Err(reason) => tracing::warn!(packed, reason, "compaction passed by damage"),
+                // The version that it superseded stays, and takes room. It has no other effect.
+                Err(reason) => {
+                    tracing::warn!(packed, reason, "compaction skipped a corrupt record");
+                }
             }
         }
-        Ok((doomed, target))
+        Ok((superseded, target))
     }
 }
 

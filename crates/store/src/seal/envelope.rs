@@ -1,5 +1,5 @@
-//! The bytes of a sealed value: how they are made, and how they are opened. Which key to take is
-//! the keyring's business, where the bytes go the store's.
+//! The bytes of a sealed value: sealing and opening. Which key to use is up to the keyring, where the
+//! bytes are stored up to the store.
 //!
 //! A sealed value is
 //!
@@ -7,14 +7,14 @@
 //! version (1) │ key id (8) │ salt (32) │ ciphertext │ tag (16)
 //! ```
 //!
-//! The salt is random, new for each write, and with the seed makes a key that is used for this
-//! one value: HKDF-SHA256(seed, salt, purpose and key id). That is why AES-256-GCM's nonce can be
-//! zero. The cipher asks that no nonce be used twice *under one key*; here no key is used
-//! twice, and with 256 random bits for each write no number of writes makes a repetition likely.
-//! A random 96-bit nonce under the seed itself would set a limit of about 2³² writes.
+//! The salt is random and new for each write. Together with the seed it gives a key that is used for
+//! this one value: HKDF-SHA256(seed, salt, purpose and key id). That is why the nonce of AES-256-GCM
+//! can be zero. The cipher demands that no nonce is used twice *with one key*; here no key is used
+//! twice, and with 256 random bits for each write no number of writes makes a repetition likely. A
+//! random 96-bit nonce with the seed itself as the key would allow only about 2³² writes.
 //!
-//! Authenticated along with the value, though not stored again: version, key id, and the storage
-//! key. So a sealed value that is moved to another key does not open there.
+//! Authenticated with the value, but not stored again: version, key id, and the storage key. So a
+//! sealed value that is moved to another storage key does not open there.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::error::Unspecified;
@@ -23,42 +23,32 @@ use aws_lc_rs::rand;
 use bytes::{Buf, Bytes, BytesMut};
 use zeroize::Zeroizing;
 
-use super::keyring::{KEY_ID_BYTES, Key, KeyId};
+use super::keyring::{HkdfLength, KEY_ID_BYTES, Key, KeyId};
 use crate::limits;
 
-/// The only version there is.
+/// The version of the format. There is only one.
 const VERSION: u8 = 1;
 const SALT_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + SALT_BYTES;
-/// What sealing adds to a value, in bytes.
+/// The bytes that sealing adds to a value.
 const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 const _: () = assert!(OVERHEAD_BYTES <= limits::ENVELOPE_BYTES, "engines must take sealed values");
-/// Tells keys that are derived for values from keys that are derived for anything else.
+/// Separates the keys that are derived for values from keys for any other purpose.
 const PURPOSE: &[u8] = b"postern/seal/value/v1";
-
-/// A length, in the shape in which HKDF asks for it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Length(pub(super) usize);
-
-impl hkdf::KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
 
 /// Why a sealed value does not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// It does not look like a sealed value at all.
+pub(super) enum OpenError {
+    /// It does not have the format of a sealed value.
     NotSealed,
-    /// Its key is not at hand.
+    /// The keyring does not hold its key.
     UnknownKey(KeyId),
-    /// It is not what was sealed, or not for this storage key, or not with this seed.
+    /// Authentication failed: it was changed, or sealed for another storage key or with another seed.
     Forged(KeyId),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotSealed => write!(f, "it is not a sealed value"),
@@ -88,28 +78,28 @@ pub(super) fn seal(key: &Key, storage_key: &str, value: &[u8]) -> Result<Bytes, 
     Ok(Bytes::from(sealed))
 }
 
-/// Opens a sealed value, given a way to find the key of an id. That takes no other memory when
-/// nobody else holds the sealed bytes.
+/// Opens a sealed value. `find` returns the key of an id. The value is decrypted in place when nothing
+/// else refers to the sealed bytes.
 pub(super) fn open<'k>(
     find: impl FnOnce(KeyId) -> Option<&'k Key>,
     storage_key: &str,
     sealed: Bytes,
-) -> Result<Bytes, Trouble> {
-    let (id, salt, _) = parse(&sealed).ok_or(Trouble::NotSealed)?;
-    let key = find(id).ok_or(Trouble::UnknownKey(id))?;
-    let cipher = cipher(key, salt).map_err(|Unspecified| Trouble::Forged(id))?;
+) -> Result<Bytes, OpenError> {
+    let (id, salt, _) = parse(&sealed).ok_or(OpenError::NotSealed)?;
+    let key = find(id).ok_or(OpenError::UnknownKey(id))?;
+    let cipher = cipher(key, salt).map_err(|Unspecified| OpenError::Forged(id))?;
     let aad = Aad::from(associated(id, storage_key));
-    let mut value = sealed.try_into_mut().unwrap_or_else(|held| BytesMut::from(&*held));
+    let mut value = sealed.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
     value.advance(HEADER_BYTES);
     let length = cipher
         .open_in_place(zero_nonce(), aad, &mut value)
-        .map_err(|Unspecified| Trouble::Forged(id))?
+        .map_err(|Unspecified| OpenError::Forged(id))?
         .len();
     value.truncate(length);
     Ok(value.freeze())
 }
 
-/// The id of the key that a value is sealed with; nothing is checked but the shape.
+/// Returns the id of the key with which a value is sealed. Checks only the format.
 pub(super) fn key_id(sealed: &[u8]) -> Option<KeyId> {
     parse(sealed).map(|(id, ..)| id)
 }
@@ -125,7 +115,7 @@ fn cipher(key: &Key, salt: &[u8]) -> Result<LessSafeKey, Unspecified> {
     let mut bytes = Zeroizing::new([0; 32]);
     hkdf::Salt::new(HKDF_SHA256, salt)
         .extract(key.seed())
-        .expand(&[PURPOSE, key.id().as_bytes()], Length(bytes.len()))?
+        .expand(&[PURPOSE, key.id().as_bytes()], HkdfLength(bytes.len()))?
         .fill(bytes.as_mut_slice())?;
     UnboundKey::new(&AES_256_GCM, bytes.as_slice()).map(LessSafeKey::new)
 }
@@ -152,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_and_only_there() {
+    fn a_sealed_value_opens_only_for_its_storage_key() {
         let (key, other) = (key(1), key(2));
         let sealed = seal(&key, "/a", b"hello").unwrap();
         assert_eq!(sealed.len(), 5 + OVERHEAD_BYTES);
         assert_eq!(open(|_| Some(&key), "/a", sealed.clone()).unwrap(), "hello");
-        assert_eq!(open(|_| Some(&key), "/b", sealed.clone()), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| Some(&other), "/a", sealed.clone()), Err(Trouble::Forged(key.id())));
-        assert_eq!(open(|_| None, "/a", sealed.clone()), Err(Trouble::UnknownKey(key.id())));
+        assert_eq!(open(|_| Some(&key), "/b", sealed.clone()), Err(OpenError::Forged(key.id())));
+        assert_eq!(open(|_| Some(&other), "/a", sealed.clone()), Err(OpenError::Forged(key.id())));
+        assert_eq!(open(|_| None, "/a", sealed.clone()), Err(OpenError::UnknownKey(key.id())));
     }
 
     #[test]
-    fn no_two_sealings_are_alike_and_none_shows_its_value() {
+    fn no_two_sealed_values_are_equal_and_none_contains_its_plaintext() {
         let key = key(1);
         let value = [7; 64];
         let (one, two) = (seal(&key, "/a", &value).unwrap(), seal(&key, "/a", &value).unwrap());
@@ -172,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let key = key(1);
         let sealed = seal(&key, "/a", b"hello").unwrap();
         for bit in 0..sealed.len() * 8 {

@@ -1,5 +1,5 @@
-//! The keys that values are sealed with, and the text in which they are written down. Reading
-//! and writing the file is the neighbour's business (`file`).
+//! The keys with which values are sealed, and the text format of a keyring. Reading and writing the
+//! file is in `keyring_file`.
 
 use std::fmt;
 
@@ -10,17 +10,25 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use zeroize::Zeroizing;
 
-use super::envelope::Length;
-
 /// Keys in one keyring.
 const KEYS: usize = 256;
 /// Bytes in a key's id.
 pub(super) const KEY_ID_BYTES: usize = 8;
 const SEED_BYTES: usize = 32;
-/// Tells the derivation of ids from that of keys.
+/// Separates the derivation of ids from the derivation of keys.
 const ID_PURPOSE: &[u8] = b"postern/seal/key-id/v1";
 
-/// A key's name: derived from its seed, so that a name cannot come to stand for another key.
+/// The length of a key that HKDF derives, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HkdfLength(pub(super) usize);
+
+impl hkdf::KeyType for HkdfLength {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// The id of a seal key. It is derived from the key's seed, so that an id can never mean another key.
 /// Not secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId([u8; KEY_ID_BYTES]);
@@ -50,7 +58,7 @@ impl fmt::Debug for KeyId {
 impl std::str::FromStr for KeyId {
     type Err = KeyringError;
 
-    /// Sixteen hexadecimal digits.
+    /// Parses sixteen hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, KeyringError> {
         let mut bytes = [0; KEY_ID_BYTES];
         hex::decode_to_slice(text, &mut bytes)
@@ -59,39 +67,39 @@ impl std::str::FromStr for KeyId {
     }
 }
 
-/// What is wrong with a keyring.
+/// Why a keyring cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
     /// The file could not be read or written.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// On which file.
+        /// The file or directory.
         path: String,
-        /// What came of it.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// There is a keyring already, and it will not be overwritten.
     #[error("{0} exists already")]
     Exists(String),
-    /// Others than the owner could read the file, or look into its directory.
+    /// Others than the owner have access to the file or its directory.
     #[error("{path} has mode {mode:04o}; it holds keys, and must have mode {wanted:04o}")]
     Exposed {
-        /// Which file or directory.
+        /// The file or directory.
         path: String,
         /// Its permission bits.
         mode: u32,
-        /// Those that it should have.
+        /// The permission bits that it must have.
         wanted: u32,
     },
-    /// Another process is changing the keyring just now.
+    /// Another process is changing the keyring at the moment.
     #[error("another process is changing {0}")]
     Busy(String),
-    /// The text is no keyring. Never holds any of it.
+    /// The text is not a keyring. The message never contains any of the text.
     #[error("the keyring is malformed: {0}")]
     Malformed(String),
-    /// There is no such key.
+    /// The keyring does not hold the key.
     #[error("the keyring does not hold key {0}")]
     NoSuchKey(KeyId),
     /// The current key cannot be dropped.
@@ -100,7 +108,7 @@ pub enum KeyringError {
     /// The keyring is full.
     #[error("the keyring holds {KEYS} keys already; drop old ones first")]
     Full,
-    /// The system gave no random bytes, or the cryptographic library failed.
+    /// The system returned no random bytes, or the cryptographic library failed.
     #[error("the cryptographic library failed")]
     Crypto,
 }
@@ -111,7 +119,7 @@ impl From<Unspecified> for KeyringError {
     }
 }
 
-/// A seed with its id. The seed is wiped when this is dropped.
+/// A seed with its id. The seed is zeroed when this is dropped.
 #[derive(Clone)]
 pub(super) struct Key {
     id: KeyId,
@@ -119,7 +127,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// A key for a seed that is no secret.
+    /// Returns the key of a seed that is not secret.
     #[cfg(test)]
     pub(super) fn from_seed(seed: [u8; SEED_BYTES]) -> Result<Self, Unspecified> {
         Self::from_zeroizing(Zeroizing::new(seed))
@@ -129,7 +137,7 @@ impl Key {
         let mut id = [0; KEY_ID_BYTES];
         hkdf::Salt::new(HKDF_SHA256, &[])
             .extract(seed.as_slice())
-            .expand(&[ID_PURPOSE], Length(id.len()))?
+            .expand(&[ID_PURPOSE], HkdfLength(id.len()))?
             .fill(&mut id)?;
         Ok(Self { id: KeyId(id), seed })
     }
@@ -140,19 +148,19 @@ impl Key {
         Self::from_zeroizing(seed)
     }
 
-    /// Its name.
+    /// Returns the id of the key.
     pub(super) fn id(&self) -> KeyId {
         self.id
     }
 
-    /// The secret.
+    /// Returns the seed, which is secret.
     pub(super) fn seed(&self) -> &[u8] {
         self.seed.as_slice()
     }
 }
 
-/// Keys, one of which is the current one: new values are sealed with it, and old values opened
-/// with whichever they were sealed with.
+/// The seal keys. New values are sealed with the current one; each value is opened with the key with
+/// which it was sealed.
 #[derive(Clone)]
 pub struct Keyring {
     /// The current key.
@@ -162,7 +170,7 @@ pub struct Keyring {
 }
 
 impl fmt::Debug for Keyring {
-    /// Tells ids only.
+    /// Prints ids only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let old: Vec<_> = self.old.iter().map(Key::id).collect();
         f.debug_struct("Keyring")
@@ -173,27 +181,27 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// A keyring with one new key, in memory only.
+    /// Returns a keyring with one new key, in memory only.
     pub fn generate() -> Result<Self, KeyringError> {
         Ok(Self { current: Key::generate()?, old: Vec::new() })
     }
 
-    /// The id of the key for new values.
+    /// Returns the id of the key for new values.
     pub fn current(&self) -> KeyId {
         self.current.id
     }
 
-    /// The ids of all keys, oldest first; the current one is the last.
+    /// Returns the ids of all keys, oldest first; the current one is the last.
     pub fn ids(&self) -> Vec<KeyId> {
         self.keys().map(Key::id).collect()
     }
 
-    /// Whether it holds a key.
+    /// Returns whether the keyring holds a key.
     pub fn holds(&self, id: KeyId) -> bool {
         self.find(id).is_some()
     }
 
-    /// The same keys, and a new one that is now the current.
+    /// Returns a keyring with the same keys and a new one, which is the current key.
     pub fn rotated(&self) -> Result<Self, KeyringError> {
         if self.old.len() + 1 >= KEYS {
             return Err(KeyringError::Full);
@@ -201,7 +209,7 @@ impl Keyring {
         Ok(Self { current: Key::generate()?, old: self.keys().cloned().collect() })
     }
 
-    /// The same keys but for one, which must not be the current.
+    /// Returns a keyring without one key, which must not be the current one.
     pub fn without(&self, id: KeyId) -> Result<Self, KeyringError> {
         if id == self.current.id {
             return Err(KeyringError::Current(id));
@@ -225,14 +233,14 @@ impl Keyring {
         self.old.iter().chain([&self.current])
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(super) fn to_text(&self) -> Zeroizing<String> {
-        // Made at its full length, so that growing it leaves no seeds behind in memory.
+        // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(
-            "# Postern's seal keys. Who has this file and the database can read the database;\n\
-             # who has lost this file cannot. Keep a copy, and not beside the database's.\n\
-             # A line for each key: its id, its seed. New values are sealed with the current key.\n\
+            "# Postern's seal keys. Whoever has this file and the database can read the database.\n\
+             # Without this file nobody can. Keep a copy, but not together with the database's.\n\
+             # One line for each key: its id, its seed. New values are sealed with the current key.\n\
              version 1\n",
         );
         for key in self.keys() {
@@ -247,7 +255,7 @@ impl Keyring {
         text
     }
 
-    /// The inverse. Refuses anything that it does not understand.
+    /// Parses the text of the file. Refuses any line that it does not understand.
     pub(super) fn from_text(text: &str) -> Result<Self, KeyringError> {
         let mut parsed = Parsed::default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -302,7 +310,7 @@ impl Parsed {
             return Err("too many keys");
         }
         if self.keys.iter().any(|other| other.id == id) {
-            return Err("a key stands here twice");
+            return Err("the same key twice");
         }
         self.keys.push(key);
         Ok(())
@@ -358,17 +366,17 @@ mod tests {
     }
 
     #[test]
-    fn debug_tells_no_seed() {
+    fn debug_prints_no_seed() {
         let ring = ring();
-        let told = format!("{ring:?}");
+        let printed = format!("{ring:?}");
         for key in ring.keys() {
-            assert!(!told.contains(&BASE64.encode(key.seed())));
-            assert!(!told.contains(&hex::encode(key.seed())));
+            assert!(!printed.contains(&BASE64.encode(key.seed())));
+            assert!(!printed.contains(&hex::encode(key.seed())));
         }
     }
 
     #[test]
-    fn a_text_that_is_not_wholly_understood_is_refused() {
+    fn a_text_that_is_not_fully_understood_is_refused() {
         let text = ring().to_text().to_string();
         let key_line = text.lines().find(|line| line.starts_with("key ")).unwrap().to_owned();
         let current = text.lines().last().unwrap().to_owned();

@@ -1,19 +1,18 @@
-//! A store that encrypts another store.
+//! A store that encrypts the values of another store.
 //!
-//! Values are sealed before the store below sees them (`envelope`), with keys from a
-//! [`Keyring`], which is kept in a file of its own (`file`). What is *not* hidden from somebody
-//! who reads the database: the storage keys, that is the names of all objects, how long each
-//! value is, and when in the order of things it changed. What sealing is for is a copy of the
-//! database in wrong hands; it does not protect the machine on which the server runs.
+//! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
+//! which is kept in a file of its own (`keyring_file`). *Not* hidden from readers of the
+//! database: the storage keys, which are the names of all objects; the length of each value; and the
+//! order of changes. Sealing protects copies of the database, such as backups and discarded disks. It
+//! does not protect the machine on which the server runs.
 //!
-//! A sealed database carries a marker, sealed like everything else, under a reserved storage
-//! key. It is written when an empty database is opened for the first time, and opened each
-//! time after that, so that a wrong keyring is noticed before anything is served. Callers
-//! do not get to see it, and cannot touch it.
+//! A sealed database contains a marker, sealed like every value, under a reserved storage key. It is
+//! written when an empty database is opened for the first time, and opened at each later start, so
+//! that a wrong keyring is detected before anything is served. Callers cannot see or change it.
 
 mod envelope;
-mod file;
 mod keyring;
+mod keyring_file;
 mod reseal;
 
 use std::sync::Arc;
@@ -26,62 +25,56 @@ use tokio::task::spawn_blocking;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
 pub use self::reseal::Progress;
 
-use crate::check::{self, Side};
+use crate::check::{self, Overhead};
 use crate::{
-    Batch, Change, Condition, Damaged, Entry, Error, ListRequest, Page, Position, Result, Snapshot,
-    Store, Txn, Visitor, Watch,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Gate, ListRequest, Page, Position,
+    Result, Snapshot, Store, Txn, Visitor, Watch,
 };
 
-/// The storage key of the marker. Reserved, with everything else under [`RESERVED`].
+/// The storage key of the marker. Reserved, like everything under [`RESERVED`].
 const MARKER: &str = "/postern/seal/marker";
-/// Storage keys that begin so belong to this module.
+/// The prefix of the storage keys that only this module may use.
 const RESERVED: &str = "/postern/seal/";
-/// What the marker says.
+/// The value of the marker.
 const MARKER_VALUE: &[u8] = b"this database is sealed";
-/// Values that are opened on the caller's thread; more of them are handed to another one, so
-/// that a long list does not hold up everything else.
+/// The most values that are opened on the caller's thread. More values are opened on a thread for
+/// blocking work, so that a long list does not delay other tasks.
 const OPENED_INLINE: usize = 64;
 
 type Ring = Arc<RwLock<Arc<Keyring>>>;
 
-/// A [`Store`] whose values stand encrypted in another one.
-#[derive(Debug)]
-pub struct Sealed<S> {
-    inner: S,
+/// A [`Store`] whose values are encrypted in an inner store.
+pub struct Sealed {
+    inner: Arc<dyn Store>,
     ring: Ring,
 }
 
-impl<S: Store> Sealed<S> {
-    /// Puts sealing around a store. An empty store gets its marker.
+impl Sealed {
+    /// Returns a sealed store over another store. An empty inner store gets its marker.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
-    /// another key, or holds something and no marker.
-    pub async fn open(inner: S, keyring: Keyring) -> Result<Self> {
+    /// another key, or it holds data and no marker.
+    pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
         let sealed = Self { inner, ring: Arc::new(RwLock::new(Arc::new(keyring))) };
         if sealed.inner.get(MARKER).await?.value.is_none() {
-            sealed.mark().await?;
+            sealed.write_marker().await?;
         }
         sealed.check_marker(&sealed.ring()).await?;
         Ok(sealed)
     }
 
-    /// The store below: sealed values, marker and all.
-    pub fn inner(&self) -> &S {
+    /// Returns the inner store, which holds the sealed values and the marker.
+    pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
     }
 
-    /// Takes the sealing off. Watches that run go on.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-
-    /// Uses another keyring from now on, as after a rotation.
+    /// Uses another keyring from now on, as after a rotation. The caller must make sure that it still
+    /// holds every key that values need: see [`Sealed::key_ids_in_use`].
     ///
     /// # Errors
-    /// As with [`Sealed::open`], for a keyring that does not belong to this store, and then the
-    /// old one stays in use. That it still holds every key that values need is for the
-    /// caller to know: see [`Sealed::key_ids_in_use`].
+    /// As with [`Sealed::open`], for a keyring that does not belong to this store. The old keyring
+    /// then stays in use.
     pub async fn use_keyring(&self, keyring: Keyring) -> Result<()> {
         self.check_marker(&keyring).await?;
         *self.ring.write() = Arc::new(keyring);
@@ -92,7 +85,7 @@ impl<S: Store> Sealed<S> {
         Arc::clone(&self.ring.read())
     }
 
-    async fn mark(&self) -> Result<()> {
+    async fn write_marker(&self) -> Result<()> {
         if self.inner.revision().await? != 0 {
             return Err(Error::Unavailable(
                 "the database holds data, but no mark of having been sealed; it is not encrypted \
@@ -107,32 +100,33 @@ impl<S: Store> Sealed<S> {
             changes: vec![Change::Put { key, value }],
         };
         match self.inner.commit(txn).await {
-            // Another process was first. Whether its keyring is ours, is checked next.
+            // Another process was first. The caller checks next whether its keyring is the same.
             Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     async fn check_marker(&self, ring: &Keyring) -> Result<()> {
-        let unfit = |why: String| {
+        let wrong_keyring = |why: String| {
             Error::Unavailable(format!(
                 "the keyring does not belong to this database: {why}; start with the keyring that \
                  the database was written with"
             ))
         };
         let marker = self.inner.get(MARKER).await?.value;
-        let marker = marker.ok_or_else(|| unfit("the database's mark is gone".to_owned()))?;
+        let marker =
+            marker.ok_or_else(|| wrong_keyring("the database's mark is gone".to_owned()))?;
         let value = envelope::open(|id| ring.find(id), MARKER, marker.value)
-            .map_err(|trouble| unfit(format!("of the database's mark, {trouble}")))?;
+            .map_err(|error| wrong_keyring(format!("of the database's mark, {error}")))?;
         if value != MARKER_VALUE {
-            return Err(unfit("the database's mark says something else".to_owned()));
+            return Err(wrong_keyring("the database's mark says something else".to_owned()));
         }
         Ok(())
     }
 
-    /// The page below, without the marker. It takes one entry more from below when the marker
-    /// may be among them, so that a page is not short of one for no visible reason.
-    async fn list_below(&self, mut request: ListRequest) -> Result<Page> {
+    /// Returns a page of the inner store, without the marker. When the marker may be on the page, one
+    /// entry more is requested, so that the caller gets as many entries as the limit allows.
+    async fn list_inner(&self, mut request: ListRequest) -> Result<Page> {
         let marker_is_ahead = MARKER.starts_with(&request.prefix)
             && request.after.as_deref().is_none_or(|after| after < MARKER);
         if !marker_is_ahead {
@@ -143,25 +137,25 @@ impl<S: Store> Sealed<S> {
             request.limit = limit.saturating_add(1);
         }
         let mut page = self.inner.list(request).await?;
-        let found = page.entries.len() + page.damaged.len();
+        let found = page.entries.len() + page.corrupt.len();
         page.entries.retain(|entry| &*entry.key != MARKER);
-        page.damaged.retain(|damaged| &*damaged.key != MARKER);
-        if found == page.entries.len() + page.damaged.len() {
-            // The marker stands behind this page, or did not exist yet.
+        page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
+        if found == page.entries.len() + page.corrupt.len() {
+            // The marker is after this page, or did not exist yet.
             page.remaining = page.remaining.saturating_sub(1);
             if limit != 0 && found > limit {
-                give_back_last(&mut page);
+                remove_last(&mut page);
             }
         }
         Ok(page)
     }
 }
 
-/// Leaves a page's last key to the next page.
-fn give_back_last(page: &mut Page) {
+/// Removes the last key of a page, which then belongs to the next page.
+fn remove_last(page: &mut Page) {
     let last = page.last_key().cloned();
     page.entries.retain(|entry| Some(&entry.key) != last.as_ref());
-    page.damaged.retain(|damaged| Some(&damaged.key) != last.as_ref());
+    page.corrupt.retain(|corrupt| Some(&corrupt.key) != last.as_ref());
     page.remaining += 1;
 }
 
@@ -184,9 +178,10 @@ fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
     })
 }
 
-/// Without a copy, when nobody else holds the sealed bytes.
+/// Opens a sealed value, or returns why it does not open. Does not copy it when nothing else refers
+/// to the sealed bytes.
 fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
-    envelope::open(|id| ring.find(id), key, sealed).map_err(|trouble| trouble.to_string())
+    envelope::open(|id| ring.find(id), key, sealed).map_err(|error| error.to_string())
 }
 
 fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
@@ -202,10 +197,10 @@ fn open_page(ring: &Keyring, page: Page) -> Page {
     for Entry { key, value, position } in page.entries {
         match open(ring, &key, value) {
             Ok(value) => opened.entries.push(Entry { key, value, position }),
-            Err(reason) => opened.damaged.push(Damaged { key, position, reason }),
+            Err(reason) => opened.corrupt.push(CorruptEntry { key, position, reason }),
         }
     }
-    opened.damaged.sort_by(|one, other| one.key.cmp(&other.key));
+    opened.corrupt.sort_by(|one, other| one.key.cmp(&other.key));
     opened
 }
 
@@ -232,8 +227,14 @@ fn check_not_reserved(txn: &Txn) -> Result<()> {
     }
 }
 
+impl std::fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sealed").field("keyring", &self.ring()).finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
-impl<S: Store> Store for Sealed<S> {
+impl Store for Sealed {
     async fn revision(&self) -> Result<u64> {
         self.inner.revision().await
     }
@@ -250,7 +251,7 @@ impl<S: Store> Store for Sealed<S> {
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
-        let page = self.list_below(request).await?;
+        let page = self.list_inner(request).await?;
         let ring = self.ring();
         if page.entries.len() <= OPENED_INLINE {
             return Ok(open_page(&ring, page));
@@ -264,14 +265,14 @@ impl<S: Store> Store for Sealed<S> {
         let ring = self.ring();
         let visit = move |mut page: Page| {
             page.entries.retain(|entry| &*entry.key != MARKER);
-            page.damaged.retain(|damaged| &*damaged.key != MARKER);
+            page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
             visit(open_page(&ring, page));
         };
         self.inner.scan(at, Arc::new(visit)).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Side::Caller)?;
+        check::txn(&txn, Overhead::None)?;
         check_not_reserved(&txn)?;
         let ring = self.ring();
         let changes = txn.changes.into_iter().map(|change| seal_change(&ring, change));
@@ -286,6 +287,22 @@ impl<S: Store> Store for Sealed<S> {
 
     async fn compact(&self, revision: u64) -> Result<()> {
         self.inner.compact(revision).await
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        self.inner.set_gate(gate);
+    }
+
+    fn health(&self) -> Result<()> {
+        self.inner.health()
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.inner.recover().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
     }
 }
 

@@ -1,49 +1,47 @@
-//! The life of keys after a rotation: bringing old values under the new key, and finding out
-//! which keys are still needed.
+//! After a rotation of the seal key: sealing old values with the new key, and finding the keys that
+//! are still in use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{KeyId, Keyring, Sealed, envelope, open, seal};
-use crate::{
-    Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Store, Txn, limits,
-};
+use crate::{Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, limits};
 
-/// Keys that are read at once. With values of the greatest length that is 64 MiB.
+/// Storage keys that are read at once. With values of the maximum length that is 64 MiB.
 const PAGE_KEYS: usize = 16;
-/// Bytes that one transaction rewrites. One value more may be in it.
+/// Bytes of values that one transaction rewrites. The last value of it may exceed them.
 const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
-/// Times that the reading of history starts over, because compaction overtook it.
+/// Attempts to read history. It starts again when compaction has overtaken it.
 const HISTORY_ATTEMPTS: usize = 8;
 
-/// How far [`Sealed::reseal`] has come.
+/// The progress of [`Sealed::reseal`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Keys looked at, the store's own marker among them.
+    /// Storage keys that were read, including the marker.
     pub seen: u64,
-    /// Keys whose value is now under the current seal key and was not before.
+    /// Storage keys whose value was sealed with the current seal key by this call.
     pub rewritten: u64,
-    /// Keys whose value does not open, and was left as it is.
-    pub damaged: u64,
-    /// Keys still to be looked at, as far as is known.
+    /// Storage keys whose value does not open. It was left as it is.
+    pub corrupt: u64,
+    /// Storage keys still to be read, as far as is known.
     pub remaining: u64,
 }
 
-impl<S: Store> Sealed<S> {
-    /// Seals every live value under the current key, unless it is already. These are rewrites:
-    /// positions stay, watches see nothing. Values that somebody changes meanwhile are passed
-    /// by, since a change brings them under the current key anyway.
+impl Sealed {
+    /// Seals every live value with the current key, unless it already is, and returns the final
+    /// progress. The changes are rewrites: positions stay, and watches get no events. Values that are
+    /// changed in the meantime are skipped, because a change seals them with the current key anyway.
     ///
-    /// `report` is called after each batch. Can be stopped (dropped) and started over at any
-    /// time. Old history is not rewritten: it goes with compaction.
+    /// `report` is called after each page. The future can be dropped and the call repeated at any time.
+    /// Old history is not rewritten: compaction removes it.
     pub async fn reseal(&self, mut report: impl FnMut(Progress) + Send) -> Result<Progress> {
         let ring = self.ring();
         let mut progress = Progress::default();
         let mut after = None;
         loop {
             let page = self.raw_page(after).await?;
-            progress.seen += (page.entries.len() + page.damaged.len()) as u64;
-            progress.damaged += page.damaged.len() as u64;
+            progress.seen += (page.entries.len() + page.corrupt.len()) as u64;
+            progress.corrupt += page.corrupt.len() as u64;
             progress.remaining = page.remaining;
             after = page.last_key().cloned();
             self.reseal_page(&ring, page, &mut progress).await?;
@@ -54,12 +52,12 @@ impl<S: Store> Sealed<S> {
         }
     }
 
-    /// The keys that something in the store still needs: live values, and the history that is
-    /// kept. A key that is not among them can be dropped from the keyring. The key that new
-    /// values are sealed with is always needed, and among them once there is such a value.
+    /// Returns the seal keys that are in use: by live values, and by the history that is kept. Any
+    /// other key can be dropped from the keyring, except the current one. The current key is among
+    /// them as soon as one value is sealed with it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when history holds a damaged record: compact beyond it first.
+    /// [`Error::Corrupt`] when history holds a corrupt record: compact it first.
     pub async fn key_ids_in_use(&self) -> Result<BTreeSet<KeyId>> {
         let mut attempt = 1;
         loop {
@@ -70,8 +68,8 @@ impl<S: Store> Sealed<S> {
         }
     }
 
-    /// Live values first, and then history up to where the last of them was read: a value that
-    /// is replaced in between shows up as the previous value of its replacement.
+    /// Reads the live values first, and then history up to the revision of the last page. A value that
+    /// is replaced in between is found as the previous value of its replacement.
     async fn try_key_ids_in_use(&self) -> Result<BTreeSet<KeyId>> {
         let mut ids = BTreeSet::new();
         let mut after = None;
@@ -83,12 +81,12 @@ impl<S: Store> Sealed<S> {
                 break page.revision;
             }
         };
-        let mut reached = self.inner.compacted().await?;
-        let start = if reached == 0 { Position::ZERO } else { Position::end_of(reached) };
+        let mut scanned = self.inner.compacted().await?;
+        let start = if scanned == 0 { Position::ZERO } else { Position::end_of(scanned) };
         let mut watch = self.inner.watch("", start).await?;
-        while reached < revision {
+        while scanned < revision {
             let batch = watch.next().await?;
-            reached = batch.revision;
+            scanned = batch.revision;
             for event in batch.events {
                 ids.extend(event.value.as_deref().and_then(envelope::key_id));
                 ids.extend(event.previous.and_then(|entry| envelope::key_id(&entry.value)));
@@ -97,7 +95,7 @@ impl<S: Store> Sealed<S> {
         Ok(ids)
     }
 
-    /// Sealed values, marker and all.
+    /// Returns a page of sealed values, including the marker.
     async fn raw_page(&self, after: Option<Arc<str>>) -> Result<Page> {
         let request = ListRequest { after, limit: PAGE_KEYS, ..ListRequest::default() };
         self.inner.list(request).await
@@ -114,7 +112,7 @@ impl<S: Store> Sealed<S> {
                 Ok(value) => value,
                 Err(reason) => {
                     tracing::warn!(key = %entry.key, reason, "a value cannot be resealed");
-                    progress.damaged += 1;
+                    progress.corrupt += 1;
                     continue;
                 }
             };
@@ -132,8 +130,8 @@ impl<S: Store> Sealed<S> {
         Ok(())
     }
 
-    /// All of a batch, or, when somebody changed one of its keys meanwhile, each that nobody
-    /// changed. Answers how many that were.
+    /// Commits all rewrites of a transaction; or, when one of its keys was changed in the meantime, those
+    /// whose keys were not changed. Returns how many were committed.
     async fn rewrite(&self, txn: Txn) -> Result<u64> {
         if txn.changes.is_empty() {
             return Ok(0);

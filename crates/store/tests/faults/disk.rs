@@ -1,10 +1,10 @@
-//! A disk that can be hurt: a volatile write cache above durable sectors, and faults on demand.
-//! It knows nothing of what is written to it.
+//! A simulated disk with faults: a volatile write cache above durable sectors. The contents of what is
+//! written are not known here.
 //!
-//! What is written is seen at once, and is durable after a sync. When the power is cut before
-//! that, each sector of each write since the last sync is there or not, in any order. When a
-//! sync fails, the same holds, and the cache goes on showing what it has, as a kernel's does;
-//! opening the disk anew drops what was lost that way, as the engine's way of opening files does.
+//! A write is visible at once, and durable after a sync. When the power is cut before that, each
+//! sector of each write since the last sync is durable or not, in any order. When a sync fails, the
+//! same holds, and reads still return the cached writes, as from a kernel's page cache. Opening the
+//! disk again drops the writes that were lost, as the engine does when it opens a file.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -36,15 +36,15 @@ impl Rng {
     }
 }
 
-/// What goes wrong from now on. All counts are of operations, from the disk's beginning.
+/// The faults from now on. Operations are counted from the creation of the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// The operation at which the power goes.
+    /// The operation at which the power is cut.
     pub(crate) power_cut_at: Option<u64>,
     /// The first operation whose sync fails; syncs work again after it.
     pub(crate) sync_fails_at: Option<u64>,
-    /// No byte behind this one can be written.
-    pub(crate) full_behind: Option<usize>,
+    /// No byte after this one can be written.
+    pub(crate) full_after: Option<usize>,
     /// Reads fail.
     pub(crate) reads_fail: bool,
 }
@@ -55,16 +55,16 @@ pub(crate) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// What a power cut leaves.
+    /// What remains after a power cut.
     durable: Vec<u8>,
-    /// What is seen.
+    /// What reads return.
     view: Vec<u8>,
-    /// What was done since the last sync.
+    /// The operations since the last sync.
     pending: Vec<Pending>,
     faults: Faults,
     operations: u64,
     is_off: bool,
-    /// Handles of former generations are dead.
+    /// Handles of earlier generations no longer work.
     generation: u64,
     rng: Rng,
 }
@@ -87,7 +87,7 @@ impl Disk {
         Self::with(seed, Vec::new())
     }
 
-    /// A disk with something on it.
+    /// Returns a disk with these durable bytes.
     pub(crate) fn with(seed: u64, durable: Vec<u8>) -> Self {
         Self(Arc::new(Mutex::new(State {
             view: durable.clone(),
@@ -101,7 +101,7 @@ impl Disk {
         })))
     }
 
-    /// Opens it anew; former handles are dead then.
+    /// Opens the disk; earlier handles no longer work then.
     pub(crate) fn open(&self) -> io::Result<Handle> {
         let mut state = self.0.lock();
         if state.is_off {
@@ -134,7 +134,7 @@ impl Disk {
         state.generation += 1;
     }
 
-    /// What is durable.
+    /// Returns the durable bytes.
     pub(crate) fn image(&self) -> Vec<u8> {
         self.0.lock().image()
     }
@@ -145,7 +145,7 @@ impl State {
         self.durable.clone()
     }
 
-    /// Counts an operation, and has the power go if this is the one.
+    /// Counts an operation. Fails when the power is off or the handle is old.
     fn count(&mut self, generation: u64) -> io::Result<u64> {
         if self.is_off || generation != self.generation {
             return Err(io::Error::other("the power is off"));
@@ -165,8 +165,8 @@ impl State {
     /// Each sector of what is pending becomes durable or does not, in any order.
     fn lose_pending(&mut self) {
         let mut pieces: Vec<Pending> = self.pending.drain(..).flat_map(sectors).collect();
-        for place in (1..pieces.len()).rev() {
-            pieces.swap(place, self.rng.below(place + 1));
+        for index in (1..pieces.len()).rev() {
+            pieces.swap(index, self.rng.below(index + 1));
         }
         // From almost nothing to almost everything, so that both are seen often.
         let keep = self.rng.below(101);
@@ -255,7 +255,7 @@ impl StorageBackend for Handle {
         let mut state = self.disk.0.lock();
         let operation = state.count(self.generation)?;
         let end = size(offset) + data.len();
-        if state.faults.full_behind.is_some_and(|limit| end > limit) {
+        if state.faults.full_after.is_some_and(|limit| end > limit) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let pending = Pending::Write { offset: size(offset), bytes: data.to_vec() };

@@ -1,12 +1,10 @@
-//! Flipped bits: what is read is what was written, or an error that says so. Never anything
-//! else, and never a panic.
+//! Flipped bits: a read returns what was written, or an error. Never anything else, and never a panic.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use postern_store::redb::Redb;
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{Change, Error, Event, ListRequest, Page, Position, Result, Store, Txn};
 
@@ -16,23 +14,23 @@ use crate::workload::{new_disk, open};
 
 const SEEDS: usize = 400;
 
-/// What a sound database says.
+/// The contents of an intact database.
 struct Truth {
     values: BTreeMap<Arc<str>, (Bytes, Position)>,
     events: Vec<Event>,
     image: Vec<u8>,
-    /// The places in the image where something stands.
+    /// The offsets of the bytes in the image that are not zero.
     written: Vec<usize>,
 }
 
 impl Truth {
     fn with_image(self, image: Vec<u8>) -> Self {
         let written = image.iter().enumerate().filter(|(_, byte)| **byte != 0);
-        Self { written: written.map(|(place, _)| place).collect(), image, ..self }
+        Self { written: written.map(|(offset, _)| offset).collect(), image, ..self }
     }
 }
 
-/// Some keys, some of them gone, some history; values of one page and of several.
+/// Writes some keys, some of them deleted, and some history; values of one page and of several.
 async fn fill(store: &impl Store) {
     for round in 0..4_u8 {
         let put = |number: usize| Change::Put {
@@ -50,12 +48,12 @@ async fn fill(store: &impl Store) {
 
 async fn events(store: &impl Store) -> Result<Vec<Event>> {
     let newest = store.revision().await?;
-    let mut reached = store.compacted().await?;
-    let mut watch = store.watch("", Position::end_of(reached)).await?;
+    let mut delivered = store.compacted().await?;
+    let mut watch = store.watch("", Position::end_of(delivered)).await?;
     let mut events = Vec::new();
-    while reached < newest {
+    while delivered < newest {
         let batch = watch.next().await?;
-        reached = batch.revision;
+        delivered = batch.revision;
         events.extend(batch.events);
     }
     Ok(events)
@@ -67,7 +65,7 @@ async fn scanned(store: &impl Store) -> Result<Page> {
     let visit = move |page: Page| {
         let mut whole = into.lock().unwrap();
         whole.entries.extend(page.entries);
-        whole.damaged.extend(page.damaged);
+        whole.corrupt.extend(page.corrupt);
     };
     store.scan(store.revision().await?, Arc::new(visit)).await?;
     Ok(std::mem::take(&mut *whole.lock().unwrap()))
@@ -80,10 +78,10 @@ async fn truth(store: &impl Store) -> Truth {
     Truth { values, events: events(store).await.unwrap(), image: Vec::new(), written: Vec::new() }
 }
 
-/// Reads everything, by every way; panics where it is neither the truth nor an error. Answers
-/// whether anything was noticed.
+/// Reads everything, with every operation. Panics when a result is neither the truth nor an error.
+/// Returns whether any corruption was detected.
 async fn compare(store: &impl Store, truth: &Truth) -> bool {
-    let mut noticed = false;
+    let mut detected = false;
     for number in 0..20 {
         let key = format!("/k{number:02}");
         match store.get(&key).await {
@@ -91,14 +89,14 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
                 let found = found.value.map(|entry| (entry.value, entry.position));
                 assert_eq!(found, truth.values.get(&*key).cloned(), "{key}");
             }
-            Err(error) => noticed |= is_told(&error),
+            Err(error) => detected |= is_reported(&error),
         }
     }
     for page in [store.list(ListRequest::default()).await, scanned(store).await] {
         match page {
             Ok(page) => {
-                noticed |= !page.damaged.is_empty();
-                let mut keys: Vec<_> = page.damaged.iter().map(|damaged| &damaged.key).collect();
+                detected |= !page.corrupt.is_empty();
+                let mut keys: Vec<_> = page.corrupt.iter().map(|corrupt| &corrupt.key).collect();
                 for entry in &page.entries {
                     let (value, position) = &truth.values[&entry.key];
                     assert_eq!((&entry.value, &entry.position), (value, position));
@@ -107,32 +105,32 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
                 keys.sort();
                 assert!(keys.into_iter().eq(truth.values.keys()), "every key is named");
             }
-            Err(error) => noticed |= is_told(&error),
+            Err(error) => detected |= is_reported(&error),
         }
     }
     match events(store).await {
         Ok(events) => assert_eq!(events, truth.events),
-        Err(error) => noticed |= is_told(&error),
+        Err(error) => detected |= is_reported(&error),
     }
-    noticed
+    detected
 }
 
-fn is_told(error: &Error) -> bool {
+fn is_reported(error: &Error) -> bool {
     assert!(matches!(error, Error::Corrupt { .. } | Error::Unavailable(_)), "{error:?}");
     true
 }
 
-/// Some bits in the first sector, which everything hangs on; the others wherever something stands,
-/// since most of a file is empty.
+/// Flips one bit: sometimes in the first sector, on which everything depends, otherwise in a byte that
+/// is not zero, since most of a file is empty.
 fn flip(truth: &Truth, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut image = truth.image.clone();
-    let place = if seed.is_multiple_of(4) {
+    let offset = if seed.is_multiple_of(4) {
         rng.below(512)
     } else {
         truth.written[rng.below(truth.written.len())]
     };
-    image[place] ^= 1 << rng.below(8);
+    image[offset] ^= 1 << rng.below(8);
     image
 }
 
@@ -147,15 +145,15 @@ fn a_flipped_bit_never_shows_as_data() {
         store.close().await;
         truth.with_image(disk.image())
     });
-    let noticed = Cell::new(0);
+    let detected = Cell::new(0);
     for_seeds(SEEDS as u64, async |seed| {
         let disk = Disk::with(seed, flip(&truth, seed));
         match open(&disk) {
-            Ok(store) => noticed.set(noticed.get() + usize::from(compare(&store, &truth).await)),
-            Err(error) => noticed.set(noticed.get() + usize::from(is_told(&error))),
+            Ok(store) => detected.set(detected.get() + usize::from(compare(&store, &truth).await)),
+            Err(error) => detected.set(detected.get() + usize::from(is_reported(&error))),
         }
     });
-    assert!(noticed.get() > SEEDS / 2, "most bits matter, {} were noticed", noticed.get());
+    assert!(detected.get() > SEEDS / 2, "most bits matter, {} were detected", detected.get());
 }
 
 #[test]
@@ -164,23 +162,23 @@ fn a_flipped_bit_never_shows_through_the_seal() {
     let disk = new_disk(1);
     let keyring = Keyring::generate().unwrap();
     let truth = runtime.block_on(async {
-        let store = Sealed::open(open(&disk).unwrap(), keyring.clone()).await.unwrap();
+        let store = Sealed::open(Arc::new(open(&disk).unwrap()), keyring.clone()).await.unwrap();
         fill(&store).await;
         let truth = truth(&store).await;
-        store.inner().close().await;
+        store.close().await;
         truth.with_image(disk.image())
     });
-    let noticed = Cell::new(0);
+    let detected = Cell::new(0);
     for_seeds(SEEDS as u64, async |seed| {
         let disk = Disk::with(seed, flip(&truth, seed));
         let sealed = match open(&disk) {
-            Ok(store) => Sealed::<Redb>::open(store, keyring.clone()).await,
+            Ok(store) => Sealed::open(Arc::new(store), keyring.clone()).await,
             Err(error) => Err(error),
         };
         match sealed {
-            Ok(store) => noticed.set(noticed.get() + usize::from(compare(&store, &truth).await)),
-            Err(error) => noticed.set(noticed.get() + usize::from(is_told(&error))),
+            Ok(store) => detected.set(detected.get() + usize::from(compare(&store, &truth).await)),
+            Err(error) => detected.set(detected.get() + usize::from(is_reported(&error))),
         }
     });
-    assert!(noticed.get() > SEEDS / 2, "most bits matter, {} were noticed", noticed.get());
+    assert!(detected.get() > SEEDS / 2, "most bits matter, {} were detected", detected.get());
 }

@@ -1,7 +1,7 @@
-//! What becomes of acknowledged transactions when the disk fails: power cuts in the middle of
-//! writes, syncs that fail, full disks, unreadable disks, flipped bits.
+//! Acknowledged transactions survive when the disk fails: power cuts in the middle of writes, syncs
+//! that fail, full disks, unreadable disks, flipped bits.
 //!
-//! Everything is drawn from seeds, so that a failure can be had again: its seed is in the message.
+//! All faults are derived from seeds, so that a failure can be repeated: its seed is printed.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     }
 }
 
-/// How many operations a run without faults takes: somewhere among them, faults are put.
+/// Returns how many operations a run without faults takes. Faults are injected somewhere among them.
 async fn operations(seed: u64, steps: usize) -> usize {
     let disk = new_disk(seed);
     let before = disk.operations();
@@ -63,7 +63,7 @@ fn a_power_cut_takes_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn a_failed_sync_is_told_and_survived() {
+fn a_failed_sync_is_reported_and_survived() {
     const STEPS: usize = 12;
     for_seeds(120, async |seed| {
         let bound = operations(seed, STEPS).await;
@@ -74,13 +74,13 @@ fn a_failed_sync_is_told_and_survived() {
             let at = disk.operations() + 1 + rng.below(bound) as u64;
             disk.inject(Faults { sync_fails_at: Some(at), ..Faults::default() });
             if let Err(error) = workload.steps(&store, STEPS).await {
-                let is_told = matches!(error, Error::Unknown(_) | Error::Unavailable(_));
-                assert!(is_told, "{error:?}");
+                let is_reported = matches!(error, Error::Unknown(_) | Error::Unavailable(_));
+                assert!(is_reported, "{error:?}");
             }
             // Opening it again may have met the fault as well, or nothing may have met it yet.
             disk.inject(Faults::default());
             store.recover().await.unwrap();
-            store.healthy().unwrap();
+            store.health().unwrap();
             workload.check(&store).await;
             workload.steps(&store, 2).await.unwrap();
         }
@@ -92,24 +92,24 @@ fn a_failed_sync_is_told_and_survived() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_works_again_when_there_is_room() {
+fn a_full_disk_is_reported_and_works_again_when_there_is_room() {
     for_seeds(60, async |seed| {
         let (disk, mut rng) = (new_disk(seed), Rng::new(seed));
         let mut workload = Workload::new(seed);
         let store = open(&disk).unwrap();
         workload.steps(&store, 4).await.unwrap();
-        // Somewhere in what is in use, or a little behind it: pages are scattered.
+        // Somewhere in what is in use, or a little after it: pages are scattered.
         let limit = 4096 + rng.below(256 * 1024);
-        disk.inject(Faults { full_behind: Some(limit), ..Faults::default() });
+        disk.inject(Faults { full_after: Some(limit), ..Faults::default() });
         let mut failed = 0;
         for _ in 0..30 {
             match workload.step(&store).await {
                 Ok(()) => {}
-                Err(Error::Unknown(told) | Error::Unavailable(told)) => {
-                    assert!(told.contains("database"), "{told}");
+                Err(Error::Unknown(reason) | Error::Unavailable(reason)) => {
+                    assert!(reason.contains("database"), "{reason}");
                     failed += 1;
                     // Whether the last one happened must be known before the next is made up.
-                    if store.healthy().is_ok() {
+                    if store.health().is_ok() {
                         workload.check(&store).await;
                     } else {
                         break;
@@ -128,7 +128,7 @@ fn a_full_disk_is_told_and_works_again_when_there_is_room() {
 }
 
 #[test]
-fn an_unreadable_disk_is_told_and_left_behind() {
+fn an_unreadable_disk_is_reported_and_survived() {
     for_seeds(20, async |seed| {
         let disk = new_disk(seed);
         let mut workload = Workload::new(seed);
@@ -138,7 +138,7 @@ fn an_unreadable_disk_is_told_and_left_behind() {
         let store = open(&disk).unwrap();
         disk.inject(Faults { reads_fail: true, ..Faults::default() });
         for _ in 0..5 {
-            // What is in the cache can still be read; the rest is told to be unavailable.
+            // What is in the cache can still be read; the rest is unavailable.
             if let Err(error) = store.list(ListRequest::default()).await {
                 assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
             }
@@ -151,8 +151,8 @@ fn an_unreadable_disk_is_told_and_left_behind() {
     });
 }
 
-/// Many callers at once, so that one commit carries many transactions. How they are grouped is
-/// not the seed's choice, but what has to be true afterwards does not depend on it.
+/// Many callers at once, so that one commit carries many transactions. How they are grouped
+/// does not depend on the seed, but what must be true afterwards does not depend on the grouping.
 #[test]
 fn a_group_is_lost_or_kept_one_transaction_at_a_time() {
     for_seeds(60, async |seed| {
@@ -172,13 +172,13 @@ fn a_group_is_lost_or_kept_one_transaction_at_a_time() {
                 (number, store.commit(txn).await)
             });
         }
-        let answers = callers.join_all().await;
+        let results = callers.join_all().await;
         drop(store);
         disk.cut_power();
         let store = open(&disk).unwrap();
         let newest = store.revision().await.unwrap();
         let mut seen = BTreeSet::new();
-        for (number, answer) in answers {
+        for (number, result) in results {
             let half = async |half| {
                 let found = store.get(&format!("/{number:02}/{half}")).await.unwrap().value;
                 if let Some(entry) = &found {
@@ -190,8 +190,8 @@ fn a_group_is_lost_or_kept_one_transaction_at_a_time() {
             let revision = found.0.map(Position::revision);
             let whole = revision.map(|at| (Position::new(at, 0), Position::new(at, 1)));
             assert_eq!(found, (whole.map(|w| w.0), whole.map(|w| w.1)));
-            match answer {
-                Ok(answered) => assert_eq!(revision, Some(answered)),
+            match result {
+                Ok(returned) => assert_eq!(revision, Some(returned)),
                 Err(Error::Unknown(_)) => {}
                 Err(Error::Unavailable(_)) => assert_eq!(revision, None),
                 Err(error) => panic!("{error:?}"),

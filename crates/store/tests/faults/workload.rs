@@ -1,12 +1,12 @@
-//! What is done to a store while its disk is hurt, and what has to be there afterwards. Which
-//! faults there are, is the tests' business.
+//! The workload of a store whose disk fails, and the check of what must be there afterwards. The
+//! faults are chosen by the tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_store::redb::{Options, Redb};
-use postern_store::{Change, Condition, Error, ListRequest, Position, Result, Store, Txn};
+use postern_store::redb::Redb;
+use postern_store::{Change, Condition, Error, ListRequest, Options, Position, Result, Store, Txn};
 
 use crate::disk::{Disk, Rng};
 
@@ -16,8 +16,8 @@ const CACHE_BYTES: usize = 256 * 1024;
 /// Key to value and position.
 type State = BTreeMap<Arc<str>, (Bytes, Position)>;
 
-/// A disk with an empty store on it. (Files get their names when that much is durable, so a
-/// power cut before it leaves no store behind, and is not of interest.)
+/// Returns a disk with an empty store on it. (A file gets its name when that much is durable, so a
+/// power cut before it leaves no store.)
 pub(crate) fn new_disk(seed: u64) -> Disk {
     let disk = Disk::new(seed);
     drop(open(&disk).unwrap());
@@ -30,12 +30,12 @@ pub(crate) fn open(disk: &Disk) -> Result<Redb> {
     Redb::open_with_backend(move || disk.open(), Options { cache_bytes: CACHE_BYTES })
 }
 
-/// What was done, and so what is to be found.
+/// A workload: what was committed, and so what must be found.
 pub(crate) struct Workload {
     rng: Rng,
     /// After each acknowledged revision.
     states: Vec<State>,
-    /// What a transaction would have made, of which it is not known whether it happened.
+    /// The state after a transaction of which it is not known whether it was committed.
     maybe: Option<State>,
 }
 
@@ -52,11 +52,11 @@ impl Workload {
         self.states.len() as u64 - 1
     }
 
-    /// Does something random, and notes what came of it.
+    /// Does one random operation, and records its outcome.
     pub(crate) async fn step(&mut self, store: &Redb) -> Result<()> {
         if self.revision() > 3 && self.rng.below(10) == 0 {
-            let behind = self.rng.below(4) as u64;
-            return store.compact(self.revision() - behind).await;
+            let ago = self.rng.below(4) as u64;
+            return store.compact(self.revision() - ago).await;
         }
         let txn = self.txn();
         let after = self.after(&txn);
@@ -75,7 +75,7 @@ impl Workload {
         }
     }
 
-    /// Steps until one fails, but not more than so many.
+    /// Does `count` steps, or fewer if one fails.
     pub(crate) async fn steps(&mut self, store: &Redb, count: usize) -> Result<()> {
         for _ in 0..count {
             self.step(store).await?;
@@ -137,8 +137,8 @@ impl Workload {
         state
     }
 
-    /// All that was acknowledged is there, and what was not, wholly or not at all. Afterwards it
-    /// is known which.
+    /// Checks that all acknowledged transactions are there, and any other one completely or not at all.
+    /// Records which.
     pub(crate) async fn check(&mut self, store: &Redb) {
         let revision = store.revision().await.unwrap();
         if let Some(state) = self.maybe.take()
@@ -148,7 +148,7 @@ impl Workload {
         }
         assert_eq!(revision, self.revision(), "neither more nor less");
         let page = store.list(ListRequest::default()).await.unwrap();
-        assert_eq!(page.damaged, Vec::new());
+        assert_eq!(page.corrupt, Vec::new());
         let found: State = page
             .entries
             .into_iter()
@@ -158,29 +158,29 @@ impl Workload {
         self.check_history(store, revision).await;
     }
 
-    /// The history that is kept leads from state to state.
+    /// Checks that the history that is kept leads from each state to the next.
     async fn check_history(&self, store: &Redb, newest: u64) {
-        let mut reached = store.compacted().await.unwrap();
-        let mut state: Vec<_> = self.positions(reached);
-        if reached == newest {
+        let mut delivered = store.compacted().await.unwrap();
+        let mut state: Vec<_> = self.positions(delivered);
+        if delivered == newest {
             return;
         }
-        let start = if reached == 0 { Position::ZERO } else { Position::end_of(reached) };
+        let start = if delivered == 0 { Position::ZERO } else { Position::end_of(delivered) };
         let mut watch = store.watch("", start).await.unwrap();
-        while reached < newest {
+        while delivered < newest {
             let batch = watch.next().await.unwrap();
             for event in batch.events {
                 let before = state.iter().position(|(key, _)| *key == event.key);
-                let before = before.map(|place| state.swap_remove(place));
+                let before = before.map(|index| state.swap_remove(index));
                 let previous = event.previous.map(|entry| (entry.key, entry.position));
                 assert_eq!(before, previous);
                 if event.value.is_some() {
                     state.push((event.key, event.position));
                 }
             }
-            reached = batch.revision;
+            delivered = batch.revision;
             state.sort();
-            assert_eq!(state, self.positions(reached));
+            assert_eq!(state, self.positions(delivered));
         }
     }
 

@@ -1,5 +1,4 @@
-//! Where a keyring is kept: one file, for its owner only. The text in it is the neighbour's
-//! business (`keyring`).
+//! The file of a keyring, readable for its owner only. The text in it is defined in `keyring`.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,19 +10,19 @@ use zeroize::Zeroizing;
 
 use super::keyring::{KeyId, Keyring, KeyringError};
 
-/// Bytes in a keyring's file.
+/// The most bytes in a keyring's file.
 const FILE_BYTES: u64 = 128 * 1024;
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// Permissions that nobody may have on a file of keys, or on its directory.
+/// The permission bits of group and others, none of which a keyring or its directory may have.
 const OTHERS: u32 = 0o077;
 
 impl Keyring {
-    /// Reads a keyring.
+    /// Reads a keyring from a file.
     ///
     /// # Errors
-    /// [`KeyringError::Exposed`] when others may read the file; [`KeyringError::Malformed`] when
-    /// its text is not wholly understood.
+    /// [`KeyringError::Exposed`] when others have access to the file; [`KeyringError::Malformed`] when
+    /// its text is not fully understood.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(io_error("open", path))?;
@@ -33,11 +32,11 @@ impl Keyring {
         Self::from_text(&text)
     }
 
-    /// Makes a keyring with one new key. Its directory is made if need be, and must be closed to
-    /// others. The file is on the disk, with its name, when this returns.
+    /// Creates a keyring with one new key. Its directory is created if there is none; others must not
+    /// have access to it. The file and its name are durable when this returns.
     ///
     /// # Errors
-    /// [`KeyringError::Exists`] when there is a file already, whatever is in it.
+    /// [`KeyringError::Exists`] when the file exists already, whatever it contains.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
         let path = path.as_ref();
         let _lock = lock_directory(path)?;
@@ -47,14 +46,14 @@ impl Keyring {
         Ok(ring)
     }
 
-    /// Adds a new key, which is the current one from now on, and keeps the old ones. Either
-    /// the old file is there afterwards or the new one, never a mixture.
+    /// Adds a new key, which is the current one from now on, and keeps the old ones. The file is
+    /// replaced atomically.
     pub fn rotate(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
         replace(path.as_ref(), Self::rotated)
     }
 
-    /// Removes a key for good. Whether anything still needs it is for the caller to have asked:
-    /// see [`Sealed::key_ids_in_use`](super::Sealed::key_ids_in_use).
+    /// Removes a key from the file. The caller must have made sure that it is no longer in use: see
+    /// [`Sealed::key_ids_in_use`](super::Sealed::key_ids_in_use).
     ///
     /// # Errors
     /// [`KeyringError::Current`] for the current key.
@@ -72,7 +71,7 @@ fn replace(
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let temporary = PathBuf::from(name);
-    // What an interrupted change left behind; nobody else is at it, because of the lock.
+    // Left by an interrupted change. The lock makes sure that no other process is using it.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io_error("remove", &temporary)(error));
@@ -94,14 +93,14 @@ fn write_new(path: &Path, ring: &Keyring) -> Result<(), KeyringError> {
     })?;
     let written = file.write_all(ring.to_text().as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
-        // Half a keyring must not stay where a whole one is looked for. If even that fails, the
-        // half is refused when it is read.
+        // An incomplete keyring must not stay under the name of a complete one. If removing it fails
+        // too, it is refused when it is read.
         drop(std::fs::remove_file(path));
         io_error("write", path)(error)
     })
 }
 
-/// Makes the directory if need be, and holds it against others who would change the keyring.
+/// Creates the directory if there is none, and locks it against other changes of the keyring.
 fn lock_directory(path: &Path) -> Result<File, KeyringError> {
     let directory = directory(path);
     DirBuilder::new()
@@ -138,7 +137,8 @@ fn check_mode(file: &File, path: &Path, wanted: u32) -> Result<(), KeyringError>
     Ok(())
 }
 
-/// The file's length, so that reading it never has to move what was read.
+/// Returns the capacity for reading the file: its length, so that the buffer with the seeds never has
+/// to grow.
 fn capacity(file: &File, path: &Path) -> Result<usize, KeyringError> {
     let length = file.metadata().map_err(io_error("look at", path))?.len();
     if length > FILE_BYTES {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_told_apart() {
+    fn a_missing_file_is_an_error_of_its_own() {
         let error = Keyring::load("/nonexistent/seal").unwrap_err();
         assert!(matches!(
             error,

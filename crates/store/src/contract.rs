@@ -1,0 +1,197 @@
+//! The contract of a store: the traits [`Store`] and [`Watch`], and what every engine promises. The
+//! types that they use are in `types`; no behaviour of a particular engine lives here.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::types::{Batch, Entry, ListRequest, Page, Position, Result, Snapshot, Txn};
+
+/// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
+pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
+
+/// A function that runs before each commit; or an error with the reason why nothing may be
+/// committed. It may block, and it may be called from several threads at once. See
+/// [`Store::set_gate`].
+pub type Gate = Box<dyn Fn() -> std::result::Result<(), &'static str> + Send + Sync>;
+
+/// Entries on a page of a scan, in engines whose scan is made of lists.
+const SCAN_PAGE: usize = 256;
+
+/// A keyspace with one history of changes.
+///
+/// # The contract
+///
+/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. **Values** are bytes that the store
+/// never interprets.
+///
+/// **Revisions.** Every transaction that changes something takes the next revision: a number that
+/// is assigned *at commit*, inside the transaction, by whatever serialises commits (there may be
+/// other processes; nothing here assumes that this one is the only one). Revisions start at 1, and
+/// their order is the order of commits: once a revision is visible, no smaller one can still become
+/// visible. Within its transaction each change has an *index*, its index in [`Txn::changes`]; there
+/// are at most [`limits::CHANGES_PER_TXN`](crate::limits::CHANGES_PER_TXN) changes. The pair is the
+/// change's [`Position`]. It is stored with the value, and it is what clients see as
+/// `resourceVersion`.
+/// A transaction that fails its conditions, or has no changes, takes no revision; one without
+/// changes whose conditions hold returns the newest revision.
+///
+/// **Transactions** ([`Store::commit`]) are atomic, isolated and durable: when `Ok` is returned,
+/// every change is on stable storage and is visible to every read that starts afterwards; when
+/// [`Error::Conflict`] is returned, nothing was done. When [`Error::Unknown`] is returned, the
+/// transaction may or may not have been committed, as a whole, never in part; the caller must read to
+/// find out. The same holds when the future is dropped before it returns.
+///
+/// **Reads** ([`Store::get`], [`Store::list`]) without a revision are linearisable: they see every
+/// transaction whose commit was acknowledged before they began, from whichever process.
+/// A list at a revision sees exactly the state after that revision's transaction, so that the pages
+/// of one list are consistent; for a revision that is compacted it fails with
+/// [`Error::Compacted`], for one that does not exist yet with [`Error::Future`].
+///
+/// **Watches** ([`Store::watch`]) deliver every change to keys under a prefix whose position is
+/// greater than the given one, and are
+/// - *ordered*: by position, and so the same for all watchers;
+/// - *unique*: no change is delivered twice;
+/// - *reliable*: no change is left out; a watch that cannot go on fails, it never skips changes;
+/// - *atomic*: the changes of one transaction come in one [`Batch`], unless the watch began
+///   between two of them;
+/// - *resumable*: a new watch from any delivered position goes on right after it, also between
+///   two changes of one transaction, also in another process or after a restart;
+/// - *bookmarkable*: [`Batch::revision`] is the revision up to which the watcher has everything, also
+///   when other keys changed and its own did not.
+///
+/// A watch from a position that is compacted fails with [`Error::Compacted`]; that covers
+/// positions *below* the compacted revision: everything after that revision is still there, so a
+/// watch from its end (`Position::end_of(compacted)`) works. A watch from a position in the future
+/// waits for it.
+///
+/// **Compaction** ([`Store::compact`]) removes superseded values and tombstones up to and
+/// including a revision: history after it stays complete, and an event after it still has its
+/// previous value. The live value of a key is never removed.
+///
+/// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in
+/// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and so
+/// must not change what the bytes mean. Like any transaction that changes something, one with
+/// rewrites takes a revision.
+///
+/// **Corruption** is reported, never returned as data. [`Store::get`] and watches fail with
+/// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
+/// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A list
+/// fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted like
+/// any other, but not rewritten. A watcher that gets [`Error::Corrupt`] lists again and watches from
+/// there.
+///
+/// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
+/// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what
+/// is known; [`Store::recover`] does not wait for the next attempt.
+///
+/// **Closing** ([`Store::close`]) ends the store for all that share it. Afterwards every operation
+/// returns [`Error::Unavailable`], and so does every watch.
+///
+/// [`Error::Compacted`]: crate::Error::Compacted
+/// [`Error::Conflict`]: crate::Error::Conflict
+/// [`Error::Corrupt`]: crate::Error::Corrupt
+/// [`Error::Future`]: crate::Error::Future
+/// [`Error::Unavailable`]: crate::Error::Unavailable
+/// [`Error::Unknown`]: crate::Error::Unknown
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Returns the newest revision whose transaction is visible. Linearisable, like every read.
+    async fn revision(&self) -> Result<u64>;
+
+    /// Returns the compacted revision: every revision up to and including it is compacted; 0 if none
+    /// is.
+    async fn compacted(&self) -> Result<u64>;
+
+    /// Returns the current entry of a key.
+    async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>>;
+
+    /// Returns the keys under a prefix, in key order, in the newest state or in that of a revision.
+    async fn list(&self, request: ListRequest) -> Result<Page>;
+
+    /// Visits all keys as they were after a revision, in pages and in no particular order, as fast as
+    /// the engine can. The entries are those of a list at that revision. The `remaining` of these
+    /// pages has no meaning. When this fails, some pages may have been visited.
+    ///
+    /// # Errors
+    /// As for [`Store::list`] at a revision.
+    async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        let mut request = ListRequest { at: Some(at), limit: SCAN_PAGE, ..ListRequest::default() };
+        loop {
+            let page = self.list(request.clone()).await?;
+            request.after = page.last_key().cloned();
+            let is_last = page.remaining == 0 || request.after.is_none();
+            visit(page);
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Commits all of a transaction, or nothing. Returns its revision.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] names the first condition that did not hold, with what was found.
+    /// [`Error::Invalid`] is a malformed transaction: a key changed twice, too many changes,
+    /// a key or value over its limit. Deleting or rewriting a key that is absent is a conflict.
+    ///
+    /// [`Error::Conflict`]: crate::Error::Conflict
+    /// [`Error::Invalid`]: crate::Error::Invalid
+    async fn commit(&self, txn: Txn) -> Result<u64>;
+
+    /// Returns a watch on the keys under a prefix, which starts right after a position.
+    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
+
+    /// Compacts history up to and including a revision. Compacting it again is no error.
+    ///
+    /// # Errors
+    /// [`Error::Future`] for a revision that does not exist yet.
+    ///
+    /// [`Error::Future`]: crate::Error::Future
+    async fn compact(&self, revision: u64) -> Result<()>;
+
+    /// Sets the gate: the function that runs before each commit, after the transactions were handed
+    /// over and before any of them is visible. One call of it is for all transactions that are
+    /// committed together. When it fails, nothing is committed, and [`Store::commit`] returns
+    /// [`Error::Gated`]. Reads go on while it runs. Compaction does not run it.
+    ///
+    /// A store has one gate at most: a second one is not taken, which is logged.
+    ///
+    /// [`Error::Gated`]: crate::Error::Gated
+    fn set_gate(&self, gate: Gate);
+
+    /// Returns whether the store works, as far as is known without waiting.
+    ///
+    /// # Errors
+    /// With what is wrong: [`Error::Unavailable`] after a fault, and when the store is closed.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    fn health(&self) -> Result<()>;
+
+    /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting for
+    /// the next attempt that the engine makes by itself.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when that fails, and when the store is closed.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    async fn recover(&self) -> Result<()>;
+
+    /// Closes the store. Accepts no more transactions, finishes those that were accepted, and releases
+    /// what is open: when this has returned, another process may open the database. Every other
+    /// operation then returns [`Error::Unavailable`]. Closing twice is no error.
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    async fn close(&self);
+}
+
+/// A running watch. Dropping it ends it.
+#[async_trait]
+pub trait Watch: Send {
+    /// Returns the next batch: changes, or only progress. Waits until there is one. Cancel-safe: a
+    /// call that is dropped loses nothing.
+    ///
+    /// # Errors
+    /// After an error the watch is over; a new one resumes from the last position that was delivered.
+    async fn next(&mut self) -> Result<Batch>;
+}

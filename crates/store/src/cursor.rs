@@ -1,0 +1,82 @@
+//! The cursor of a watch: arithmetic on positions, common to all engines. Where the changes come from
+//! is up to the engines.
+
+use crate::{Error, Event, Position, Result};
+
+/// The prefix of a watch, and the position up to which everything is delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor {
+    prefix: String,
+    after: Position,
+}
+
+impl Cursor {
+    /// Returns the cursor of a watch that starts right after a position.
+    pub(crate) fn new(prefix: &str, after: Position) -> Self {
+        Self { prefix: prefix.to_owned(), after }
+    }
+
+    /// Returns the newest revision of which nothing is left to deliver. When the watch began between
+    /// two changes of a revision, that revision is not delivered yet.
+    pub(crate) fn delivered_revision(&self) -> u64 {
+        if self.after.index() == u8::MAX {
+            self.after.revision()
+        } else {
+            self.after.revision().saturating_sub(1)
+        }
+    }
+
+    /// Returns the first packed position that is not delivered; `None` when there can be none.
+    pub(crate) fn first_packed(&self) -> Option<u64> {
+        self.after.packed().checked_add(1)
+    }
+
+    /// Returns whether the watch covers a key: whether the key is under its prefix.
+    pub(crate) fn covers(&self, key: &str) -> bool {
+        key.starts_with(&self.prefix)
+    }
+
+    /// Returns whether an event is still to be delivered.
+    pub(crate) fn should_deliver(&self, event: &Event) -> bool {
+        event.position > self.after && self.covers(&event.key)
+    }
+
+    /// Notes that everything up to the end of a revision is delivered. Never moves back.
+    pub(crate) fn advance_to(&mut self, revision: u64) {
+        self.after = self.after.max(Position::end_of(revision));
+    }
+
+    /// Returns [`Error::Compacted`] when history that is still to be delivered is compacted.
+    pub(crate) fn check_not_compacted(&self, compacted: u64) -> Result<()> {
+        if compacted > 0 && self.after < Position::end_of(compacted) {
+            return Err(Error::Compacted { compacted });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_between_two_changes_has_not_delivered_their_revision() {
+        assert_eq!(Cursor::new("", Position::ZERO).delivered_revision(), 0);
+        assert_eq!(Cursor::new("", Position::new(7, 3)).delivered_revision(), 6);
+        assert_eq!(Cursor::new("", Position::end_of(7)).delivered_revision(), 7);
+    }
+
+    #[test]
+    fn a_cursor_never_moves_back() {
+        let mut cursor = Cursor::new("", Position::end_of(9));
+        cursor.advance_to(4);
+        assert_eq!(cursor.delivered_revision(), 9);
+    }
+
+    #[test]
+    fn the_end_of_the_compacted_revision_is_not_compacted() {
+        assert!(Cursor::new("", Position::end_of(4)).check_not_compacted(4).is_ok());
+        assert!(Cursor::new("", Position::new(4, 200)).check_not_compacted(4).is_err());
+        assert!(Cursor::new("", Position::ZERO).check_not_compacted(0).is_ok());
+    }
+}

@@ -1,0 +1,40 @@
+//! The newest revision that watches may deliver: how an engine announces it, and how a watch waits
+//! for it. What the watch then reads is up to the engine.
+
+use tokio::sync::watch;
+
+use crate::types::{Error, Result};
+
+/// What an engine publishes to its watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Published {
+    /// The newest revision that watches may deliver.
+    pub(crate) revision: u64,
+    /// Whether the store is closed. No later revision follows then.
+    pub(crate) closed: bool,
+}
+
+/// Waits until there is a later revision than the given one.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the store is closed or dropped.
+pub(crate) async fn wait_for_revision_after(
+    revision: u64,
+    published: &mut watch::Receiver<Published>,
+) -> Result<()> {
+    loop {
+        let newest = *published.borrow_and_update();
+        if newest.closed {
+            return Err(closed());
+        }
+        if newest.revision > revision {
+            return Ok(());
+        }
+        published.changed().await.map_err(|_| closed())?;
+    }
+}
+
+/// Returns the error of every operation on a closed store.
+pub(crate) fn closed() -> Error {
+    Error::Unavailable("the store was closed".to_owned())
+}
