@@ -1,7 +1,6 @@
 //! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
 
-use crate::decode::{BodyFormat, Format};
-use crate::protobuf;
+use crate::decode::{BodyFormat, Format, PROTOBUF_MEDIA_TYPE};
 use crate::status::ApiError;
 
 /// Clauses of all `Accept` headers that are looked at.
@@ -172,11 +171,11 @@ pub fn content_type_of_body(header: Option<&str>) -> Result<BodyFormat, ApiError
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             Ok(BodyFormat::Text(Format::Yaml))
         }
-        protobuf::MEDIA_TYPE => Ok(BodyFormat::Protobuf),
+        PROTOBUF_MEDIA_TYPE => Ok(BodyFormat::Protobuf),
         _ => Err(ApiError::unsupported_media_type(&[
             "application/json",
             "application/yaml",
-            protobuf::MEDIA_TYPE,
+            PROTOBUF_MEDIA_TYPE,
         ])),
     }
 }

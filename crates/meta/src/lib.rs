@@ -17,7 +17,6 @@ pub mod object;
 pub mod options;
 pub mod patch;
 mod path;
-pub mod protobuf;
 pub mod quote;
 pub mod schema;
 pub mod selector;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::path::PathElement;
-use super::schema::{Fields, Items, Shape, shape};
+use super::element::PathElement;
+use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
 use crate::schema::Schema;
 

@@ -9,7 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::path::PathElement;
+use super::element::PathElement;
 use super::set::FieldSet;
 
 /// Bytes of one path element: the names of fields are at most 317 long.

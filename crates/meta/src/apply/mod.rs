@@ -6,22 +6,22 @@
 //! with their sets ([`Managers`]).
 
 mod compare;
+mod element;
 mod fields_v1;
 mod managers;
-mod path;
-mod schema;
+mod ownership;
 mod set;
 #[cfg(test)]
 mod tests;
 mod track;
 
 pub use compare::{Comparison, compare};
+pub use element::{Number, PathElement, Scalar};
 pub use fields_v1::{InvalidFields, MAX_ELEMENT_BYTES, MAX_ELEMENTS, MAX_SET_DEPTH};
 pub use managers::{
     ANCIENT_CHANGES, MAX_ENTRIES, MAX_UPDATE_MANAGERS, ManagedSet, Manager, Managers,
     same_but_for_times,
 };
-pub use path::{Number, PathElement, Scalar};
-pub use schema::set_of;
+pub use ownership::set_of;
 pub use set::FieldSet;
 pub use track::{TrackedKind, track_update};

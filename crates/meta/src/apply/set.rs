@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::path::PathElement;
+use super::element::PathElement;
 
 /// A set of paths of fields. That a path is in the set says nothing about the
 /// paths above or below it.

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::compare::{Change, Comparison, compare_fields};
+use super::element::PathElement;
 use super::managers::{Manager, Managers, same_but_for_times};
-use super::path::PathElement;
-use super::schema::{Shape, shape};
+use super::ownership::{Shape, shape};
 use super::set::FieldSet;
 use crate::object::{ManagedFieldsEntry, Object, ObjectMeta};
 use crate::schema::Schema;

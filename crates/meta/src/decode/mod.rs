@@ -11,9 +11,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 mod json;
+mod protobuf;
 mod visitor;
 mod yaml;
 
+pub use protobuf::MEDIA_TYPE as PROTOBUF_MEDIA_TYPE;
 pub use yaml::encode_yaml;
 
 /// How deep values may nest in JSON. Real objects stay below 20; the parser
@@ -115,7 +117,7 @@ pub fn decode_body(bytes: &[u8], format: BodyFormat) -> Result<Decoded, DecodeEr
     match format {
         BodyFormat::Text(format) => decode(bytes, format),
         BodyFormat::Protobuf => {
-            Ok(Decoded { value: crate::protobuf::decode(bytes)?, duplicates: Vec::new() })
+            Ok(Decoded { value: protobuf::decode(bytes)?, duplicates: Vec::new() })
         }
     }
 }

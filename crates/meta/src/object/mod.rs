@@ -5,10 +5,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
@@ -128,6 +129,37 @@ impl fmt::Debug for Object {
     }
 }
 
+impl Schema {
+    /// Returns the schema of an object whose fields other than type and metadata are those of
+    /// `T`: for kinds whose Rust type has only `spec`, `status` and the like.
+    pub fn of_object<T: JsonSchema>() -> Self {
+        let mut schema = Self::of::<T>();
+        let metadata = schema.add_definitions_of::<ObjectMeta>();
+        schema.add_property(
+            "apiVersion",
+            json!({
+                "type": "string",
+                "description": "Group and version in whose terms the object is written.",
+            }),
+        );
+        schema.add_property(
+            "kind",
+            json!({
+                "type": "string",
+                "description": "The object's kind in CamelCase. Taken from the endpoint if absent.",
+            }),
+        );
+        schema.add_property(
+            "metadata",
+            json!({
+                "allOf": [metadata],
+                "description": "Name, labels and other data that every object has.",
+            }),
+        );
+        schema
+    }
+}
+
 /// `value` as JSON text, for types whose serialisation cannot fail: derived
 /// ones with text keys, which are all that this crate has.
 pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
@@ -169,13 +201,12 @@ fn describe_bad_metadata(metadata: Value) -> String {
 }
 
 /// An object without any fields of its own.
-#[derive(schemars::JsonSchema)]
+#[derive(JsonSchema)]
 struct NoFields {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn taken_apart_and_put_together_again() {

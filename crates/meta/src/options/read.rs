@@ -2,8 +2,7 @@
 
 use super::{Query, invalid};
 use crate::field::{FieldError, FieldErrors};
-use crate::selector::field::FieldSelector;
-use crate::selector::label::LabelSelector;
+use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
 
 /// How old an answer may be.

@@ -1,11 +1,11 @@
 //! Patches on JSON values. A patch never fails with a value in its error: what is patched holds
 //! secrets.
 
-mod json;
-mod merge;
+mod json_patch;
+mod merge_patch;
 
-pub use json::apply_json_patch;
-pub use merge::apply_merge_patch;
+pub use json_patch::apply_json_patch;
+pub use merge_patch::apply_merge_patch;
 
 /// Operations in one JSON Patch, as upstream.
 pub const MAX_OPERATIONS: usize = 10_000;

@@ -6,9 +6,7 @@
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value, json};
-
-use crate::object::ObjectMeta;
+use serde_json::{Map, Value};
 
 mod tidy;
 mod walk;
@@ -37,37 +35,6 @@ impl Schema {
         Self::with_root(root.to_value(), definitions)
     }
 
-    /// The schema of an object whose fields beside type and metadata are those
-    /// of `T`: for kinds whose Rust type has only `spec`, `status` and the like.
-    pub fn of_object<T: JsonSchema>() -> Self {
-        let mut schema = Self::of::<T>();
-        let mut generator = settings().into_generator();
-        let metadata = generator.subschema_for::<ObjectMeta>().to_value();
-        schema.definitions.extend(generator.take_definitions(true));
-        schema.add_property(
-            "apiVersion",
-            json!({
-                "type": "string",
-                "description": "Group and version in whose terms the object is written.",
-            }),
-        );
-        schema.add_property(
-            "kind",
-            json!({
-                "type": "string",
-                "description": "The object's kind in CamelCase. Taken from the endpoint if absent.",
-            }),
-        );
-        schema.add_property(
-            "metadata",
-            json!({
-                "allOf": [metadata],
-                "description": "Name, labels and other data that every object has.",
-            }),
-        );
-        schema
-    }
-
     /// Follows a root that is only a reference, so that `root` is the schema
     /// itself, and drops that definition if nothing else refers to it.
     fn with_root(root: Value, mut definitions: Map<String, Value>) -> Self {
@@ -85,12 +52,23 @@ impl Schema {
         Self { root: target, definitions }
     }
 
-    fn add_property(&mut self, name: &str, schema: Value) {
+    /// Adds a property to the root, unless the root has one of that name. References in `schema`
+    /// are resolved by [`Schema::add_definitions_of`].
+    pub(crate) fn add_property(&mut self, name: &str, schema: Value) {
         let Value::Object(root) = &mut self.root else { return };
         let properties = root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(properties) = properties {
             properties.entry(name).or_insert(schema);
         }
+    }
+
+    /// Adds `T`, and the types that it uses, to the definitions. Returns a schema that refers to
+    /// `T`, or is that of `T` where the type is not a definition.
+    pub(crate) fn add_definitions_of<T: JsonSchema>(&mut self) -> Value {
+        let mut generator = settings().into_generator();
+        let reference = generator.subschema_for::<T>().to_value();
+        self.definitions.extend(generator.take_definitions(true));
+        reference
     }
 
     /// The schemas that the root refers to, by name.
@@ -156,6 +134,3 @@ fn settings() -> SchemaSettings {
     settings.transforms.push(Box::new(tidy::Tidy));
     settings
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,7 +14,7 @@ pub fn apply_merge_patch(mut target: Value, patch: &Value) -> Result<Value, ApiE
         return Err(ApiError::bad_request("a merge patch must be a JSON object"));
     }
     merge(&mut target, patch);
-    if super::json::size_of(&target) > MAX_RESULT_BYTES {
+    if super::json_patch::size_of(&target) > MAX_RESULT_BYTES {
         return Err(ApiError::request_entity_too_large("the patched object would be too large"));
     }
     Ok(target)

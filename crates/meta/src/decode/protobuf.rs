@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::decode::DecodeError;
+use super::DecodeError;
 
 /// The media type of such bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -93,7 +93,7 @@ const RAW: u64 = 2;
 ///
 /// # Errors
 /// When it is no such body, or of a kind that is not read in protobuf. Tells no content.
-pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
+pub(super) fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let body = bytes.strip_prefix(MAGIC).ok_or_else(|| error("it does not begin with k8s"))?;
     let mut budget = MAX_FIELDS;
     let envelope = message(body, ENVELOPE, 0, &mut budget)?;

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::path::{PathElement, Scalar};
+use super::element::{PathElement, Scalar};
 use super::set::FieldSet;
 use crate::schema::{Branches, Schema, branches};
 

@@ -1,11 +1,12 @@
-//! Schemas of small types, and values walked along them.
+//! Schemas of small types and of object metadata, and values pruned and checked against them.
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use super::*;
-use crate::object::ObjectMeta;
+use postern_meta::decode::MAX_STRICT_ERRORS;
+use postern_meta::object::ObjectMeta;
+use postern_meta::schema::Schema;
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only the schema is used")]
@@ -56,10 +57,6 @@ enum Mode {
 
 fn schema() -> Schema {
     Schema::of::<Thing>()
-}
-
-fn mismatch(value: &Value) -> String {
-    schema().check_types(value).unwrap_err().to_string()
 }
 
 #[test]
@@ -188,7 +185,7 @@ fn null_is_absent_and_whole_floats_are_integers() {
 fn the_list_of_unknown_fields_is_capped() {
     let fields: Map<String, Value> = (0..1000).map(|i| (format!("x{i}"), json!(1))).collect();
     let mut value = json!({"spec": fields});
-    assert_eq!(schema().prune_unknown(&mut value).len(), crate::decode::MAX_STRICT_ERRORS);
+    assert_eq!(schema().prune_unknown(&mut value).len(), MAX_STRICT_ERRORS);
     assert_eq!(value, json!({"spec": {}}));
 }
 
@@ -238,7 +235,7 @@ fn types_that_do_not_fit() {
             "spec.parent.parent.on: expected boolean, got number",
         ),
     ] {
-        assert_eq!(mismatch(&value), want);
+        assert_eq!(schema().check_types(&value).unwrap_err().to_string(), want);
     }
 }
 
