@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
+pub mod encoded;
 mod meta;
 
 pub use meta::{
