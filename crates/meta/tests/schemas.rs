@@ -81,7 +81,7 @@ fn the_root_is_the_type_and_the_rest_are_definitions() {
 }
 
 #[test]
-fn nothing_is_nullable_and_words_are_one_list() {
+fn nothing_is_nullable_and_the_values_of_an_enumeration_are_one_list() {
     let schema = schema();
     let text = serde_json::to_string(schema.definitions()).unwrap()
         + &serde_json::to_string(schema.root()).unwrap();

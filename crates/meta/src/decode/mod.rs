@@ -1,5 +1,5 @@
-//! The decoders, and nothing else decodes input: request bodies in JSON, YAML
-//! and protobuf, and this server's own stored JSON.
+//! The only decoders of input: of request bodies in JSON, YAML and protobuf, and
+//! of this server's own stored JSON.
 //!
 //! Input is hostile, so depth and size have limits, and it may hold secrets, so
 //! no error repeats a part of it. What the values mean is decided elsewhere.

@@ -260,7 +260,7 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
-            // Of longer fractions, the library's reader may miss the last digit.
+            // Of longer fractions, the library's parser may miss the last digit.
             any::<i16>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
             any::<String>().prop_map(Value::from),
             r#"[\\"{}\[\],:a]{0,8}"#.prop_map(Value::from),
