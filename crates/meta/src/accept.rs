@@ -208,8 +208,8 @@ impl PatchType {
 /// # Errors
 /// 415 with the media types of `served`, when it is none of them.
 pub fn patch_type(header: Option<&str>, served: &[PatchType]) -> Result<PatchType, ApiError> {
-    let wanted = media_type(header);
-    let matching = served.iter().copied().find(|known| known.media_type() == wanted);
+    let requested = media_type(header);
+    let matching = served.iter().copied().find(|known| known.media_type() == requested);
     matching.ok_or_else(|| {
         let types: Vec<&str> = served.iter().map(|known| known.media_type()).collect();
         ApiError::unsupported_media_type(&types)

@@ -20,13 +20,13 @@ pub const FIELD_IMMUTABLE: &str = "field is immutable";
 pub enum FieldErrorKind {
     /// Something the field refers to does not exist.
     NotFound,
-    /// The field must be there.
+    /// The field is required.
     Required,
     /// The value occurs twice where it must be unique.
     Duplicate,
     /// The value breaks a rule.
     Invalid,
-    /// The value is none of those that are known.
+    /// The value is not one of the supported ones.
     NotSupported,
     /// The field may not be set, or not now.
     Forbidden,
@@ -153,7 +153,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Invalid, path, detail).with_value(value)
     }
 
-    /// The field must be there.
+    /// The field is required.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, path, detail)
     }

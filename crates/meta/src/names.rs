@@ -156,8 +156,8 @@ fn at_most(value: &str, max_bytes: usize) -> Result<(), String> {
     ensure(value.len() <= max_bytes, &format!("must be no more than {max_bytes} bytes"))
 }
 
-fn ensure(holds: bool, rule: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(rule.to_owned()) }
+fn ensure(is_valid: bool, rule: &str) -> Result<(), String> {
+    if is_valid { Ok(()) } else { Err(rule.to_owned()) }
 }
 
 #[cfg(test)]

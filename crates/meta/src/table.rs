@@ -18,7 +18,7 @@ pub struct Column {
     pub format: String,
     /// What the column means, for users.
     pub description: String,
-    /// 0 is always shown, above that only where there is room (`-o wide`).
+    /// 0 for columns that are always displayed, higher for those in wide output only (`-o wide`).
     pub priority: i32,
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 struct Thing {
     /// The metadata.
     metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     #[serde(default)]
     spec: Spec,
     status: Option<Empty>,

@@ -81,7 +81,7 @@ impl Comparison {
 /// What happened to one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing, but perhaps to parts of it.
+    /// It is the same, though parts of it may have changed.
     None,
     Added,
     Modified,

@@ -2,8 +2,8 @@
 //! than the change.
 //!
 //! Only for JSON that this program wrote itself ([`Object::to_json_bytes`]): no white space
-//! between tokens, and the fields of an object in the order of their names. What comes from
-//! clients goes through `decode`.
+//! between tokens, and the fields of an object in the order of their names. What clients send is
+//! decoded by `decode`.
 //!
 //! [`Object::to_json_bytes`]: super::Object::to_json_bytes
 
@@ -18,8 +18,8 @@ use crate::decode::decode_typed;
 /// The name of the last field of a stored object, as it is written.
 const STATUS: &[u8] = b"\"status\"";
 
-/// Returns the object `json` with `fields` set in its status: one that is there already is
-/// replaced, the others are put in by name. If `fields` has a name twice, the later one counts.
+/// Returns the object `json` with `fields` set in its status: existing ones are replaced, the
+/// others inserted in the order of their names. If `fields` has a name twice, the later one counts.
 ///
 /// The result is what decoding, setting and encoding again would give, but everything else is
 /// copied as it is. It takes one walk over `json`, and allocates little more than the result.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_put_in_by_name_or_replaced() {
+    fn fields_are_inserted_by_name_or_replaced() {
         for (status, want) in [
             ("{}", r#"{"m":1,"z":{"a":[]}}"#),
             (r#"{"a":0}"#, r#"{"a":0,"m":1,"z":{"a":[]}}"#),

@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::json_bytes;
 use crate::time::Timestamp;
 
-/// Keeps an object until the dependents that block its deletion are gone.
+/// Keeps an object until the dependents that block its deletion are deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
 /// Keeps an object until its dependents no longer name it as owner.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// Data about an object that every kind has, whatever it is for.
+/// Metadata that objects of every kind have.
 // `resource_version` stays the first field and is left out when empty: the
 // revision is only known at commit, when the server puts it directly after the
 // opening brace of bytes that are already encoded.

@@ -229,14 +229,14 @@ impl ApiError {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 406: the answer to this request has no form as a Table.
+    /// 406: the response to this request has no form as a Table.
     pub fn not_acceptable_table(resource: GroupResource) -> Self {
         let message =
             format!("the resource {resource} does not support being converted to a Table");
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 413, with the reason after the usual opening.
+    /// 413: `message` follows upstream's first words.
     pub fn request_entity_too_large(message: impl fmt::Display) -> Self {
         let text = format!("Request entity too large: {message}");
         Self::new(413, Reason::RequestEntityTooLarge, text)
@@ -292,7 +292,7 @@ impl ApiError {
 
 /// Failures of the server: 429 and 5xx.
 impl ApiError {
-    /// 429: too many requests, or too much work, from this caller or in all.
+    /// 429: too many requests, or too much work, from this caller or in total.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         let details = StatusDetails { retry_after_seconds, ..StatusDetails::default() };
         Self::detailed(429, Reason::TooManyRequests, message.into(), details)

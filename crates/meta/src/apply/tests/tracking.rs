@@ -295,10 +295,10 @@ fn secret_fields_are_never_owned() {
     let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
     track_update(None, &mut new, &kind, &manager("m"), at(1));
     assert_eq!(owners(&new), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
-    // Not even if a client says so.
-    let mut said = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
+    // Not even if a client sends an entry for them.
+    let mut sent = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
     let fields = json!({"f:spec": {"f:owner": {".": {}, "f:user": {}}, "f:replicas": {}}});
-    said.metadata.managed_fields = vec![entry("m", 1, &fields)];
-    track_update(Some(&new), &mut said, &kind, &manager("other"), at(2));
-    assert_eq!(said, new);
+    sent.metadata.managed_fields = vec![entry("m", 1, &fields)];
+    track_update(Some(&new), &mut sent, &kind, &manager("other"), at(2));
+    assert_eq!(sent, new);
 }
