@@ -1,4 +1,4 @@
-//! A JSON body. What is decoded can be encoded and decoded again.
+//! A JSON body. A decoded value can be encoded, and is then decoded to the same.
 #![no_main]
 
 use postern_meta::{Format, decode};

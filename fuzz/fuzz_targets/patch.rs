@@ -1,4 +1,4 @@
-//! Both kinds of patches on one object; errors are the client's.
+//! JSON Patch and merge patch on one object. Errors have 4xx codes.
 #![no_main]
 
 use postern_meta::patch::{apply_json_patch, apply_merge_patch};

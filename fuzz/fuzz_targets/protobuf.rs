@@ -1,8 +1,8 @@
 //! A body in protobuf.
 #![no_main]
 
-use postern_meta::protobuf;
+use postern_meta::decode::{BodyFormat, decode_body};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = protobuf::decode(bytes);
+    let _ = decode_body(bytes, BodyFormat::Protobuf);
 });

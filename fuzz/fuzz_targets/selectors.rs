@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use postern_meta::selector::field::FieldSelector;
-use postern_meta::selector::label::LabelSelector;
+use postern_meta::selector::{FieldSelector, LabelSelector};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(selector) = LabelSelector::parse(text) {

@@ -1,4 +1,4 @@
-//! A YAML body. What is decoded can be encoded and decoded again.
+//! A YAML body. A decoded value can be encoded, and is then decoded to the same.
 #![no_main]
 
 use postern_meta::{Format, decode, encode_yaml};

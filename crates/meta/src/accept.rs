@@ -1,89 +1,88 @@
 //! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
 
-use crate::decode::{BodyFormat, Format};
-use crate::protobuf;
+use crate::decode::{BodyFormat, Format, PROTOBUF_MEDIA_TYPE};
 use crate::status::ApiError;
 
-/// Clauses of all `Accept` headers that are looked at.
+/// Maximum number of clauses that are read of all `Accept` headers.
 const MAX_CLAUSES: usize = 64;
 
-/// What an endpoint can answer with. JSON always, and:
+/// The forms that an endpoint offers: JSON always, and:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offered {
     /// One object: YAML, a table, its metadata. A watch's events hold one object each, too.
     Object,
     /// A list: YAML, a table, a list of metadata.
     List,
-    /// A document that is no object: YAML.
+    /// A document that is not an object: YAML.
     Document,
-    /// A document that there is only in JSON.
+    /// A document that exists only in JSON.
     JsonDocument,
 }
 
 impl Offered {
-    fn yaml(self) -> bool {
+    fn has_yaml(self) -> bool {
         self != Self::JsonDocument
     }
 
-    fn table(self) -> bool {
+    fn has_table(self) -> bool {
         matches!(self, Self::Object | Self::List)
     }
 }
 
-/// What is made of an object before it is sent.
+/// How an object is transformed before it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// Nothing.
+    /// Not at all.
     None,
-    /// A row of a table.
+    /// To a row of a table.
     Table {
         /// Of `meta.k8s.io`.
         version: &'static str,
     },
-    /// Its metadata.
+    /// To its metadata.
     PartialObjectMetadata {
         /// Of `meta.k8s.io`.
         version: &'static str,
     },
-    /// A list of metadata.
+    /// To a list of metadata.
     PartialObjectMetadataList {
         /// Of `meta.k8s.io`.
         version: &'static str,
     },
 }
 
-/// How an answer is to look.
+/// The form of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Representation {
     /// JSON or YAML.
     pub format: Format,
-    /// What is made of the object first.
+    /// How the object is transformed first.
     pub transform: Transform,
 }
 
 impl Representation {
-    /// The answer's `Content-Type`: without parameters, as upstream answers.
+    /// Returns the response's `Content-Type`: without parameters, as upstream.
     pub fn content_type(&self) -> &'static str {
         self.format.media_type()
     }
 }
 
-/// One acceptable form, as a client named it.
+/// One clause of an `Accept` header: a media type that the client accepts.
 #[derive(Debug)]
 pub struct Clause<'a> {
-    /// In small letters.
+    /// In lower case; it may have wildcards.
     pub media_type: String,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
 impl<'a> Clause<'a> {
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub fn parameter(&self, name: &str) -> Option<&'a str> {
         self.parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// Does plain JSON satisfy it?
+    /// Returns whether it accepts plain JSON.
     pub fn takes_json(&self) -> bool {
         matches!(self.media_type.as_str(), "application/json" | "application/*" | "*/*")
     }
@@ -102,8 +101,8 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The first thing that is offered to a client, which is asked for the best of its `Accept`
-/// clauses first. No header means `*/*`.
+/// Returns the first result of `offer`, which is called with the `Accept` clauses of a request in
+/// order of their quality, the highest first. No header means `*/*`.
 pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> Option<T> {
     let clauses = headers.iter().flat_map(|header| header.split(','));
     let mut clauses: Vec<Clause<'_>> =
@@ -116,16 +115,16 @@ pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> 
     clauses.iter().filter(|clause| clause.quality > 0.0).find_map(offer)
 }
 
-/// How an answer is to look that can be had in the forms of `offered`: by the first acceptable
-/// clause that can be served, the best quality first. No header means JSON.
+/// Returns the form of a response from an endpoint with the forms of `offered`: that of the first
+/// clause that can be served, in order of quality. No header means JSON.
 ///
 /// # Errors
-/// 406 when there is none. A client that asks only for a reduced form never gets the full object
-/// instead: it would not expect the secrets in it.
+/// 406 when no clause can be served. A client that accepts only a reduced form never gets the full
+/// object: it would not expect the secrets in it.
 pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, ApiError> {
     choose(headers, |clause| served(clause, offered)).ok_or_else(|| {
         let mut types = vec![Format::Json.media_type()];
-        if offered.yaml() {
+        if offered.has_yaml() {
             types.push(Format::Yaml.media_type());
         }
         ApiError::not_acceptable(&types)
@@ -135,7 +134,7 @@ pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, A
 fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
     let format = match clause.media_type.as_str() {
         _ if clause.takes_json() => Format::Json,
-        "application/yaml" | "application/x-yaml" | "text/yaml" if offered.yaml() => Format::Yaml,
+        media_type if is_yaml(media_type) && offered.has_yaml() => Format::Yaml,
         _ => return None,
     };
     let Some(kind) = clause.parameter("as").filter(|kind| !kind.is_empty()) else {
@@ -150,7 +149,7 @@ fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
         _ => return None,
     };
     let transform = match kind {
-        "Table" if offered.table() => Transform::Table { version },
+        "Table" if offered.has_table() => Transform::Table { version },
         "PartialObjectMetadata" if offered == Offered::Object => {
             Transform::PartialObjectMetadata { version }
         }
@@ -162,40 +161,38 @@ fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
     Some(Representation { format, transform })
 }
 
-/// The format of a body, from its `Content-Type`; none means JSON.
+/// Returns the format of a body, from its `Content-Type`; no header means JSON.
 ///
 /// # Errors
-/// 415 for what is not read.
+/// 415 for a media type that is not supported.
 pub fn content_type_of_body(header: Option<&str>) -> Result<BodyFormat, ApiError> {
     match media_type(header).as_str() {
         "" | "application/json" => Ok(BodyFormat::Text(Format::Json)),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => {
-            Ok(BodyFormat::Text(Format::Yaml))
-        }
-        protobuf::MEDIA_TYPE => Ok(BodyFormat::Protobuf),
+        yaml if is_yaml(yaml) => Ok(BodyFormat::Text(Format::Yaml)),
+        PROTOBUF_MEDIA_TYPE => Ok(BodyFormat::Protobuf),
         _ => Err(ApiError::unsupported_media_type(&[
             "application/json",
             "application/yaml",
-            protobuf::MEDIA_TYPE,
+            PROTOBUF_MEDIA_TYPE,
         ])),
     }
 }
 
-/// The kinds of patches.
+/// The types of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, which knows which lists are maps.
+    /// Kubernetes' strategic merge patch, which merges lists by their keys.
     Strategic,
     /// Server-side apply.
     Apply,
 }
 
 impl PatchType {
-    /// Its media type.
+    /// Returns its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json-patch+json",
@@ -206,17 +203,22 @@ impl PatchType {
     }
 }
 
-/// The kind of a patch, from its `Content-Type`.
+/// Returns the type of a patch, from its `Content-Type`.
 ///
 /// # Errors
-/// 415 that lists those that are served.
+/// 415 with the media types of `served`, when it is none of them.
 pub fn patch_type(header: Option<&str>, served: &[PatchType]) -> Result<PatchType, ApiError> {
-    let wanted = media_type(header);
-    let found = served.iter().copied().find(|known| known.media_type() == wanted);
-    found.ok_or_else(|| {
+    let requested = media_type(header);
+    let matching = served.iter().copied().find(|known| known.media_type() == requested);
+    matching.ok_or_else(|| {
         let types: Vec<&str> = served.iter().map(|known| known.media_type()).collect();
         ApiError::unsupported_media_type(&types)
     })
+}
+
+/// Returns whether it is one of the media types that clients use for YAML.
+fn is_yaml(media_type: &str) -> bool {
+    matches!(media_type, "application/yaml" | "application/x-yaml" | "text/yaml")
 }
 
 fn media_type(header: Option<&str>) -> String {
@@ -234,7 +236,7 @@ mod tests {
                          v=v1beta1;g=meta.k8s.io,application/json";
 
     #[test]
-    fn table_of_headers() {
+    fn negotiated_forms() {
         let json = |transform| Some(Representation { format: Format::Json, transform });
         let plain = json(Transform::None);
         let yaml = Some(Representation { format: Format::Yaml, transform: Transform::None });
@@ -254,7 +256,7 @@ mod tests {
             (TABLE, Offered::List, json(Transform::Table { version: "v1" })),
             (TABLE, Offered::Document, plain),
             (partial, Offered::Object, json(Transform::PartialObjectMetadata { version: "v1" })),
-            // The singular form of a list is refused, not answered with whole objects.
+            // The singular form of a list is refused: the response would be whole objects.
             (partial, Offered::List, None),
             ("application/json;as=Table;v=v2;g=meta.k8s.io", Offered::List, None),
             ("application/json;stream=watch", Offered::Object, plain),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_is_offered() {
+    fn the_clause_of_the_highest_quality_that_is_offered() {
         let chosen = |headers: &[&str]| {
             choose(headers, |clause| match clause.media_type.as_str() {
                 "application/special" => Some(clause.parameter("v").unwrap_or("none").to_owned()),

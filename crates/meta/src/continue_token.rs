@@ -1,4 +1,4 @@
-//! Where the next page of a list begins, as an opaque token.
+//! The `continue` token: the position at which the next page of a list starts. Opaque to clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,17 +8,17 @@ use crate::decode::decode_typed;
 use crate::names::path_segment;
 use crate::status::ApiError;
 
-/// The longest token that is looked at: a namespace and a name fit in far less.
+/// The longest token that is decoded, in bytes: a namespace and a name need far less.
 pub const MAX_TOKEN_BYTES: usize = 2048;
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Where the next page begins.
+/// The position at which the next page starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The version of the list's first page; 0 for whatever is newest.
+    /// The `resourceVersion` of the list's first page; 0 for the newest state.
     pub resource_version: u64,
-    /// The last key of the page before, without what all keys of the list begin with.
+    /// The last key of the page before, without the prefix that all keys of the list have.
     pub start: String,
 }
 
@@ -30,7 +30,7 @@ struct Wire {
 }
 
 impl ContinueToken {
-    /// The token.
+    /// Returns the token as text.
     pub fn encode(&self) -> String {
         let wire = Wire {
             v: TOKEN_VERSION.to_owned(),
@@ -40,11 +40,11 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(crate::object::json_bytes(&wire))
     }
 
-    /// Reads a token. Its start must be what a key can end in, so that no token leads out of
-    /// the list that it belongs to.
+    /// Decodes a token. `start` must be what a key can end in, so that no token points outside
+    /// of its list.
     ///
     /// # Errors
-    /// 400 for anything that [`ContinueToken::encode`] does not make.
+    /// 400 for anything that [`ContinueToken::encode`] does not return.
     pub fn decode(token: &str) -> Result<Self, ApiError> {
         let invalid =
             |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
@@ -57,8 +57,8 @@ impl ContinueToken {
         if wire.v != TOKEN_VERSION {
             return Err(invalid("its version is not known"));
         }
-        let proper = |part: &str| !part.is_empty() && path_segment(part).is_ok();
-        if !wire.start.split('/').all(proper) || wire.start.contains('\0') {
+        let is_name = |part: &str| !part.is_empty() && path_segment(part).is_ok();
+        if !wire.start.split('/').all(is_name) || wire.start.contains('\0') {
             return Err(invalid("it does not start at an object"));
         }
         Ok(Self { resource_version: wire.rv, start: wire.start })
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_lead_elsewhere_are_refused() {
+    fn tokens_that_point_outside_of_their_list_are_refused() {
         for start in ["", "/a", "a/", "../a", "a/../b", "a//b", "%2e", ".", "a\0"] {
             let token = ContinueToken { resource_version: 1, start: start.to_owned() }.encode();
             let error = ContinueToken::decode(&token).unwrap_err();

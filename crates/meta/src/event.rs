@@ -1,22 +1,22 @@
-//! The types of watch events. Their framing is the server's.
+//! The types of watch events. How events are framed is decided by the server.
 
-/// What a watch event says has happened.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WatchEventType {
-    /// An object is there, or has come into the watcher's sight.
+    /// An object exists, or matches the watch's selectors now.
     Added,
-    /// It has changed.
+    /// An object has changed.
     Modified,
-    /// It is gone, or has left the watcher's sight.
+    /// An object was deleted, or no longer matches the watch's selectors.
     Deleted,
-    /// Everything up to the version in it has been told.
+    /// Every change up to the `resourceVersion` in it has been sent.
     Bookmark,
     /// The watch has failed; the object is a Status.
     Error,
 }
 
 impl WatchEventType {
-    /// The word on the wire.
+    /// Returns the `type` that is sent to clients.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

@@ -1,18 +1,18 @@
 //! Errors about single fields of an object, and the list of them that a 422 carries.
 //!
-//! The wording follows upstream's field errors, because clients show and
-//! compare it. A bad value is shown only when the rule's author said so:
-//! [`BadValue::Omitted`] is the way to speak about a secret.
+//! The wording is that of upstream's field errors, because clients display and
+//! compare it. A bad value is in the message only where the rule passes it:
+//! for what may be secret, rules pass [`BadValue::Omitted`].
 
 use std::fmt;
 
 use crate::quote::quote;
 
-/// How many field errors one answer carries at most. The rest is only counted:
-/// an object with a million bad labels does not make a million messages.
+/// Maximum number of field errors in one response. Further errors are only
+/// counted: a million bad labels do not make a million messages.
 pub const MAX_FIELD_ERRORS: usize = 20;
 
-/// The detail of every attempt to change what cannot change.
+/// The detail of an error about an immutable field.
 pub const FIELD_IMMUTABLE: &str = "field is immutable";
 
 /// What is wrong with a field, in upstream's terms.
@@ -20,13 +20,13 @@ pub const FIELD_IMMUTABLE: &str = "field is immutable";
 pub enum FieldErrorKind {
     /// Something the field refers to does not exist.
     NotFound,
-    /// The field must be there.
+    /// The field is required.
     Required,
     /// The value occurs twice where it must be unique.
     Duplicate,
     /// The value breaks a rule.
     Invalid,
-    /// The value is none of those that are known.
+    /// The value is not one of the supported ones.
     NotSupported,
     /// The field may not be set, or not now.
     Forbidden,
@@ -39,7 +39,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// The machine-readable `reason` of a cause in a Status.
+    /// Returns the machine-readable `reason` of a cause in a Status.
     pub fn cause_reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -54,7 +54,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// The words that begin the message.
+    /// Returns the first words of the message.
     fn title(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -68,20 +68,20 @@ impl FieldErrorKind {
         }
     }
 
-    /// Whether upstream's message names the value at all.
-    fn shows_value(self) -> bool {
+    /// Returns whether upstream's message has the value at all.
+    fn has_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
 }
 
-/// The value that broke the rule, as far as it may be shown.
+/// The value that broke the rule, if the message may have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadValue {
-    /// Not shown: it is, or may be, a secret.
+    /// Left out: it is, or may be, a secret.
     Omitted,
-    /// Shown in quotes.
+    /// Written in quotes.
     Text(String),
-    /// Shown as it is: a number, or `true` and `false`.
+    /// Written as it is: a number, or `true` and `false`.
     Bare(String),
 }
 
@@ -130,7 +130,7 @@ pub struct FieldError {
     pub path: String,
     /// The rule in words; may be empty.
     pub detail: String,
-    /// The value, if it may be shown.
+    /// The value, if the message may have it.
     pub value: BadValue,
 }
 
@@ -139,7 +139,7 @@ impl FieldError {
         Self { kind, path: path.into(), detail: detail.into(), value: BadValue::Omitted }
     }
 
-    fn showing(mut self, value: impl Into<BadValue>) -> Self {
+    fn with_value(mut self, value: impl Into<BadValue>) -> Self {
         self.value = value.into();
         self
     }
@@ -150,10 +150,10 @@ impl FieldError {
         value: impl Into<BadValue>,
         detail: impl Into<String>,
     ) -> Self {
-        Self::new(FieldErrorKind::Invalid, path, detail).showing(value)
+        Self::new(FieldErrorKind::Invalid, path, detail).with_value(value)
     }
 
-    /// The field must be there.
+    /// The field is required.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, path, detail)
     }
@@ -165,7 +165,7 @@ impl FieldError {
 
     /// Something the field refers to does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
-        Self::new(FieldErrorKind::NotFound, path, "").showing(value)
+        Self::new(FieldErrorKind::NotFound, path, "").with_value(value)
     }
 
     /// The value is none of the `supported` ones, which the message lists.
@@ -180,10 +180,10 @@ impl FieldError {
         } else {
             format!("supported values: {}", list.join(", "))
         };
-        Self::new(FieldErrorKind::NotSupported, path, detail).showing(value)
+        Self::new(FieldErrorKind::NotSupported, path, detail).with_value(value)
     }
 
-    /// The value has more than `max_bytes`. It is not shown: it is long.
+    /// The value has more than `max_bytes`. The message leaves it out: it is long.
     pub fn too_long(path: impl Into<String>, max_bytes: usize) -> Self {
         let detail = format!("may not be more than {max_bytes} bytes");
         Self::new(FieldErrorKind::TooLong, path, detail)
@@ -193,15 +193,16 @@ impl FieldError {
     pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
         let noun = if max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {max} {noun}");
-        Self::new(FieldErrorKind::TooMany, path, detail).showing(BadValue::Bare(actual.to_string()))
+        Self::new(FieldErrorKind::TooMany, path, detail)
+            .with_value(BadValue::Bare(actual.to_string()))
     }
 
     /// The value occurs a second time at `path`.
     pub fn duplicate(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
-        Self::new(FieldErrorKind::Duplicate, path, "").showing(value)
+        Self::new(FieldErrorKind::Duplicate, path, "").with_value(value)
     }
 
-    /// The field cannot change once the object exists. The new value is not shown.
+    /// The field cannot change once the object exists. The message leaves the new value out.
     pub fn immutable(path: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, path, FIELD_IMMUTABLE)
     }
@@ -211,10 +212,10 @@ impl FieldError {
         Self::new(FieldErrorKind::TypeInvalid, path, detail)
     }
 
-    /// The message without the field's path, as the causes of a Status carry it.
+    /// Returns the message without the field's path, as the causes of a Status have it.
     pub fn body(&self) -> String {
         let mut out = self.kind.title().to_owned();
-        if self.kind.shows_value() {
+        if self.kind.has_value() {
             match &self.value {
                 BadValue::Omitted => {}
                 BadValue::Text(text) => push_part(&mut out, &quote(text)),
@@ -241,29 +242,30 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// All that is wrong with one object, of which the first [`MAX_FIELD_ERRORS`] are kept.
+/// The field errors of one object, of which the first [`MAX_FIELD_ERRORS`] are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldErrors {
-    shown: Vec<FieldError>,
-    more: usize,
+    kept: Vec<FieldError>,
+    /// How many were found beyond the limit.
+    dropped: usize,
 }
 
 impl FieldErrors {
-    /// An empty list: nothing wrong so far.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds an error; beyond the limit it is counted and dropped.
     pub fn push(&mut self, error: FieldError) {
-        if self.shown.len() < MAX_FIELD_ERRORS {
-            self.shown.push(error);
+        if self.kept.len() < MAX_FIELD_ERRORS {
+            self.kept.push(error);
         } else {
-            self.more += 1;
+            self.dropped += 1;
         }
     }
 
-    /// Adds an error made from `rule` if that is one, for checks that return text.
+    /// Adds the error that `error` makes of the detail, if `rule` is an `Err` with one.
     pub fn check(&mut self, rule: Result<(), String>, error: impl FnOnce(String) -> FieldError) {
         if let Err(detail) = rule {
             self.push(error(detail));
@@ -272,31 +274,26 @@ impl FieldErrors {
 
     /// Adds all of `others`.
     pub fn extend(&mut self, others: FieldErrors) {
-        self.more += others.more;
-        others.shown.into_iter().for_each(|error| self.push(error));
+        self.dropped += others.dropped;
+        others.kept.into_iter().for_each(|error| self.push(error));
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there is no error.
     pub fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+        self.kept.is_empty()
     }
 
-    /// How many errors were found, shown or not.
+    /// Returns how many errors were found, kept or not.
     pub fn len(&self) -> usize {
-        self.shown.len() + self.more
+        self.kept.len() + self.dropped
     }
 
-    /// How many errors were found beyond those that [`Self::iter`] yields.
-    pub fn not_shown(&self) -> usize {
-        self.more
-    }
-
-    /// The errors that are kept, in the order in which they were found.
+    /// Returns the errors that are kept, in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
-        self.shown.iter()
+        self.kept.iter()
     }
 
-    /// `Ok` if nothing is wrong.
+    /// Returns `Ok` if there is no error.
     pub fn into_result(self) -> Result<(), FieldErrors> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
@@ -304,7 +301,7 @@ impl FieldErrors {
 
 impl From<FieldError> for FieldErrors {
     fn from(error: FieldError) -> Self {
-        Self { shown: vec![error], more: 0 }
+        Self { kept: vec![error], dropped: 0 }
     }
 }
 
@@ -314,7 +311,7 @@ impl IntoIterator for FieldErrors {
     type IntoIter = std::vec::IntoIter<FieldError>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.shown.into_iter()
+        self.kept.into_iter()
     }
 }
 
@@ -327,19 +324,19 @@ impl<'a> IntoIterator for &'a FieldErrors {
     }
 }
 
-/// One error as it is; several in brackets.
+/// One error alone; several in brackets.
 impl fmt::Display for FieldErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let ([only], 0) = (&self.shown[..], self.more) {
+        if let ([only], 0) = (&self.kept[..], self.dropped) {
             return only.fmt(f);
         }
         f.write_str("[")?;
-        for (i, error) in self.shown.iter().enumerate() {
+        for (i, error) in self.kept.iter().enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             write!(f, "{separator}{error}")?;
         }
-        if self.more > 0 {
-            write!(f, ", and {} more", self.more)?;
+        if self.dropped > 0 {
+            write!(f, ", and {} more", self.dropped)?;
         }
         f.write_str("]")
     }
@@ -411,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_one_bare_and_several_in_brackets() {
+    fn one_error_is_written_bare_and_several_in_brackets() {
         let mut errors = FieldErrors::new();
         assert!(errors.is_empty());
         assert_eq!(errors.clone().into_result(), Ok(()));

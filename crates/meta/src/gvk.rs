@@ -1,7 +1,7 @@
 //! Names of API types: group and version, group and resource, group and kind.
 //!
 //! Only the names live here, as compile-time constants of the kinds that use
-//! them. Which kinds exist, and what they mean, is not known in this crate.
+//! them. This crate does not know which kinds exist, or what they mean.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// A group and version from its two parts.
+    /// Makes a group and version from its two parts.
     pub const fn new(group: &'static str, version: &'static str) -> Self {
         Self { group, version }
     }
 
-    /// Whether `api_version`, as it stands in an object, names this group and version.
+    /// Returns whether `api_version`, as objects have it, names this group and version.
     pub fn matches(&self, api_version: &str) -> bool {
         if self.group.is_empty() {
             return api_version == self.version;
@@ -54,7 +54,7 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// A group and resource from its two parts.
+    /// Makes a group and resource from its two parts.
     pub const fn new(group: &'static str, resource: &'static str) -> Self {
         Self { group, resource }
     }
@@ -78,7 +78,7 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// A group and kind from its two parts.
+    /// Makes a group and kind from its two parts.
     pub const fn new(group: &'static str, kind: &'static str) -> Self {
         Self { group, kind }
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_leaves_out_the_core_group() {
+    fn display_omits_the_core_group() {
         assert_eq!(GroupVersion::new("g.sh", "v1").to_string(), "g.sh/v1");
         assert_eq!(GroupVersion::new("", "v1").to_string(), "v1");
         assert_eq!(

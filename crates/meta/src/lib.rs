@@ -1,6 +1,6 @@
 //! What every API object is made of: names, times, metadata, errors, the
-//! decoding of bodies and queries, schemas, selectors, patches, and the shapes
-//! of lists, tables, events and discovery documents; and who set which field.
+//! decoding of bodies and queries, schemas, selectors, patches, the shapes of
+//! tables and watch events, and managed fields.
 //!
 //! Pure functions and data. This crate does no I/O and reads no clock; time and
 //! randomness are passed in. It knows none of the product's kinds.
@@ -13,11 +13,11 @@ pub mod event;
 pub mod field;
 pub mod gvk;
 pub mod names;
+mod number;
 pub mod object;
 pub mod options;
 pub mod patch;
 mod path;
-pub mod protobuf;
 pub mod quote;
 pub mod schema;
 pub mod selector;

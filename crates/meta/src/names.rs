@@ -1,5 +1,4 @@
-//! Rules for names, label keys and values, and data keys, and the making of
-//! generated names.
+//! Rules for names, label keys and values, and data keys; and generated names.
 //!
 //! The texts are those that clients of this protocol know (wire contract,
 //! 1.6). Which field follows which rule is decided in `validate` and by the
@@ -16,7 +15,7 @@ pub const QUALIFIED_NAME_MAX_BYTES: usize = 63;
 pub const LABEL_VALUE_MAX_BYTES: usize = 63;
 /// The longest key of a data map, in bytes.
 pub const CONFIG_MAP_KEY_MAX_BYTES: usize = 253;
-/// What remains of a `generateName` prefix, in bytes: the longest label less the suffix.
+/// Maximum bytes that are used of a `generateName` prefix: the longest label less the suffix.
 pub const GENERATE_NAME_PREFIX_MAX_BYTES: usize = DNS1123_LABEL_MAX_BYTES - GENERATED_SUFFIX_BYTES;
 /// The length of the suffix that the server appends to `generateName`, in bytes.
 pub const GENERATED_SUFFIX_BYTES: usize = 5;
@@ -43,21 +42,22 @@ const CONFIG_MAP_KEY_RULE: &str = "a valid config key must consist of alphanumer
     '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation \
     is '[-._a-zA-Z0-9]+')";
 
-/// A lower case DNS label of at most [`DNS1123_LABEL_MAX_BYTES`]: the rule for namespaces.
+/// Checks a lower case DNS label of at most [`DNS1123_LABEL_MAX_BYTES`]: the rule for
+/// namespaces. The error is the rule in words, as in all checks of this module.
 pub fn dns1123_label(value: &str) -> Result<(), String> {
     at_most(value, DNS1123_LABEL_MAX_BYTES)?;
     ensure(is_label(value), LABEL_RULE)
 }
 
-/// A lower case DNS subdomain of at most [`DNS1123_SUBDOMAIN_MAX_BYTES`], as
-/// object names are: so it is also never `.` or `..`, and holds no `/` or `%`,
+/// Checks a lower case DNS subdomain of at most [`DNS1123_SUBDOMAIN_MAX_BYTES`]:
+/// the rule for object names. It is never `.` or `..`, and has no `/` or `%`,
 /// which would change the meaning of a URL.
 pub fn dns1123_subdomain(value: &str) -> Result<(), String> {
     path_segment(value)?;
     subdomain(value)
 }
 
-/// The prefix in `generateName`: a subdomain that may still end in `-`,
+/// Checks the prefix in `generateName`: a subdomain that may end in `-`,
 /// because a suffix follows.
 pub fn generate_name_prefix(value: &str) -> Result<(), String> {
     match value.strip_suffix('-') {
@@ -66,7 +66,7 @@ pub fn generate_name_prefix(value: &str) -> Result<(), String> {
     }
 }
 
-/// A name with an optional DNS prefix (`example.com/MyName`): the rule for
+/// Checks a name with an optional DNS prefix (`example.com/MyName`): the rule for
 /// label keys and finalizers, and, in lower case, for annotation keys.
 pub fn qualified_name(value: &str) -> Result<(), String> {
     let name = match value.split('/').collect::<Vec<_>>()[..] {
@@ -88,15 +88,15 @@ pub fn qualified_name(value: &str) -> Result<(), String> {
     ensure(is_word(name), &format!("name part {QUALIFIED_NAME_RULE}"))
 }
 
-/// A label's value: empty, or at most [`LABEL_VALUE_MAX_BYTES`] of letters,
+/// Checks a label's value: empty, or at most [`LABEL_VALUE_MAX_BYTES`] of letters,
 /// digits, `-`, `_` and `.`.
 pub fn label_value(value: &str) -> Result<(), String> {
     at_most(value, LABEL_VALUE_MAX_BYTES)?;
     ensure(value.is_empty() || is_word(value), LABEL_VALUE_RULE)
 }
 
-/// A key of a data map: at most [`CONFIG_MAP_KEY_MAX_BYTES`] of letters,
-/// digits, `-`, `_` and `.`, and not `.`, nor beginning with `..`, because
+/// Checks a key of a data map: at most [`CONFIG_MAP_KEY_MAX_BYTES`] of letters,
+/// digits, `-`, `_` and `.`; not `.`, and not starting with `..`, because
 /// clients write them as files.
 pub fn config_map_key(value: &str) -> Result<(), String> {
     at_most(value, CONFIG_MAP_KEY_MAX_BYTES)?;
@@ -106,7 +106,7 @@ pub fn config_map_key(value: &str) -> Result<(), String> {
     ensure(!value.starts_with(".."), "must not start with '..'")
 }
 
-/// A name made from a `generateName` prefix: at most
+/// Returns a name made from a `generateName` prefix: at most
 /// [`GENERATE_NAME_PREFIX_MAX_BYTES`] of it, then [`GENERATED_SUFFIX_BYTES`]
 /// letters chosen by `random`.
 pub fn generated_name(prefix: &str, random: [u8; GENERATED_SUFFIX_BYTES]) -> String {
@@ -119,7 +119,7 @@ pub fn generated_name(prefix: &str, random: [u8; GENERATED_SUFFIX_BYTES]) -> Str
     name
 }
 
-/// What may stand between two slashes of a URL path and mean only itself.
+/// Checks a segment of a URL path: it has no special meaning between two slashes.
 pub fn path_segment(value: &str) -> Result<(), String> {
     ensure(value != ".", "may not be '.'")?;
     ensure(value != "..", "may not be '..'")?;
@@ -156,8 +156,8 @@ fn at_most(value: &str, max_bytes: usize) -> Result<(), String> {
     ensure(value.len() <= max_bytes, &format!("must be no more than {max_bytes} bytes"))
 }
 
-fn ensure(holds: bool, rule: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(rule.to_owned()) }
+fn ensure(is_valid: bool, rule: &str) -> Result<(), String> {
+    if is_valid { Ok(()) } else { Err(rule.to_owned()) }
 }
 
 #[cfg(test)]

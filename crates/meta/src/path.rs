@@ -1,12 +1,12 @@
-//! The path of a field inside an object, kept while walking down and up, and
-//! written as messages write it: `spec.access[0].name`.
+//! The path of a field inside an object, kept up to date while an object is
+//! walked, and written as in messages: `spec.access[0].name`.
 
 use std::fmt;
 
-/// How much of one name a path shows, in bytes: names come from the input.
+/// Maximum bytes that a path keeps of one name: names come from the input.
 const MAX_NAME_BYTES: usize = 256;
 
-/// A place inside an object.
+/// The path of a field or of a list's item.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Path(Vec<Segment>);
 
@@ -17,17 +17,17 @@ enum Segment {
 }
 
 impl Path {
-    /// Goes down into a field.
+    /// Enters a field.
     pub(crate) fn push_field(&mut self, name: &str) {
         self.0.push(Segment::Field(crate::quote::cut(name, MAX_NAME_BYTES).to_owned()));
     }
 
-    /// Goes down into a list's item.
+    /// Enters an item of a list.
     pub(crate) fn push_index(&mut self, index: usize) {
         self.0.push(Segment::Index(index));
     }
 
-    /// Goes up again.
+    /// Leaves what was entered last.
     pub(crate) fn pop(&mut self) {
         self.0.pop();
     }

@@ -1,31 +1,31 @@
 //! Quoting of text inside messages, as upstream's `%q` does.
 //!
 //! Clients compare some messages, so names are quoted as the reference
-//! implementation quotes them. Nothing else about messages lives here.
+//! implementation quotes them. The messages themselves are elsewhere.
 
 use std::fmt::Write as _;
 
-/// The longest text that is shown whole, in bytes. A message is for people: a
-/// request body of megabytes does not come back in it.
+/// Maximum bytes of a text that are quoted. Messages are read by humans: they
+/// do not repeat a request body of megabytes.
 pub const MAX_QUOTED_BYTES: usize = 1024;
 
-/// `text` in double quotes, with quotes, backslashes and unprintable
-/// characters escaped. Beyond [`MAX_QUOTED_BYTES`] it is cut, and the cut is shown.
+/// Returns `text` in double quotes, with quotes, backslashes and unprintable
+/// characters escaped. What exceeds [`MAX_QUOTED_BYTES`] becomes `...`.
 pub fn quote(text: &str) -> String {
-    let shown = cut(text, MAX_QUOTED_BYTES);
-    let mut out = String::with_capacity(shown.len() + 2);
+    let prefix = cut(text, MAX_QUOTED_BYTES);
+    let mut out = String::with_capacity(prefix.len() + 2);
     out.push('"');
-    for c in shown.chars() {
+    for c in prefix.chars() {
         push_escaped(&mut out, c);
     }
     out.push('"');
-    if shown.len() < text.len() {
+    if prefix.len() < text.len() {
         out.push_str("...");
     }
     out
 }
 
-/// The longest prefix of `text` that has at most `max_bytes` and ends between characters.
+/// Returns the longest prefix of `text` that has at most `max_bytes` and ends between characters.
 pub(crate) fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_what_is_long_between_characters() {
+    fn long_texts_are_cut_between_characters() {
         let quoted = quote(&"é".repeat(MAX_QUOTED_BYTES));
         assert!(quoted.ends_with("é\"..."));
         assert!(quoted.len() <= MAX_QUOTED_BYTES + 5);

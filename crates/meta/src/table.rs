@@ -1,6 +1,6 @@
 //! The shapes of `meta.k8s.io`: tables, and objects reduced to their metadata.
 //!
-//! What stands in a table is for the kinds to say.
+//! The kinds define their columns and cells.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,13 +16,13 @@ pub struct Column {
     pub r#type: String,
     /// `name` for the column that names the object, else mostly empty.
     pub format: String,
-    /// For people.
+    /// What the column means, for users.
     pub description: String,
-    /// 0 is always shown, above that only where there is room (`-o wide`).
+    /// 0 for columns that are always displayed, higher for those in wide output only (`-o wide`).
     pub priority: i32,
 }
 
-/// A row: what stands in each column, and as much of the object as was asked for.
+/// A row: a cell for each column, and as much of the object as was requested.
 #[derive(Clone, PartialEq)]
 pub struct Row {
     /// One for each column.
@@ -35,19 +35,19 @@ pub struct Row {
 #[derive(Clone, PartialEq)]
 pub struct Table {
     version: &'static str,
-    /// Left out in all but the first event of a watch.
+    /// Empty in all but the first event of a watch.
     pub columns: Vec<Column>,
     /// One for each object.
     pub rows: Vec<Row>,
 }
 
 impl Table {
-    /// Without rows. `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
+    /// Makes a table without rows. `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
     pub fn new(version: &'static str, columns: Vec<Column>) -> Self {
         Self { version, columns, rows: Vec::new() }
     }
 
-    /// As it is sent; its metadata is empty.
+    /// Returns the table as it is sent; its metadata is empty.
     pub fn into_value(self) -> Value {
         let rows: Vec<Value> = self
             .rows
@@ -64,7 +64,7 @@ impl Table {
     }
 }
 
-/// An object of which only the metadata is told.
+/// An object reduced to its metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartialObjectMetadata {
     version: &'static str,
@@ -72,12 +72,12 @@ pub struct PartialObjectMetadata {
 }
 
 impl PartialObjectMetadata {
-    /// `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
+    /// Makes one of `metadata`. `version` is that of `meta.k8s.io`: `v1` or `v1beta1`.
     pub fn new(version: &'static str, metadata: ObjectMeta) -> Self {
         Self { version, metadata }
     }
 
-    /// As it is sent.
+    /// Returns the object as it is sent.
     pub fn into_value(self) -> Value {
         json!({
             "kind": "PartialObjectMetadata",

@@ -1,6 +1,6 @@
-//! Points in time as they stand in objects, and durations as people read them.
+//! Timestamps as in objects, and durations as kubectl prints them.
 //!
-//! Nothing here looks at a clock: the present is always passed in.
+//! Nothing here reads a clock: the current time is always passed in.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What an undecodable time is answered with. It does not repeat the input.
+/// The error for a time that cannot be parsed. It does not repeat the input.
 const NOT_RFC_3339: &str = "not a time in RFC 3339 form, such as 2006-01-02T15:04:05Z";
 
-/// A point in time with the precision of a second, the `Time` of the wire.
+/// A point in time with the precision of a second: upstream's `metav1.Time`.
 ///
 /// Written in RFC 3339 and UTC; read with any offset and with fractions of a
 /// second, which are dropped. JSON `null` is not a time: use an `Option`.
@@ -20,13 +20,12 @@ const NOT_RFC_3339: &str = "not a time in RFC 3339 form, such as 2006-01-02T15:0
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
-    /// The time `seconds` after 1970-01-01T00:00:00Z. What lies outside the
-    /// years 1 to 9999 becomes the nearest time inside them.
+    /// Returns the time `seconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
     pub fn from_unix_seconds(seconds: i64) -> Self {
         Self(clamped(seconds, 0))
     }
 
-    /// Whole seconds since 1970-01-01T00:00:00Z.
+    /// Returns the whole seconds since 1970-01-01T00:00:00Z.
     pub fn unix_seconds(self) -> i64 {
         self.0.as_second()
     }
@@ -86,20 +85,20 @@ impl JsonSchema for Timestamp {
     }
 }
 
-/// A point in time with the precision of a microsecond, the `MicroTime` of the
-/// wire, which leases and events use.
+/// A point in time with the precision of a microsecond: upstream's
+/// `metav1.MicroTime`, which leases and events have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroTimestamp(jiff::Timestamp);
 
 impl MicroTimestamp {
-    /// The time `microseconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
+    /// Returns the time `microseconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
     pub fn from_unix_microseconds(microseconds: i64) -> Self {
         let seconds = microseconds.div_euclid(1_000_000);
         let nanoseconds = microseconds.rem_euclid(1_000_000) * 1000;
         Self(clamped(seconds, i32::try_from(nanoseconds).unwrap_or_default()))
     }
 
-    /// Whole microseconds since 1970-01-01T00:00:00Z.
+    /// Returns the whole microseconds since 1970-01-01T00:00:00Z.
     pub fn unix_microseconds(self) -> i64 {
         self.0.as_microsecond()
     }
@@ -125,11 +124,11 @@ impl fmt::Display for MicroTimestamp {
     }
 }
 
-/// Writes a number into the end of a text, over the zeros that stand there.
+/// Writes a number over the zeros at the end of a text.
 fn put_digits(text: &mut [u8], mut value: u32) {
-    for place in text.iter_mut().rev().take_while(|place| place.is_ascii_digit()) {
+    for digit in text.iter_mut().rev().take_while(|digit| digit.is_ascii_digit()) {
         // A digit is one byte.
-        *place = b'0' + (value % 10) as u8;
+        *digit = b'0' + (value % 10) as u8;
         value /= 10;
     }
 }
@@ -170,7 +169,7 @@ impl JsonSchema for MicroTimestamp {
     }
 }
 
-/// 0001-01-01T00:00:00Z: the first second that RFC 3339 and upstream can write.
+/// 0001-01-01T00:00:00Z: the first second that upstream can write.
 const MIN_UNIX_SECONDS: i64 = -62_135_596_800;
 
 /// The nearest representable time. The upper bound is the library's, a day
@@ -229,9 +228,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// How long something has lasted, in the words of the reference client's AGE
-/// column: at most two units, and the smaller one only while it says something
-/// (`5s`, `3m20s`, `5h`, `2d3h`, `2y20d`).
+/// Returns a duration as in the AGE column of kubectl: at most two units, and
+/// the smaller one only where it is not negligible (`5s`, `3m20s`, `5h`, `2d3h`, `2y20d`).
 ///
 /// A clock that is a second off gives `0s`; further in the future, `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_in_the_reference_client() {
+    fn durations_are_written_as_by_kubectl() {
         for (seconds, want) in [
             (-2, "<invalid>"),
             (-1, "0s"),

@@ -1,6 +1,6 @@
-//! What metadata may be: on create, and on an update (wire contract 1.6, specification 2.1).
+//! Validation of metadata on create and on update (wire contract 1.6, specification 2.1).
 //!
-//! What the kinds ask of their own fields is theirs.
+//! The kinds validate their own fields.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::object::{
 };
 use crate::options::check_manager;
 
-/// Bytes of all annotations of one object, keys and values together, as upstream.
+/// Maximum bytes of all annotations of one object, keys and values together, as upstream.
 pub const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// Labels, finalizers and owners of one object.
+/// Maximum number of labels of one object.
 pub const MAX_LABELS: usize = 1024;
-/// See [`MAX_LABELS`].
+/// Maximum number of finalizers of one object.
 pub const MAX_FINALIZERS: usize = 128;
-/// See [`MAX_LABELS`].
+/// Maximum number of owner references of one object.
 pub const MAX_OWNERS: usize = 128;
-/// Bytes of the name of a subresource in `managedFields`.
+/// Maximum bytes of the name of a subresource in `managedFields`.
 pub const MAX_SUBRESOURCE_BYTES: usize = 256;
 
-/// Everything wrong with the metadata of a new object.
+/// Returns everything that is invalid in the metadata of a new object.
 pub fn validate_create(metadata: &ObjectMeta, namespaced: bool) -> FieldErrors {
     let mut errors = FieldErrors::new();
     validate_name(metadata, &mut errors);
@@ -41,7 +41,8 @@ pub fn validate_create(metadata: &ObjectMeta, namespaced: bool) -> FieldErrors {
     errors
 }
 
-/// Everything wrong with an update's metadata. What the server owns has been restored already.
+/// Returns everything that is invalid in the metadata of an update. Fields that only the server
+/// sets have been restored already.
 pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for (path, same) in [
@@ -62,7 +63,7 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> FieldErrors {
     errors
 }
 
-/// Takes out owner references that say the same as an earlier one. Answers warnings.
+/// Removes owner references that equal an earlier one. Returns a warning for each.
 pub fn dedup_owner_references(metadata: &mut ObjectMeta) -> Vec<String> {
     let mut kept = Vec::with_capacity(metadata.owner_references.len());
     let mut warnings = Vec::new();
@@ -115,7 +116,7 @@ fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut Fie
     const PATH: &str = "metadata.annotations";
     let mut total_bytes = 0;
     for (key, value) in annotations {
-        // The value is not shown: tools put whole objects into annotations.
+        // The error leaves the value out: tools put whole objects into annotations.
         invalid_if(errors, PATH, key, names::qualified_name(&key.to_ascii_lowercase()));
         total_bytes += key.len() + value.len();
     }

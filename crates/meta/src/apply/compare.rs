@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::path::PathElement;
-use super::schema::{Fields, Items, Shape, shape};
+use super::element::PathElement;
+use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
 use crate::schema::Schema;
 
-/// The paths of all that is not the same in two objects. Equal objects give
+/// The paths of everything that differs between two objects. Equal objects give
 /// three empty sets.
 ///
-/// What is added or removed is there with everything below it. A path is in
-/// `added` and `removed` both only where items of a list could not be told
-/// apart before, or cannot now.
+/// A value that is added or removed is in the set with everything below it. A
+/// path is in both `added` and `removed` only where several items of a list had,
+/// or now have, the same key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// What only the new object has.
@@ -25,7 +25,7 @@ pub struct Comparison {
     pub removed: FieldSet,
 }
 
-/// Compares two objects of one kind.
+/// Compares two objects of one kind, whose schema is `schema`.
 pub fn compare(old: &Value, new: &Value, schema: &Schema) -> Comparison {
     let empty = Map::new();
     let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
@@ -47,19 +47,19 @@ pub(super) fn compare_fields<'a>(
 }
 
 impl Comparison {
-    /// Whether nothing changed.
+    /// Returns whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Forgets the changes at and below the paths of `ignored`.
+    /// Removes the changes at and below the paths of `ignored`.
     pub fn ignore(&mut self, ignored: &FieldSet) {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
             set.subtract_below(ignored);
         }
     }
 
-    /// Adds what changed below one step, and how the step itself did.
+    /// Adds what changed below one element, and how the element itself changed.
     pub(super) fn nest(&mut self, element: PathElement, own: Change, inside: Self) {
         let is = |change| own == change;
         if is(Change::Removed) || !inside.removed.is_empty() {
@@ -71,7 +71,7 @@ impl Comparison {
         self.added.add(element, is(Change::Added), inside.added);
     }
 
-    fn note(&mut self, element: PathElement, own: Change) {
+    fn record(&mut self, element: PathElement, own: Change) {
         if own != Change::None {
             self.nest(element, own, Self::default());
         }
@@ -81,7 +81,7 @@ impl Comparison {
 /// What happened to one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing, but perhaps to parts of it.
+    /// It is the same, though parts of it may have changed.
     None,
     Added,
     Modified,
@@ -92,7 +92,7 @@ struct Comparer<'a> {
     schema: &'a Schema,
 }
 
-/// A value before and after. At least one of them is there.
+/// A value before and after. At least one of them is present.
 #[derive(Clone, Copy)]
 struct Pair<'v> {
     old: Option<&'v Value>,
@@ -100,7 +100,7 @@ struct Pair<'v> {
 }
 
 impl<'v> Pair<'v> {
-    /// How it changed, seen as a whole.
+    /// Returns how it changed as a whole.
     fn whole(self) -> Change {
         match (self.old, self.new) {
             (Some(old), Some(new)) if old == new => Change::None,
@@ -109,7 +109,7 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Whether it came or went.
+    /// Returns whether it was added or removed.
     fn presence(self) -> Change {
         match (self.old, self.new) {
             (None, Some(_)) => Change::Added,
@@ -118,8 +118,8 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Both sides as `take` sees them, `null` and absence as `empty`. `None` if
-    /// one is something else, or both are empty: then they count as a whole.
+    /// Returns both sides as `take` converts them, without `null`. `None` if one has
+    /// another type, or both are empty: then they are compared as a whole.
     fn parts<T>(
         self,
         take: impl Fn(&'v Value) -> Option<&'v T>,
@@ -162,7 +162,7 @@ impl<'a> Comparer<'a> {
             }
             Shape::Leaf => {}
         }
-        changes.note(element, pair.whole());
+        changes.record(element, pair.whole());
     }
 
     fn fields(
@@ -201,8 +201,8 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    /// Compares the items that one element stands for. More than one of them
-    /// cannot be told apart, and are owned together, as one.
+    /// Compares the items that have one element. Several items with the same
+    /// element are owned together, as one.
     fn same_items(
         &self,
         element: PathElement,
@@ -218,21 +218,21 @@ impl<'a> Comparer<'a> {
             }
             ([_, _, ..], [_, _, ..]) => {
                 let own = if old == new { Change::None } else { Change::Modified };
-                changes.note(element, own);
+                changes.record(element, own);
             }
             ([_, _, ..], _) => {
                 if let Some(&new) = new.first() {
                     let pair = Pair { old: None, new: Some(new) };
                     self.value(element.clone(), pair, of.schema, changes);
                 }
-                changes.note(element, Change::Removed);
+                changes.record(element, Change::Removed);
             }
             (_, [_, _, ..]) => {
                 if let Some(&old) = old.first() {
                     let pair = Pair { old: Some(old), new: None };
                     self.value(element.clone(), pair, of.schema, changes);
                 }
-                changes.note(element, Change::Added);
+                changes.record(element, Change::Added);
             }
         }
     }

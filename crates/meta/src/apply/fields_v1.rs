@@ -1,7 +1,7 @@
-//! The FieldsV1 form of field sets, read and written.
+//! Decoding and encoding of field sets in the FieldsV1 format.
 //!
-//! An object stands for each step. An empty one is a path of the set; one with
-//! something in it is a path itself only if it has `.` too.
+//! Each path element is a field with an object as its value. An empty object
+//! means that the path is in the set; one with fields, only if `.` is one of them.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::path::PathElement;
+use super::element::PathElement;
 use super::set::FieldSet;
 
-/// Bytes of one path element: the names of fields are at most 317 long.
+/// Maximum bytes of one path element: the names of fields are at most 317 long.
 pub const MAX_ELEMENT_BYTES: usize = 4096;
 
-/// Path elements in one set: as many as a body may have values.
+/// Maximum number of path elements in one set: as many as a body may have values.
 pub const MAX_ELEMENTS: usize = crate::decode::MAX_JSON_NODES;
 
-/// How deep a set may nest. It bounds the stack of all that walks sets.
+/// Maximum depth of a set. It bounds the stack of everything that walks sets.
 pub const MAX_SET_DEPTH: usize = 64;
 
-/// In the object of a step: the step itself is a path of the set.
+/// In the object of an element: the path that ends there is in the set.
 const SELF: &str = ".";
 
-/// Why something is not a field set, or not an entry of `managedFields`. It
-/// never repeats what was there.
+/// Why a value is not a field set, or not an entry of `managedFields`. It never
+/// repeats the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidFields {
     message: &'static str,
@@ -46,17 +46,17 @@ impl fmt::Display for InvalidFields {
 impl std::error::Error for InvalidFields {}
 
 impl FieldSet {
-    /// Reads a set from its FieldsV1 form.
+    /// Decodes a set from its FieldsV1 format.
     ///
     /// # Errors
-    /// What is not in that form, or exceeds [`MAX_ELEMENT_BYTES`],
+    /// For what is not in that format, or exceeds [`MAX_ELEMENT_BYTES`],
     /// [`MAX_ELEMENTS`] or [`MAX_SET_DEPTH`].
     pub fn from_fields_v1(value: &Value) -> Result<Self, InvalidFields> {
         let mut budget = MAX_ELEMENTS;
         read(value, MAX_SET_DEPTH, &mut budget).map(|(set, _)| set)
     }
 
-    /// The set in its FieldsV1 form.
+    /// Returns the set in its FieldsV1 format.
     pub fn to_fields_v1(&self) -> Value {
         let write = |node: &super::set::Node| {
             let mut below = node.children.to_fields_v1();
@@ -71,7 +71,7 @@ impl FieldSet {
     }
 }
 
-/// Answers what is below, and whether `.` is there or nothing at all.
+/// Returns what is below, and whether the path itself is in the set.
 fn read(
     value: &Value,
     depth: usize,
@@ -96,7 +96,7 @@ fn read(
     Ok((set, is_member))
 }
 
-/// The FieldsV1 form, with `.` first and then the steps in their order.
+/// The FieldsV1 format, with `.` first and then the elements in their order.
 impl Serialize for FieldSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Below { set: self, with_self: false }.serialize(serializer)

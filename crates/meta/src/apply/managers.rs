@@ -8,42 +8,42 @@ use super::set::FieldSet;
 use crate::object::{ManagedFieldsEntry, Operation};
 use crate::time::Timestamp;
 
-/// How many managers that update an object are told apart. Beyond it, the
-/// oldest become one, as upstream.
+/// Maximum number of managers with the operation `Update` on one object. Beyond
+/// it, the oldest are merged into one, as upstream.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// How many entries are read from one object.
+/// Maximum number of entries that are decoded from one object.
 pub const MAX_ENTRIES: usize = 1000;
 
-/// The manager that the oldest updates belong to when there are too many.
+/// The manager that the oldest updates are attributed to when there are too many.
 pub const ANCIENT_CHANGES: &str = "ancient-changes";
 
-/// The manager of a writer that did not say who it is.
+/// The manager of a write without a manager's name.
 const UNKNOWN: &str = "unknown";
 
 const FIELDS_V1: &str = "FieldsV1";
 
-/// Who writes, as entries tell writers apart.
+/// The identity of a writer in `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
-    /// The name that the client gave itself, or that was made from its user agent.
+    /// The name that the client chose, or that was made from its user agent.
     pub name: String,
     /// The group and version of the kind that is written.
     pub api_version: String,
-    /// The sub-resource that is written through; empty for the object itself.
+    /// The subresource through which it writes; empty for the object itself.
     pub subresource: String,
 }
 
 /// One entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedSet {
-    /// Who. Two entries have the same name where one applied and one updated.
+    /// The manager. It can have two entries, one for each operation.
     pub manager: Manager,
-    /// How: [`Operation::Apply`] or [`Operation::Update`].
+    /// [`Operation::Apply`] or [`Operation::Update`].
     pub operation: Operation,
-    /// When the manager last changed what it owns.
+    /// When the manager last changed the fields that it owns.
     pub time: Option<Timestamp>,
-    /// What it owns.
+    /// The fields that it owns.
     pub fields: FieldSet,
 }
 
@@ -54,11 +54,11 @@ pub struct Managers {
 }
 
 impl Managers {
-    /// Reads entries that a client sent.
+    /// Decodes entries that a client sent.
     ///
     /// # Errors
-    /// When one of them is not as the server writes it, or there are more than
-    /// [`MAX_ENTRIES`]. Upstream then ignores them all, and so should callers.
+    /// When one of them is invalid, or there are more than [`MAX_ENTRIES`]. Upstream
+    /// then ignores them all, and so should callers.
     pub fn decode(entries: &[ManagedFieldsEntry]) -> Result<Self, InvalidFields> {
         if entries.len() > MAX_ENTRIES {
             return Err(InvalidFields::new("too many managers"));
@@ -70,8 +70,7 @@ impl Managers {
         Ok(managers)
     }
 
-    /// Reads the entries of an object as it is stored, without those that
-    /// cannot be read.
+    /// Decodes the entries of a stored object, without those that are invalid.
     pub fn decode_stored(entries: &[ManagedFieldsEntry]) -> Self {
         let mut managers = Self::default();
         for entry in entries.iter().take(MAX_ENTRIES).filter_map(|entry| decode_entry(entry).ok()) {
@@ -80,23 +79,23 @@ impl Managers {
         managers
     }
 
-    /// The entries as they stand in metadata, in their order.
+    /// Returns the entries as metadata has them, in their order.
     pub fn encode(mut self) -> Vec<ManagedFieldsEntry> {
         self.entries.sort_by(ManagedSet::order);
         self.entries.into_iter().map(encode_entry).collect()
     }
 
-    /// The entries, in no particular order.
+    /// Returns the entries, in no particular order.
     pub fn entries(&self) -> &[ManagedSet] {
         &self.entries
     }
 
-    /// Whether nobody owns anything.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Puts an entry in the place of the one with the same identity, if there is one.
+    /// Adds an entry, or replaces the one with the same identity.
     pub fn put(&mut self, entry: ManagedSet) {
         match self.entries.iter_mut().find(|other| other.is_same(&entry)) {
             Some(other) => *other = entry,
@@ -104,18 +103,19 @@ impl Managers {
         }
     }
 
-    /// Takes `ignored`, and all below it, out of every entry.
+    /// Removes `ignored`, and everything below it, from every entry.
     pub fn ignore(&mut self, ignored: &FieldSet) {
         for entry in &mut self.entries {
             entry.fields.subtract_below(ignored);
         }
     }
 
-    /// Takes an update by `who` down: what changed is his alone, what is gone
-    /// is nobody's. His time moves if he changed a value, or what he owns.
+    /// Records an update by `who`: this manager alone owns what changed, and nobody
+    /// what was removed. The time of its entry becomes `now` if it changed a value,
+    /// or the fields that it owns.
     ///
-    /// Entries in other versions than his are dropped, as upstream does with
-    /// versions that are not served: their paths cannot be compared.
+    /// Entries in other API versions than that of `who` are dropped, as upstream
+    /// does with versions that are not served: their paths cannot be compared.
     pub fn record_update(&mut self, changes: Comparison, who: &Manager, now: Timestamp) {
         let Comparison { added, modified, removed } = changes;
         let mut own = ManagedSet {
@@ -129,9 +129,9 @@ impl Managers {
         }
         self.entries.retain(|entry| entry.manager.api_version == who.api_version);
         for entry in &mut self.entries {
-            let lost = entry.fields.subtract(&removed);
+            let was_owner = entry.fields.subtract(&removed);
             if entry.is_same(&own) {
-                if lost || !added.is_empty() || !modified.is_empty() {
+                if was_owner || !added.is_empty() || !modified.is_empty() {
                     entry.time = own.time;
                 }
             } else {
@@ -149,7 +149,7 @@ impl Managers {
         self.cap_updates();
     }
 
-    /// Makes one of the oldest updates while there are too many.
+    /// Merges the oldest updates into one while there are too many.
     fn cap_updates(&mut self) {
         loop {
             let updates = self.entries.iter().filter(|entry| entry.operation == Operation::Update);
@@ -169,7 +169,7 @@ impl Managers {
         }
     }
 
-    /// The oldest update that is not of [`ANCIENT_CHANGES`] already.
+    /// Removes and returns the oldest update that is not of [`ANCIENT_CHANGES`].
     fn take_oldest_update(&mut self) -> Option<ManagedSet> {
         let candidates =
             self.entries.iter().enumerate().filter(|(_, entry)| {
@@ -181,7 +181,7 @@ impl Managers {
 }
 
 impl ManagedSet {
-    /// The order in metadata: who applied first, then by time.
+    /// Compares in the order of entries in metadata: those of applies first, then by time.
     fn order(&self, other: &Self) -> Ordering {
         self.order_key().cmp(&other.order_key())
     }
@@ -192,7 +192,8 @@ impl ManagedSet {
         (self.operation, seconds, [name, api_version, subresource])
     }
 
-    /// Whether the two are one entry. Who applies stays the same in another version.
+    /// Returns whether the two are one entry. For applies, the API version is no part of the
+    /// identity.
     fn is_same(&self, other: &Self) -> bool {
         let same_version = self.manager.api_version == other.manager.api_version;
         self.operation == other.operation
@@ -201,7 +202,7 @@ impl ManagedSet {
             && (same_version || self.operation == Operation::Apply)
     }
 
-    /// Whether this is where old updates in the version of `other` are kept.
+    /// Returns whether this is the entry for old updates in the API version of `other`.
     fn is_ancient(&self, other: &Self) -> bool {
         self.operation == Operation::Update
             && self.manager.name == ANCIENT_CHANGES
@@ -210,8 +211,8 @@ impl ManagedSet {
     }
 }
 
-/// Whether two lists of entries differ in nothing but their times.
-pub fn same_but_for_times(left: &[ManagedFieldsEntry], right: &[ManagedFieldsEntry]) -> bool {
+/// Returns whether two lists of entries are equal, apart from their times.
+pub fn equal_except_times(left: &[ManagedFieldsEntry], right: &[ManagedFieldsEntry]) -> bool {
     let same = |(left, right): (&ManagedFieldsEntry, &ManagedFieldsEntry)| {
         left.manager == right.manager
             && left.operation == right.operation

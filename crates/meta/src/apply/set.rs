@@ -1,13 +1,13 @@
-//! Sets of field paths, and what one computes with them.
+//! Sets of field paths, and the operations on them.
 //!
-//! A set is a tree: a node is a step, says whether the path that ends there is
-//! in the set, and has the steps below it. Nodes are sorted, so that operations
-//! walk two trees side by side; a node without any path is never kept.
+//! A set is a tree: a node has a path element, whether the path that ends there
+//! is in the set, and the nodes below it. Nodes are sorted, so that operations
+//! walk two trees in step; a node without any path is never kept.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::path::PathElement;
+use super::element::PathElement;
 
 /// A set of paths of fields. That a path is in the set says nothing about the
 /// paths above or below it.
@@ -16,7 +16,7 @@ pub struct FieldSet {
     nodes: Vec<Node>,
 }
 
-/// A step of the tree: in the set itself, or with something below, or both.
+/// A node of the tree: in the set itself, or with nodes below it, or both.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) element: PathElement,
@@ -25,12 +25,12 @@ pub(super) struct Node {
 }
 
 impl FieldSet {
-    /// The set without any path.
+    /// Returns the empty set.
     pub const fn new() -> Self {
         Self { nodes: Vec::new() }
     }
 
-    /// The set of these paths, each given as the names of fields.
+    /// Returns the set of these paths, each given as the names of fields.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::new();
         for path in paths {
@@ -40,18 +40,18 @@ impl FieldSet {
         set
     }
 
-    /// Whether there is no path in the set.
+    /// Returns whether the set has no path.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// How many paths are in the set.
+    /// Returns the number of paths in the set.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.is_member) + node.children.len()).sum()
     }
 
-    /// Adds one path. The empty path, which is the whole object, is nobody's
-    /// and is left out.
+    /// Adds one path. The empty path, which is the whole object, has no owner and is
+    /// left out.
     pub fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
@@ -64,7 +64,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether exactly this path is in the set.
+    /// Returns whether exactly this path is in the set.
     pub fn contains(&self, path: &[PathElement]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         let Ok(at) = self.nodes.binary_search_by(|node| node.element.cmp(first)) else {
@@ -74,16 +74,16 @@ impl FieldSet {
         if rest.is_empty() { node.is_member } else { node.children.contains(rest) }
     }
 
-    /// Adds what is at and below one step. Cheap when steps come in order.
+    /// Adds what is at and below one element. Cheap when elements come in order.
     pub(super) fn add(&mut self, element: PathElement, is_member: bool, children: Self) {
         if !is_member && children.is_empty() {
             return;
         }
-        let place = match self.nodes.last().map(|last| last.element.cmp(&element)) {
+        let index = match self.nodes.last().map(|last| last.element.cmp(&element)) {
             None | Some(Ordering::Less) => Err(self.nodes.len()),
             _ => self.nodes.binary_search_by(|node| node.element.cmp(&element)),
         };
-        match place {
+        match index {
             Ok(at) => {
                 if let Some(node) = self.nodes.get_mut(at) {
                     node.is_member |= is_member;
@@ -121,8 +121,8 @@ impl FieldSet {
         self.nodes = nodes;
     }
 
-    /// Takes out the paths of `other`: the difference. Says whether any was there.
-    /// Paths below those of `other` stay.
+    /// Removes the paths of `other`: the difference. Returns whether any was in the
+    /// set. Paths below those of `other` stay.
     pub fn subtract(&mut self, other: &Self) -> bool {
         let mut changed = false;
         self.subtract_with(other, &mut |node, taken| {
@@ -133,7 +133,7 @@ impl FieldSet {
         changed
     }
 
-    /// Takes out the paths of `other` and all that is below them.
+    /// Removes the paths of `other` and everything below them.
     pub fn subtract_below(&mut self, other: &Self) {
         self.subtract_with(other, &mut |node, taken| {
             if taken.is_member {
@@ -156,7 +156,7 @@ impl FieldSet {
         });
     }
 
-    /// The paths that are in both.
+    /// Returns the paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::new();
@@ -171,7 +171,7 @@ impl FieldSet {
         both
     }
 
-    /// Calls `visit` with each path, those above before those below them.
+    /// Calls `visit` with each path, parents before children.
     pub fn for_each<'a>(&'a self, visit: &mut dyn FnMut(&[&'a PathElement])) {
         self.walk(&mut Vec::new(), visit);
     }
@@ -191,7 +191,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths as conflicts name them, such as `.spec.displayName`.
+    /// Returns the paths as conflicts name them, such as `.spec.displayName`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.for_each(&mut |path| paths.push(path.iter().map(ToString::to_string).collect()));

@@ -3,36 +3,36 @@
 use serde_json::{Map, Value};
 
 use super::compare::{Change, Comparison, compare_fields};
-use super::managers::{Manager, Managers, same_but_for_times};
-use super::path::PathElement;
-use super::schema::{Shape, shape};
+use super::element::PathElement;
+use super::managers::{Manager, Managers, equal_except_times};
+use super::ownership::{Shape, shape};
 use super::set::FieldSet;
 use crate::object::{ManagedFieldsEntry, Object, ObjectMeta};
 use crate::schema::Schema;
 use crate::time::Timestamp;
 
-/// What tracking needs to know of a kind.
+/// What tracking depends on in a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackedKind<'a> {
     /// The schema of its objects.
     pub schema: &'a Schema,
-    /// What nobody owns, with all below it: fields that are never shown, or
-    /// that are not this writer's to set.
+    /// What nobody owns, with everything below it: write-only fields, and fields that
+    /// this writer may not set.
     pub ignored: &'a FieldSet,
 }
 
-/// Sets `new.metadata.managed_fields` to what it becomes when `who` writes
-/// `new` in the place of `live`, which is `None` for a create. Call it when
-/// `new` is otherwise complete. A write that changes nothing leaves the
-/// entries of `live`, with their times, so that equal objects stay equal.
+/// Sets `new.metadata.managed_fields` for a write of `new` by `who` that replaces
+/// `live`, which is `None` for a create. Call it when `new` is otherwise
+/// complete. A write that changes nothing keeps the entries of `live`, with their
+/// times, so that equal objects stay equal.
 ///
-/// What stands there before the call is what the client sent, and counts as
-/// upstream: entries that can be read replace those of `live`; one that is
-/// empty, `[{}]`, ends tracking; no entries, broken ones, and any that come
-/// through a sub-resource change nothing.
+/// Before the call, the field has what the client sent, which counts as upstream:
+/// valid entries replace those of `live`; a single empty one, `[{}]`, ends
+/// tracking; no entries, invalid ones, and any through a subresource change
+/// nothing.
 ///
-/// An object that exists and has no entries stays without: only an apply
-/// begins to track it, and then gives all that is there to one manager.
+/// An existing object without entries stays without: only an apply starts to
+/// track it, and then attributes everything in it to one manager.
 pub fn track_update(
     live: Option<&Object>,
     new: &mut Object,
@@ -43,7 +43,7 @@ pub fn track_update(
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let live_entries = live.map_or(&[][..], |live| &live.metadata.managed_fields);
     let sent =
-        if who.subresource.is_empty() { read_sent(&sent, live_entries) } else { Sent::Nothing };
+        if who.subresource.is_empty() { decode_sent(&sent, live_entries) } else { Sent::Nothing };
     let changes = changes(live, new, kind);
     let mut managers = match sent {
         Sent::Nothing if changes.is_empty() => {
@@ -64,25 +64,25 @@ pub fn track_update(
     new.metadata.managed_fields = managers.encode();
 }
 
-/// What the client says about the entries.
+/// What the entries that the client sent mean.
 enum Sent {
     Nothing,
     Reset,
     Entries(Managers),
 }
 
-fn read_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent {
+fn decode_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent {
     if matches!(sent, [only] if *only == ManagedFieldsEntry::default()) {
         return Sent::Reset;
     }
-    // The usual case: what was read is sent back.
-    if sent.is_empty() || same_but_for_times(sent, live) {
+    // The usual case: the client sends back what it read.
+    if sent.is_empty() || equal_except_times(sent, live) {
         return Sent::Nothing;
     }
     Managers::decode(sent).map_or(Sent::Nothing, Sent::Entries)
 }
 
-/// What a write changes, of all that can be owned.
+/// Returns what a write changes, among what can be owned.
 fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Comparison {
     let schema = kind.schema;
     let nothing;
@@ -103,8 +103,8 @@ fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Compa
     changes
 }
 
-/// What there is before an object is created: its structs, empty, because the
-/// type has them. So nobody owns `spec` itself, but what he set in it.
+/// Returns what a created object is compared with: its structs, empty, because the
+/// type has them. So a manager owns not `spec` itself, but what it set in it.
 fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value> {
     let Shape::Fields(root) = shape(schema, schema.root()) else { return Map::new() };
     let is_struct = |name: &str| {
@@ -118,10 +118,10 @@ fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// The metadata that one can own, as JSON, as far as it differs: what is the
-/// same need not be copied. All else in metadata is the server's, and upstream
-/// takes it out of every set; deletion is not an update there, so that its
-/// fields are nobody's either.
+/// Returns the metadata that can be owned, as JSON, as far as it differs: what is
+/// the same need not be copied. The rest of metadata is set by the server, and
+/// upstream removes it from every set; deletion is not an update there, so its
+/// fields have no owner either.
 fn ownable_metadata(
     old: Option<&ObjectMeta>,
     new: &ObjectMeta,
@@ -145,7 +145,7 @@ fn ownable_metadata(
         if this.finalizers != other.finalizers {
             part.finalizers.clone_from(&this.finalizers);
         }
-        // Mostly there is nothing, and nothing need not be encoded to know that.
+        // Mostly nothing differs, and then nothing is encoded.
         if part == nothing {
             return Map::new();
         }

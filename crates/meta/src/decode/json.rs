@@ -1,5 +1,5 @@
-//! Decoding of JSON. The grammar is the library's; limits and duplicate keys
-//! are watched by the visitor.
+//! Decoding of JSON. The grammar is the library's; the visitor enforces limits
+//! and finds duplicate keys.
 
 use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::error::Category;

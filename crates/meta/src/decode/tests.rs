@@ -1,4 +1,4 @@
-//! Both decoders on good, bad and hostile input.
+//! The decoders of JSON and YAML on good, bad and hostile input, and the encoder of YAML.
 
 use std::fmt::Write as _;
 
@@ -46,7 +46,7 @@ fn the_list_of_duplicates_is_capped() {
 }
 
 #[test]
-fn bad_json_is_an_error_that_tells_no_content() {
+fn errors_of_bad_json_hold_no_content() {
     for text in [
         "",
         "{",
@@ -141,7 +141,7 @@ fn integers_of_more_than_64_bits_are_floats_in_both() {
 }
 
 #[test]
-fn bad_yaml_is_an_error_that_tells_no_content() {
+fn errors_of_bad_yaml_hold_no_content() {
     for text in [
         "a: [s3cr3t",
         "a: s3cr3t: b",
@@ -171,7 +171,7 @@ fn bad_yaml_is_an_error_that_tells_no_content() {
 }
 
 #[test]
-fn alias_bombs_do_not_go_off() {
+fn alias_bombs_are_bounded() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..12 {
         let refs = vec![format!("*a{}", i - 1); 10].join(", ");
@@ -189,7 +189,7 @@ fn alias_bombs_do_not_go_off() {
 }
 
 #[test]
-fn stored_json_is_read_into_its_type() {
+fn stored_json_is_decoded_into_its_type() {
     assert_eq!(decode_typed::<Vec<u8>>(b"[1,2]"), Ok(vec![1, 2]));
     let error = decode_typed::<Vec<u8>>(b"[\"s3cr3t\"]").unwrap_err().to_string();
     assert!(error.ends_with("at line 1 column 9"), "{error}");
@@ -198,7 +198,7 @@ fn stored_json_is_read_into_its_type() {
 }
 
 #[test]
-fn debug_shows_no_value() {
+fn debug_has_no_value() {
     let decoded = decode(b"{\"a\":\"s3cr3t\"}", Format::Json).unwrap();
     assert!(!format!("{decoded:?}").contains("s3cr3t"));
 }
@@ -219,7 +219,7 @@ fn yaml_is_written_in_block_style() {
     assert_eq!(encode_yaml(&json!("a\n\u{85}\u{2028}\u{1}")), "\"a\\n\\x85\\u2028\\x01\"\n");
 }
 
-/// What some reader of YAML takes for something else when it is not quoted.
+/// Texts that some decoder of YAML reads as another type when they are not quoted.
 const TRICKY_TEXTS: [&str; 61] = [
     "",
     " ",
@@ -285,7 +285,7 @@ const TRICKY_TEXTS: [&str; 61] = [
 ];
 
 #[test]
-fn yaml_that_is_written_is_read_back_the_same() {
+fn encoded_yaml_is_decoded_to_the_same() {
     for text in TRICKY_TEXTS {
         let value = json!({text: [text, {"k": text}]});
         let yaml = encode_yaml(&value);

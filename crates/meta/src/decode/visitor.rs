@@ -1,8 +1,8 @@
-//! Building a value from any format that serde can drive, with limits and with
-//! an eye on duplicate keys.
+//! Builds a value from any format that serde supports, within limits, and
+//! reports duplicate keys.
 //!
-//! The library's own `Value` would take the last of two equal keys and say
-//! nothing; strict clients want to be told.
+//! The library's own `Value` takes the last of two equal keys without a report,
+//! which strict field validation needs.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ pub(super) const BAD_NUMBER: &str = "a number is out of range";
 pub(super) const KEY_NOT_TEXT: &str = "a key is not a string";
 pub(super) const UNSUPPORTED: &str = "a value is of a type that JSON does not have";
 
-/// What is known while one document is being decoded.
+/// The state of decoding one document.
 pub(super) struct State {
     path: Path,
     depth_left: usize,
     nodes_left: usize,
     duplicates: Vec<String>,
-    /// The reason why this module refused, for parsers whose own errors cannot
-    /// be shown.
+    /// Why this module refused the input, for parsers whose own errors may
+    /// repeat it.
     pub(super) refusal: Option<&'static str>,
 }
 
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// The paths of fields that occurred twice.
+    /// Returns the paths of fields that occurred twice.
     pub(super) fn into_duplicates(self) -> Vec<String> {
         self.duplicates
     }
@@ -70,7 +70,7 @@ impl State {
         self.depth_left += 1;
     }
 
-    /// Notes that the field at the present path occurred before.
+    /// Records that the field at the current path occurred before.
     fn note_duplicate(&mut self) {
         if self.duplicates.len() < MAX_STRICT_ERRORS {
             let path = self.path.to_string();
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// One value, wherever it stands.
+/// Decodes one value.
 pub(super) struct Node<'a>(pub(super) &'a mut State);
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -151,7 +151,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let state = self.0;
         state.enter()?;
-        // The claimed length is the sender's word: memory is taken as values come.
+        // The length that the input claims is not trusted: memory is taken as values come.
         let mut items = Vec::new();
         loop {
             state.path.push_index(items.len());
@@ -182,7 +182,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// The key of a field: text and nothing else.
+/// Decodes the key of a field, which must be text.
 struct Key<'a>(&'a mut State);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {

@@ -1,8 +1,8 @@
-//! Decoding of YAML: the only file that knows the YAML library.
+//! Decoding of YAML: the only file that uses the YAML library.
 //!
-//! YAML is taken as the reference clients write it: one document, keys that
+//! YAML is accepted as the reference clients write it: one document, keys that
 //! are strings, values that JSON has too. Anchors and merge keys work within
-//! limits; tags that would make other values do not.
+//! limits; tags that would make other values are refused.
 
 use serde::de::DeserializeSeed;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
@@ -15,16 +15,16 @@ mod encode;
 
 pub use encode::encode_yaml;
 
-/// How many times one document may refer to anchors.
+/// Maximum number of aliases in one document.
 const MAX_ALIASES: usize = 1000;
-/// How many anchors one document may have.
+/// Maximum number of anchors in one document.
 const MAX_ANCHORS: usize = 1000;
-/// How deep anchors may refer to anchors.
+/// Maximum depth of anchors that refer to anchors.
 const MAX_ALIAS_DEPTH: usize = 16;
-/// How many merge keys (`<<`) one document may have.
+/// Maximum number of merge keys (`<<`) in one document.
 const MAX_MERGE_KEYS: usize = 1000;
-/// How many parser events one document may have: a node is at most two, and
-/// the document's own come on top.
+/// Maximum number of parser events in one document: a node is at most two, and
+/// the document has some of its own.
 const MAX_EVENTS: usize = 2 * MAX_YAML_NODES + 16;
 
 /// Decodes one YAML document.
@@ -45,12 +45,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            // One more, so that a second document is named as what it is.
+            // One more, so that the error names the second document.
             max_documents: 2,
             max_nodes: MAX_YAML_NODES,
             max_events: MAX_EVENTS,
             max_depth: MAX_YAML_DEPTH + 1,
-            // One more, so that the visitor is the one that refuses, and says why.
+            // One more, so that the visitor refuses first, with its own error.
             flow_nesting_limit: MAX_YAML_DEPTH + 1,
             max_aliases: MAX_ALIASES,
             max_anchors: MAX_ANCHORS,
@@ -62,7 +62,7 @@ fn options() -> Options {
             max_replay_stack_depth: MAX_ALIAS_DEPTH,
             max_alias_expansions_per_anchor: MAX_ALIASES,
         },
-        // The visitor sees every pair and reports what comes twice.
+        // The visitor sees every pair and reports duplicates.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         // The reference clients read YAML 1.1: `0600` is 384 there.
         legacy_octal_numbers: true,
@@ -75,8 +75,8 @@ fn options() -> Options {
     }
 }
 
-/// The library's texts may repeat the input, so only the kind of trouble and
-/// the place are taken from it.
+/// The library's messages may repeat the input, so only the kind of error and
+/// its position are taken from them.
 fn describe(error: &Error, refusal: Option<&'static str>) -> DecodeError {
     let error = error.without_snippet();
     let what = refusal.unwrap_or(match error {
@@ -92,12 +92,12 @@ fn describe(error: &Error, refusal: Option<&'static str>) -> DecodeError {
         Error::Eof { .. } => "the YAML document ends too early",
         _ => "the YAML document has a syntax error",
     });
-    // A refusal for size has no one place.
-    let place = match what {
+    // An error about size has no position.
+    let position = match what {
         TOO_DEEP | TOO_MANY_NODES => None,
         _ => error.location(),
     };
-    match place {
+    match position {
         Some(at) => {
             DecodeError::new(format!("{what} at line {} column {}", at.line(), at.column()))
         }

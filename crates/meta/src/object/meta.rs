@@ -13,67 +13,67 @@ use serde_json::Value;
 use super::json_bytes;
 use crate::time::Timestamp;
 
-/// Keeps an object until the dependents that block its deletion are gone.
+/// Keeps an object until the dependents that block its deletion are deleted.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
 /// Keeps an object until its dependents no longer name it as owner.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// Data about an object that every kind has, whatever it is for.
+/// Metadata that objects of every kind have.
 // `resource_version` stays the first field and is left out when empty: the
-// revision is only known at commit, when the server puts it right behind the
+// revision is only known at commit, when the server puts it directly after the
 // opening brace of bytes that are already encoded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")]
 pub struct ObjectMeta {
     /// Opaque text that changes with every write of the object. Clients send it back unchanged
-    /// to say which state they saw, and pass it to a watch to go on from there. Set by the
-    /// server.
+    /// to say which state they saw, and pass it to a watch to continue from that state. Set by
+    /// the server.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub resource_version: String,
     /// Unique among objects of this kind in the same namespace, and unchangeable. Needed to
     /// create an object unless `generateName` is given.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub name: String,
-    /// Start of a name that the server completes with a random suffix. It only counts when
-    /// `name` is empty, and is shortened where the suffix needs room.
+    /// Prefix of a name that the server completes with a random suffix. Used only when `name` is
+    /// empty, and shortened where the suffix needs the space.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub generate_name: String,
-    /// The space in which `name` is unique: a DNS label. Unchangeable; empty on kinds that
-    /// belong to the whole installation.
+    /// The namespace within which `name` is unique: a DNS label. Unchangeable; empty for kinds
+    /// that are cluster-scoped.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub namespace: String,
-    /// Deprecated, and always empty in answers.
+    /// Deprecated, and always empty in responses.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub self_link: String,
-    /// Tells apart all objects that ever were, also those that had the same name one after the
-    /// other. Set by the server at creation.
+    /// Identifies the object among all that ever existed, including earlier ones of the same
+    /// name. Set by the server at creation.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub uid: String,
     /// Counts the changes of the desired state. Set by the server.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub generation: i64,
     /// When the server created the object. Set by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
-    /// When the object will be gone, or, while finalizers remain, may be gone. Set by the server
-    /// when deletion is asked for; from then on it can only come nearer.
+    /// When the object will be deleted, or, while finalizers remain, may be deleted. Set by the
+    /// server when deletion is requested; after that it can only become earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
-    /// How many seconds the object has to end in good order. Set together with
+    /// Seconds that the object has for an orderly shutdown. Set together with
     /// `deletionTimestamp`; it can only become smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
-    /// Keys and values by which objects are arranged and selected.
+    /// Keys and values by which objects are organised and selected.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "map_without_nulls")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub labels: BTreeMap<String, String>,
-    /// Keys and values that tools keep with the object. One cannot select by them.
+    /// Keys and values that tools keep with the object. Selectors do not see them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "map_without_nulls")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub annotations: BTreeMap<String, String>,
-    /// The objects this one exists for. When none of them is left, this one is deleted. At most
+    /// The objects that this one depends on. When all of them are deleted, so is this one. At most
     /// one is its controller.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend(
@@ -83,23 +83,23 @@ pub struct ObjectMeta {
         "x-kubernetes-patch-merge-key" = "uid"
     ))]
     pub owner_references: Vec<OwnerReference>,
-    /// What has yet to be done before the object goes, one name for each task. Whoever does the
-    /// task removes its name. Once deletion has begun, none can be added.
+    /// What must be done before the object is deleted, one name for each task. Whoever does the
+    /// task removes its name. After deletion is requested, none can be added.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "set",
         "x-kubernetes-patch-strategy" = "merge"
     ))]
     pub finalizers: Vec<String>,
-    /// Which manager set which fields, as the server keeps track of it for server-side apply.
+    /// Which manager set which fields. Tracked by the server for server-side apply.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub managed_fields: Vec<ManagedFieldsEntry>,
 }
 
 impl ObjectMeta {
-    /// Decodes metadata; the error says nothing, because the library's would
-    /// show the value. See `Object::from_value` for an error that can be shown.
+    /// Decodes metadata. The error is empty, because the library's repeats the
+    /// value; `Object::from_value` makes one that does not.
     pub(super) fn from_value(value: &Value) -> Result<Self, ()> {
         if !value.is_object() {
             return Err(());
@@ -107,30 +107,29 @@ impl ObjectMeta {
         Self::deserialize(value).map_err(drop)
     }
 
-    /// The metadata as a JSON object, without what is empty.
+    /// Returns the metadata as a JSON object, without what is empty.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self)
             .unwrap_or_else(|error| unreachable!("cannot serialise metadata: {error}"))
     }
 
-    /// The metadata as JSON text, `resourceVersion` first.
+    /// Returns the metadata as JSON text, `resourceVersion` first.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
     }
 
-    /// Whether deletion has begun.
+    /// Returns whether deletion was requested: the object exists until its finalizers are removed.
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that controls the object, if one does.
+    /// Returns the owner that controls the object, if there is one.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
 }
 
-/// An object that another one exists for: one of the same namespace, or one that belongs to the
-/// whole installation.
+/// An object that another one depends on: in the same namespace, or cluster-scoped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(
@@ -154,27 +153,27 @@ pub struct OwnerReference {
     /// Whether this owner is the one that controls the object. False if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
-    /// Whether the owner's deletion in the foreground waits for this object. Setting it needs the
+    /// Whether a foreground deletion of the owner waits for this object. Setting it requires the
     /// right to delete the owner. False if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_owner_deletion: Option<bool>,
 }
 
-/// What one manager set on the object, in one way of writing.
+/// The fields that one manager set on the object, by one operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry")]
 pub struct ManagedFieldsEntry {
-    /// Who: a name that the client gave itself.
+    /// The manager: a name that the client chose.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub manager: String,
-    /// How: `Apply` for server-side apply, `Update` for every other write.
-    #[serde(skip_serializing_if = "Operation::is_unknown", deserialize_with = "null_as_default")]
+    /// `Apply` for server-side apply, `Update` for every other write.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub operation: Operation,
     /// The group and version in whose terms the fields are named.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub api_version: String,
-    /// When the manager last changed what it owns.
+    /// When the manager last changed the fields that it owns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
     /// The form of the field set: only `FieldsV1` exists.
@@ -184,7 +183,7 @@ pub struct ManagedFieldsEntry {
     #[serde(skip_serializing_if = "Option::is_none", rename = "fieldsV1")]
     #[schemars(schema_with = "fields_v1_schema")]
     pub fields_v1: Option<Value>,
-    /// The sub-resource through which the write came; empty for the object itself.
+    /// The subresource through which the write was made; empty for the object itself.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub subresource: String,
 }
@@ -198,26 +197,21 @@ pub enum Operation {
     Apply,
     /// By any other write.
     Update,
-    /// Absent, or a word that is not known. It is kept apart from an error,
-    /// because broken entries in an update are ignored, not refused.
+    /// Absent or unknown. Not a decoding error, because invalid entries in an
+    /// update are ignored, not refused.
     #[default]
     #[serde(rename = "", other)]
     Unknown,
 }
 
 impl Operation {
-    /// The word as it stands in an entry.
+    /// Returns the value that entries have.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
             Self::Update => "Update",
             Self::Unknown => "",
         }
-    }
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-    fn is_unknown(&self) -> bool {
-        *self == Self::Unknown
     }
 }
 
@@ -237,8 +231,8 @@ impl JsonSchema for Operation {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // Upstream does not list the words either: an entry that holds another
-        // one is answered by validation, with the field's path.
+        // Upstream has no enum here either: validation refuses other values, with
+        // the field's path.
         json_schema!({ "type": "string" })
     }
 }
@@ -255,10 +249,10 @@ fn fields_v1_schema(_: &mut SchemaGenerator) -> Schema {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")]
 pub struct ListMeta {
-    /// Deprecated, and always empty in answers.
+    /// Deprecated, and always empty in responses.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub self_link: String,
-    /// The state of the whole collection that the list shows. A watch goes on from there.
+    /// The state of the whole collection that the list was made from. A watch can start from it.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub resource_version: String,
     /// What to send as `continue` to get the next page; empty on the last page.
@@ -282,7 +276,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A map whose `null` values, like a map that is `null`, are as if absent.
+/// Decodes a map; `null` values in it, and `null` in place of it, are as if absent.
 fn map_without_nulls<'de, D>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error>
 where
     D: Deserializer<'de>,
@@ -291,9 +285,9 @@ where
     Ok(entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_zero(value: &i64) -> bool {
-    *value == 0
+/// For `skip_serializing_if`: whether the value is that of an absent field.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[cfg(test)]
@@ -302,7 +296,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn nothing_is_written_as_nothing() {
+    fn empty_metadata_is_written_as_an_empty_object() {
         assert_eq!(ObjectMeta::default().to_value(), json!({}));
         assert_eq!(ObjectMeta::default().to_json_bytes(), b"{}");
         assert_eq!(serde_json::to_value(ListMeta::default()).unwrap(), json!({}));
@@ -317,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_one_comes_back_as_it_was() {
+    fn metadata_with_all_fields_is_read_and_written_as_it_was() {
         let value = json!({
             "name": "a", "generateName": "a-", "namespace": "n", "selfLink": "/x", "uid": "u",
             "resourceVersion": "7", "generation": 3,
@@ -342,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_is_not_known_is_no_error() {
+    fn an_unknown_operation_is_no_error() {
         let entry: ManagedFieldsEntry =
             serde_json::from_value(json!({"operation": "Guess"})).unwrap();
         assert_eq!(entry.operation, Operation::Unknown);

@@ -1,34 +1,38 @@
-//! The object as such: type, metadata, and everything else as untyped fields.
+//! An API object: type, metadata, and everything else as untyped fields.
 //!
-//! What the fields mean is the kinds' business, and which metadata is allowed
-//! is that of `validate`. `meta.rs` has the metadata itself.
+//! The kinds know what the fields mean, and `validate` which metadata is
+//! allowed. The metadata itself is in `meta.rs`, and `encoded.rs` changes
+//! objects without decoding them.
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
+pub mod encoded;
 mod meta;
 
+pub(crate) use meta::is_default;
 pub use meta::{
     FOREGROUND_FINALIZER, ListMeta, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
     OwnerReference, null_as_default,
 };
 
-/// One API object. `fields` holds all that is beside type and metadata: `spec`
-/// and `status`, or `data` and the like.
+/// One API object. `fields` has everything but type and metadata: `spec` and
+/// `status`, or `data` and the like.
 ///
-/// Its `Debug` form shows only kind, namespace and name, because the fields
+/// Its `Debug` form has only kind, namespace and name, because the fields
 /// may hold secrets.
 #[derive(Clone, Default, PartialEq)]
 pub struct Object {
-    /// `group/version`, or the version alone for the core group; empty if not said.
+    /// `group/version`, or the version alone for the core group; empty if absent.
     pub api_version: String,
-    /// The kind; empty if not said.
+    /// The kind; empty if absent.
     pub kind: String,
     /// The metadata.
     pub metadata: ObjectMeta,
@@ -37,7 +41,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Takes a decoded JSON object apart. `null` for `apiVersion`, `kind`,
+    /// Reads an object from decoded JSON. `null` for `apiVersion`, `kind`,
     /// `metadata` or a field of it counts as absent. The error names the field
     /// and the types, never the value.
     pub fn from_value(value: Value) -> Result<Self, String> {
@@ -52,7 +56,7 @@ impl Object {
         })
     }
 
-    /// The object as one JSON value.
+    /// Returns the object as one JSON value.
     pub fn into_value(self) -> Value {
         let mut fields = self.fields;
         insert_unless_empty(&mut fields, "apiVersion", self.api_version);
@@ -61,7 +65,7 @@ impl Object {
         Value::Object(fields)
     }
 
-    /// The object as JSON text: `apiVersion`, `kind`, `metadata`, then the
+    /// Returns the object as JSON text: `apiVersion`, `kind`, `metadata`, then the
     /// fields in order of their names. Equal objects give equal bytes.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
@@ -85,8 +89,8 @@ impl Serialize for Object {
     }
 }
 
-/// Of text that we wrote ourselves: what clients send goes through
-/// [`Object::from_value`], which says what is wrong with it.
+/// For JSON that this program wrote. What clients send goes through
+/// [`Object::from_value`], whose errors name the field.
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(ObjectVisitor)
@@ -128,8 +132,39 @@ impl fmt::Debug for Object {
     }
 }
 
-/// `value` as JSON text, for types whose serialisation cannot fail: derived
-/// ones with text keys, which are all that this crate has.
+impl Schema {
+    /// Returns the schema of an object whose fields other than type and metadata are those of
+    /// `T`: for kinds whose Rust type has only `spec`, `status` and the like.
+    pub fn of_object<T: JsonSchema>() -> Self {
+        let mut schema = Self::of::<T>();
+        let metadata = schema.add_definitions_of::<ObjectMeta>();
+        schema.add_property(
+            "apiVersion",
+            json!({
+                "type": "string",
+                "description": "Group and version in whose terms the object is written.",
+            }),
+        );
+        schema.add_property(
+            "kind",
+            json!({
+                "type": "string",
+                "description": "The object's kind in CamelCase. Taken from the endpoint if absent.",
+            }),
+        );
+        schema.add_property(
+            "metadata",
+            json!({
+                "allOf": [metadata],
+                "description": "Name, labels and other data that every object has.",
+            }),
+        );
+        schema
+    }
+}
+
+/// Returns `value` as JSON text, for types whose serialisation cannot fail:
+/// derived ones with text keys, which are all that this crate has.
 pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("cannot serialise: {error}"))
 }
@@ -154,7 +189,7 @@ fn take_metadata(fields: &mut Map<String, Value>) -> Result<ObjectMeta, String> 
         Some(value) => value,
     };
     // The library's own message would repeat the value, so on failure the
-    // schema says what is wrong instead. Metadata is decoded twice only then.
+    // schema says what is wrong. Metadata is decoded twice only then.
     ObjectMeta::from_value(&value).map_err(|()| describe_bad_metadata(value))
 }
 
@@ -163,22 +198,21 @@ fn describe_bad_metadata(metadata: Value) -> String {
     wrapper.insert("metadata".to_owned(), metadata);
     match Schema::of_object::<NoFields>().check_types(&Value::Object(wrapper)) {
         Err(mismatch) => mismatch.to_string(),
-        // Whatever decoding refuses, the schema refuses too; this is for a mistake of ours.
+        // Whatever decoding refuses, the schema refuses too: this takes a bug.
         Ok(()) => "metadata: it does not fit its schema".to_owned(),
     }
 }
 
 /// An object without any fields of its own.
-#[derive(schemars::JsonSchema)]
+#[derive(JsonSchema)]
 struct NoFields {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
-    fn taken_apart_and_put_together_again() {
+    fn an_object_is_read_from_a_value_and_written_as_the_same() {
         let value = json!({
             "apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}, "spec": {"x": 1},
         });
@@ -189,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_the_order_of_fields_that_people_expect() {
+    fn bytes_have_the_usual_order_of_fields() {
         let object = Object::from_value(json!({
             "spec": {}, "data": {}, "kind": "K", "apiVersion": "v1",
             "metadata": {"name": "a", "resourceVersion": "5"},
@@ -202,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_text_reads_back_as_it_was() {
+    fn an_encoded_object_is_decoded_as_it_was() {
         let object = Object::from_value(json!({
             "apiVersion": "g/v1", "kind": "K",
             "metadata": {"name": "a", "labels": {"b": "c"}, "managedFields": [{
@@ -253,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_does_not_show_fields() {
+    fn debug_has_no_fields() {
         let object =
             Object::from_value(json!({"kind": "K", "metadata": {"name": "a"}, "data": "s3cr3t"}))
                 .unwrap();

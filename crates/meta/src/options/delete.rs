@@ -1,4 +1,4 @@
-//! Options of a deletion: from its body, or else from the query.
+//! Options of a deletion: from its body or, without one, from the query.
 
 use serde_json::{Map, Value};
 
@@ -7,44 +7,44 @@ use super::{Query, dry_run, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::status::ApiError;
 
-const IGNORE_DAMAGE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// What becomes of objects that depend on the one which goes.
+/// What happens to the dependents of a deleted object: upstream's `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// They live on.
+    /// They are kept, without the owner reference.
     Orphan,
-    /// They go later.
+    /// They are deleted afterwards.
     Background,
-    /// They go first.
+    /// They are deleted first.
     Foreground,
 }
 
 /// Options of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds until the object goes.
+    /// Seconds until the object is deleted.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents.
+    /// What happens to dependents.
     pub propagation: Option<Propagation>,
-    /// The old way to say that; not together with the new one.
+    /// The deprecated form of `propagation`; not both may be set.
     pub orphan_dependents: Option<bool>,
     /// Only if the object has this uid.
     pub precondition_uid: Option<String>,
     /// Only if the object has this version.
     pub precondition_resource_version: Option<String>,
-    /// Do everything but store.
+    /// Whether everything is done but the write to the store.
     pub dry_run: bool,
-    /// Delete even what is damaged, finalizers or not; upstream's
+    /// Whether an object is deleted even if it is corrupt, and whatever its finalizers; upstream's
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
-    pub ignore_damage: bool,
+    pub ignore_store_read_error: bool,
 }
 
 impl DeleteOptions {
-    /// Reads them from the query.
+    /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what makes no sense.
+    /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn from_query(query: &Query) -> Result<Self, ApiError> {
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
@@ -56,12 +56,12 @@ impl DeleteOptions {
             precondition_uid: text("preconditions.uid"),
             precondition_resource_version: text("preconditions.resourceVersion"),
             dry_run: dry_run(query.get_all("dryRun"), &mut errors),
-            ignore_damage: query.flag(IGNORE_DAMAGE)?.unwrap_or(false),
+            ignore_store_read_error: query.flag(IGNORE_STORE_READ_ERROR)?.unwrap_or(false),
         };
-        options.checked(errors)
+        options.validated(errors)
     }
 
-    /// Reads them from a body; the query's are then ignored, as upstream does.
+    /// Decodes them from a body; those in the query are then ignored, as upstream does.
     ///
     /// # Errors
     /// As [`DeleteOptions::from_query`].
@@ -102,13 +102,18 @@ impl DeleteOptions {
             )?
             .map(str::to_owned),
             dry_run: dry_run(dry_run_values(&fields)?.into_iter(), &mut errors),
-            ignore_damage: read(&fields, IGNORE_DAMAGE, "true or false", Value::as_bool)?
-                .unwrap_or(false),
+            ignore_store_read_error: read(
+                &fields,
+                IGNORE_STORE_READ_ERROR,
+                "true or false",
+                Value::as_bool,
+            )?
+            .unwrap_or(false),
         };
-        options.checked(errors)
+        options.validated(errors)
     }
 
-    fn checked(self, mut errors: FieldErrors) -> Result<Self, ApiError> {
+    fn validated(self, mut errors: FieldErrors) -> Result<Self, ApiError> {
         if self.propagation.is_some() && self.orphan_dependents.is_some() {
             let why = "orphanDependents and propagationPolicy cannot be both set";
             errors.push(FieldError::forbidden("propagationPolicy", why));
@@ -117,7 +122,8 @@ impl DeleteOptions {
     }
 }
 
-/// `DeleteOptions` belong to every group; of another version they could mean something else.
+/// Checks the API version: `DeleteOptions` belong to every group, but a version other than `v1`
+/// could have another meaning.
 fn check_version(fields: &Map<String, Value>) -> Result<(), ApiError> {
     match read(fields, "apiVersion", "a string", Value::as_str)? {
         None | Some("" | "v1") => Ok(()),

@@ -1,6 +1,6 @@
-//! The options of requests: what they may be, and what is wrong with them (wire contract 1.4).
+//! The options of requests, decoded and validated (wire contract 1.4).
 //!
-//! A value that cannot be read is 400; one that can be read and makes no sense is 422.
+//! A value that cannot be decoded is 400; one that can, and is invalid, is 422.
 
 mod delete;
 mod query;
@@ -17,12 +17,12 @@ use crate::field::{FieldError, FieldErrors};
 use crate::gvk::GroupKind;
 use crate::status::ApiError;
 
-/// 422 on the options object of an operation.
+/// Returns a 422 about the options object of an operation.
 fn invalid(kind: &'static str, errors: FieldErrors) -> ApiError {
     ApiError::invalid(GroupKind { group: "meta.k8s.io", kind }, "", errors)
 }
 
-/// `dryRun` knows one value.
+/// Returns whether `dryRun` is set. `All` is the only value that is supported.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
     let mut dry_run = false;
     for value in values.filter(|value| !value.is_empty()) {

@@ -1,13 +1,13 @@
-//! The query of a request, read once.
+//! The query of a request, decoded once.
 
 use percent_encoding::percent_decode_str;
 
 use crate::status::ApiError;
 
-/// Parameters of one query.
+/// Maximum number of parameters of one query.
 const MAX_PARAMETERS: usize = 100;
 
-/// Bytes of one query, before decoding.
+/// Maximum bytes of one query, before decoding.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
 
 /// The query's parameters, decoded, in their order.
@@ -17,10 +17,10 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads what stands behind the `?`.
+    /// Parses what follows the `?` of a URL.
     ///
     /// # Errors
-    /// 400 when it is too long, or not UTF-8 once decoded.
+    /// 400 when it is too long, or has too many parameters, or is not UTF-8 once decoded.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         if text.len() > MAX_QUERY_BYTES {
             return Err(ApiError::bad_request(format!(
@@ -40,17 +40,17 @@ impl Query {
         Ok(Self { parameters })
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Every value of a parameter.
+    /// Returns every value of a parameter.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, v)| v.as_str())
     }
 
-    /// A parameter that is on or off; `?pretty` alone is on.
+    /// Returns the value of a boolean parameter; `?pretty` alone is true.
     ///
     /// # Errors
     /// 400 for anything but `true`, `false`, `1` and `0`.
@@ -65,10 +65,10 @@ impl Query {
         }
     }
 
-    /// A parameter that is a number; empty counts as absent.
+    /// Returns the value of a parameter that is a number; empty counts as absent.
     ///
     /// # Errors
-    /// 400 when it is none.
+    /// 400 when it is not a number.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let Some(text) = self.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn parameters_and_their_values() {
         let query = Query::parse("a=1&b=x%3Dy+z&a=2&c&=d").unwrap();
         assert_eq!(query.get("a"), Some("1"));
         assert_eq!(query.get_all("a").collect::<Vec<_>>(), ["1", "2"]);

@@ -2,20 +2,19 @@
 
 use super::{Query, invalid};
 use crate::field::{FieldError, FieldErrors};
-use crate::selector::field::FieldSelector;
-use crate::selector::label::LabelSelector;
+use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
 
-/// How old an answer may be.
+/// The `resourceVersion` of a read: how old the returned state may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedVersion {
-    /// `0`: any.
+    /// `0`: any age.
     Any,
-    /// A version, packed as clients see it.
+    /// A version, as the number that clients have.
     At(u64),
 }
 
-/// How a list's version is to be read.
+/// The `resourceVersionMatch` of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionMatch {
     /// That version and no other.
@@ -27,15 +26,15 @@ pub enum VersionMatch {
 /// Options of a get.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// How old the answer may be; `None` for the most recent.
+    /// How old the returned state may be; `None` for the most recent.
     pub resource_version: Option<RequestedVersion>,
 }
 
 impl GetOptions {
-    /// Reads them.
+    /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400.
+    /// 400 for what cannot be decoded.
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
         check_common(query)?;
         Ok(Self { resource_version: version(query)? })
@@ -45,33 +44,33 @@ impl GetOptions {
 /// Options of a list or watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Only objects with such labels.
+    /// Which labels the objects must have.
     pub label_selector: LabelSelector,
-    /// Only objects with such fields.
+    /// Which fields the objects must have.
     pub field_selector: FieldSelector,
-    /// Objects on one page; 0 for all.
+    /// Maximum number of objects on one page; 0 for all.
     pub limit: u64,
-    /// Where this page begins.
+    /// The position at which this page starts.
     pub continue_token: Option<String>,
-    /// How old the answer may be; `None` for the most recent.
+    /// How old the returned state may be; `None` for the most recent.
     pub resource_version: Option<RequestedVersion>,
-    /// How to read that.
+    /// How `resource_version` is matched.
     pub version_match: Option<VersionMatch>,
-    /// Is it a watch?
+    /// Whether it is a watch.
     pub watch: bool,
-    /// Is a watch to begin with what is there?
+    /// Whether a watch starts with events for the objects that exist.
     pub send_initial_events: Option<bool>,
-    /// Does the watcher want bookmarks?
+    /// Whether the watch may send bookmarks.
     pub allow_bookmarks: bool,
     /// How long a watch lasts, in seconds.
     pub timeout_seconds: Option<u64>,
 }
 
 impl ListOptions {
-    /// Reads them. `fields` are those that a field selector may name.
+    /// Decodes them from the query. `fields` are those that a field selector may name.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what makes no sense.
+    /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
         check_common(query)?;
         let label_selector = LabelSelector::parse(query.get("labelSelector").unwrap_or_default());
@@ -113,8 +112,8 @@ impl ListOptions {
         if !errors.is_empty() {
             return Err(invalid("ListOptions", errors));
         }
-        let named = matches!(self.resource_version, Some(RequestedVersion::At(_)));
-        if self.continue_token.is_some() && named {
+        let has_version = matches!(self.resource_version, Some(RequestedVersion::At(_)));
+        if self.continue_token.is_some() && has_version {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
@@ -163,7 +162,7 @@ impl ListOptions {
     }
 }
 
-/// What every read may carry.
+/// Checks the parameters that every read may have.
 fn check_common(query: &Query) -> Result<(), ApiError> {
     if query.flag("export")?.unwrap_or(false) {
         return Err(ApiError::bad_request(
@@ -173,7 +172,8 @@ fn check_common(query: &Query) -> Result<(), ApiError> {
     check_timeout(query)
 }
 
-/// `timeout=32s` comes with most of kubectl's calls; the server's own deadlines hold anyway.
+/// Checks `timeout`, which most of kubectl's requests have (`timeout=32s`). It has no effect: the
+/// server has deadlines of its own.
 pub(super) fn check_timeout(query: &Query) -> Result<(), ApiError> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
     text.parse::<jiff::SignedDuration>().map(drop).map_err(|_| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contracts_table() {
+    fn status_codes_of_the_wire_contract() {
         for (text, want) in [
             ("", 200),
             ("limit=5&resourceVersion=7", 200),

@@ -8,14 +8,14 @@ use crate::status::ApiError;
 /// The longest name of a field manager, in bytes.
 const MAX_FIELD_MANAGER_BYTES: usize = 128;
 
-/// Which write it is: their options differ a little, and so do the names of their errors.
+/// The operation of a write: the options differ a little, and their errors name the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// POST.
     Create,
     /// PUT.
     Update,
-    /// PATCH, but for apply.
+    /// PATCH, except apply.
     Patch,
 }
 
@@ -32,9 +32,9 @@ impl WriteKind {
 /// What to do about unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
-    /// Nothing.
+    /// Ignore them.
     Ignore,
-    /// Say so in warnings.
+    /// Return warnings.
     #[default]
     Warn,
     /// Refuse the write.
@@ -44,19 +44,19 @@ pub enum FieldValidation {
 /// Options of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Do everything but store.
+    /// Whether everything is done but the write to the store.
     pub dry_run: bool,
-    /// Who makes the change.
+    /// The name of the manager that makes the change.
     pub field_manager: Option<String>,
     /// What to do about unknown and duplicate fields.
     pub field_validation: FieldValidation,
 }
 
 impl WriteOptions {
-    /// Reads them.
+    /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be read, 422 for what makes no sense.
+    /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
@@ -89,7 +89,7 @@ fn validation(query: &Query, errors: &mut FieldErrors) -> FieldValidation {
     }
 }
 
-/// What the name of a field manager at `path` may be.
+/// Checks the name of a field manager at `path`.
 pub(crate) fn check_manager(path: &str, manager: &str, errors: &mut FieldErrors) {
     if manager.len() > MAX_FIELD_MANAGER_BYTES {
         errors.push(FieldError::too_long(path, MAX_FIELD_MANAGER_BYTES));
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn valid_and_invalid_options() {
         let parse =
             |text: &str| WriteOptions::parse(&Query::parse(text).unwrap(), WriteKind::Patch);
         let good = parse("dryRun=All&fieldManager=m&fieldValidation=Strict").unwrap();

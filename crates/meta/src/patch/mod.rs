@@ -1,14 +1,13 @@
-//! Patches on JSON values. A patch never fails with a value in its error: what is patched holds
-//! secrets.
+//! Patches on JSON values. No error of a patch has a value in it: patched objects hold secrets.
 
-mod json;
-mod merge;
+mod json_patch;
+mod merge_patch;
 
-pub use json::apply_json_patch;
-pub use merge::apply_merge_patch;
+pub use json_patch::apply_json_patch;
+pub use merge_patch::apply_merge_patch;
 
-/// Operations in one JSON Patch, as upstream.
+/// Maximum number of operations in one JSON Patch, as upstream.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// Bytes of a patched object, about: what a body may have, too.
+/// Maximum bytes of a patched object, estimated: as many as a body may have.
 pub const MAX_RESULT_BYTES: usize = 3 * 1024 * 1024;

@@ -1,16 +1,15 @@
-//! The schema of a type: one description that feeds `OpenAPI`, the finding of
-//! unknown fields, and the checking of JSON types.
+//! The schema of a type: one description for `OpenAPI`, for finding unknown
+//! fields, and for checking JSON types.
 //!
-//! Only shape is checked here. Rules between fields, lengths and allowed words
-//! are validation, which the kinds do.
+//! Only JSON types are checked here. Rules between fields, lengths and allowed
+//! values are validation, which the kinds do. The schema of whole objects is made
+//! in `object`.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::object::ObjectMeta;
-
-mod tidy;
+mod transforms;
 mod walk;
 
 pub use walk::TypeMismatch;
@@ -27,7 +26,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The schema of `T`. The root is `T` itself; types it uses are definitions
+    /// Returns the schema of `T`. The root is `T` itself; types it uses are definitions
     /// under the names they give themselves.
     pub fn of<T: JsonSchema>() -> Self {
         let mut generator = settings().into_generator();
@@ -35,37 +34,6 @@ impl Schema {
         generator.transforms_mut().for_each(|transform| transform.transform(&mut root));
         let definitions = generator.take_definitions(true);
         Self::with_root(root.to_value(), definitions)
-    }
-
-    /// The schema of an object whose fields beside type and metadata are those
-    /// of `T`: for kinds whose Rust type has only `spec`, `status` and the like.
-    pub fn of_object<T: JsonSchema>() -> Self {
-        let mut schema = Self::of::<T>();
-        let mut generator = settings().into_generator();
-        let metadata = generator.subschema_for::<ObjectMeta>().to_value();
-        schema.definitions.extend(generator.take_definitions(true));
-        schema.add_property(
-            "apiVersion",
-            json!({
-                "type": "string",
-                "description": "Group and version in whose terms the object is written.",
-            }),
-        );
-        schema.add_property(
-            "kind",
-            json!({
-                "type": "string",
-                "description": "The object's kind in CamelCase. Taken from the endpoint if absent.",
-            }),
-        );
-        schema.add_property(
-            "metadata",
-            json!({
-                "allOf": [metadata],
-                "description": "Name, labels and other data that every object has.",
-            }),
-        );
-        schema
     }
 
     /// Follows a root that is only a reference, so that `root` is the schema
@@ -78,14 +46,16 @@ impl Schema {
         let reference = format!("{DEFINITIONS_PREFIX}{name}");
         let used = std::iter::once(&target)
             .chain(definitions.values())
-            .any(|schema| tidy::refers_to(schema, &reference));
+            .any(|schema| transforms::refers_to(schema, &reference));
         if used {
             definitions.insert(name, target.clone());
         }
         Self { root: target, definitions }
     }
 
-    fn add_property(&mut self, name: &str, schema: Value) {
+    /// Adds a property to the root, unless the root has one of that name. References in `schema`
+    /// are resolved by [`Schema::add_definitions_of`].
+    pub(crate) fn add_property(&mut self, name: &str, schema: Value) {
         let Value::Object(root) = &mut self.root else { return };
         let properties = root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(properties) = properties {
@@ -93,20 +63,29 @@ impl Schema {
         }
     }
 
-    /// The schemas that the root refers to, by name.
+    /// Adds `T`, and the types that it uses, to the definitions. Returns a schema that refers to
+    /// `T`, or is that of `T` where the type is not a definition.
+    pub(crate) fn add_definitions_of<T: JsonSchema>(&mut self) -> Value {
+        let mut generator = settings().into_generator();
+        let reference = generator.subschema_for::<T>().to_value();
+        self.definitions.extend(generator.take_definitions(true));
+        reference
+    }
+
+    /// Returns the schemas that the root refers to, by name.
     pub fn definitions(&self) -> &Map<String, Value> {
         &self.definitions
     }
 
-    /// The schema of the type itself; references in it point below
+    /// Returns the schema of the type itself; references in it point below
     /// `#/components/schemas/`.
     pub fn root(&self) -> &Value {
         &self.root
     }
 
-    /// Makes `value` fit the schema where that loses nothing the schema knows:
-    /// unknown fields go, and so do fields that are `null`, which means absent;
-    /// a number such as `5.0` becomes an integer where one is wanted.
+    /// Makes `value` fit the schema where that loses nothing that the schema has:
+    /// removes unknown fields, and fields that are `null`, which means absent; and
+    /// makes an integer of a number such as `5.0` where the schema requires one.
     ///
     /// Returns the paths of the unknown fields (`spec.foo`,
     /// `spec.access[0].bar`), at most
@@ -116,15 +95,15 @@ impl Schema {
         walk::prune(self, value)
     }
 
-    /// Whether `value` has the JSON types that the schema wants. `null` counts
-    /// as absent and is accepted everywhere but as a list's item. Unknown
-    /// fields and the words of enumerations are not looked at.
+    /// Checks that `value` has the JSON types that the schema requires. `null`
+    /// counts as absent and is accepted everywhere but as a list's item. Unknown
+    /// fields and the values of enumerations are not checked.
     pub fn check_types(&self, value: &Value) -> Result<(), TypeMismatch> {
         walk::check(self, value)
     }
 
-    /// The schema behind a reference, through as many as there are; anything
-    /// else is returned as it is.
+    /// Returns the schema that a reference leads to, also over several references;
+    /// anything else is returned as it is.
     pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
         let mut at = schema;
         // A chain of references is as long as there are definitions, at most.
@@ -138,8 +117,8 @@ impl Schema {
     }
 }
 
-/// The definition that `schema` stands for, if it is a reference, or a
-/// reference with a description around it.
+/// Returns the name of the definition that `schema` refers to, if it is a
+/// reference, or a reference with a description around it.
 fn reference_name(schema: &Value) -> Option<&str> {
     let reference = match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
         Some([only]) => only.get("$ref"),
@@ -151,11 +130,8 @@ fn reference_name(schema: &Value) -> Option<&str> {
 fn settings() -> SchemaSettings {
     let mut settings = SchemaSettings::openapi3();
     settings.meta_schema = None;
-    // First of all, so that the step which writes `nullable` finds nothing to do.
-    settings.transforms.insert(0, Box::new(tidy::DropNull));
-    settings.transforms.push(Box::new(tidy::Tidy));
+    // The first, so that the transform that writes `nullable` finds nothing to do.
+    settings.transforms.insert(0, Box::new(transforms::DropNull));
+    settings.transforms.push(Box::new(transforms::Simplify));
     settings
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,4 @@
-//! Walking a value along its schema: pruning of what is unknown, and checking
-//! of types.
+//! Walks a value along its schema: prunes unknown fields, and checks types.
 //!
 //! The value has been through the decoder, so its depth is bounded, and with
 //! it the recursion here.
@@ -11,17 +10,18 @@ use serde_json::{Map, Number, Value};
 
 use super::Schema;
 use crate::decode::MAX_STRICT_ERRORS;
+use crate::number::integer_of_float;
 use crate::path::Path;
 use crate::time::MicroTimestamp;
 
-/// A value of another JSON type than the schema wants.
+/// A value of another JSON type than the schema requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeMismatch {
-    /// Where, such as `spec.displayName`; empty for the whole value.
+    /// The path, such as `spec.displayName`; empty for the whole value.
     pub path: String,
-    /// What the schema wants.
+    /// What the schema requires.
     pub expected: &'static str,
-    /// What is there: a type, never a value.
+    /// What was found: a type, never a value.
     pub found: &'static str,
 }
 
@@ -38,14 +38,14 @@ impl std::error::Error for TypeMismatch {}
 
 /// What the schema says about the fields of an object.
 enum Fields<'a> {
-    /// Anything goes, and is kept.
+    /// Free-form: any field is allowed, and kept.
     Free,
-    /// These fields, and for the others perhaps a schema.
+    /// These fields, and perhaps a schema for all others.
     Known { properties: Option<&'a Map<String, Value>>, others: Option<&'a Value> },
 }
 
-/// The schemas that one value may fit. Nearly always it is one, which is not worth a list: this
-/// is made for every value of every object that is written.
+/// The schemas that one value may fit. Nearly always it is one, and then no list is allocated:
+/// this is made for every value of every object that is written.
 pub(crate) enum Branches<'a> {
     One(&'a Value),
     Union(Vec<&'a Value>),
@@ -62,7 +62,7 @@ impl<'a> Deref for Branches<'a> {
     }
 }
 
-/// The schemas that one value may fit: one, or the branches of a union.
+/// Returns the schemas that one value may fit: one, or the branches of a union.
 pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Branches<'a> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
@@ -88,15 +88,15 @@ fn fields_of(at: &Value) -> Fields<'_> {
 
 /// What the schema says about one field.
 enum Field<'a> {
-    /// It may be there and hold anything.
+    /// It may have any value.
     Free,
     /// It has a schema.
     Known(&'a Value),
-    /// It should not be there.
+    /// It is not in the schema.
     Unknown,
 }
 
-/// The first branch that knows the field decides.
+/// Returns what the first branch that has the field says about it.
 fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
     let known = branches.iter().find_map(|branch| match fields_of(branch) {
         Fields::Free => {
@@ -142,7 +142,9 @@ impl Pruner<'_> {
             Value::Number(number)
                 if branches.iter().all(|branch| type_of(branch) == Some("integer")) =>
             {
-                make_integer(number);
+                if let Some(integer) = integer_of_float(number) {
+                    *number = integer.into();
+                }
             }
             _ => {}
         }
@@ -154,7 +156,7 @@ impl Pruner<'_> {
                 Field::Known(at) => at,
                 Field::Free => return true,
                 Field::Unknown => {
-                    self.note_unknown(name);
+                    self.record_unknown(name);
                     return false;
                 }
             };
@@ -168,7 +170,7 @@ impl Pruner<'_> {
         });
     }
 
-    fn note_unknown(&mut self, name: &str) {
+    fn record_unknown(&mut self, name: &str) {
         if self.unknown.len() < MAX_STRICT_ERRORS {
             self.path.push_field(name);
             self.unknown.push(self.path.to_string());
@@ -177,22 +179,11 @@ impl Pruner<'_> {
     }
 }
 
-/// Whether anything at all fits, so that `null` is a value like others.
+/// Returns whether any value fits, so that `null` is a value like others.
 fn is_free(schema: &Schema, at: &Value) -> bool {
     branches(schema, at)
         .iter()
         .any(|branch| type_of(branch).is_none() && matches!(fields_of(branch), Fields::Free))
-}
-
-/// `5.0` as `5`. Beyond 2^53 a float does not say which integer is meant.
-fn make_integer(number: &mut Number) {
-    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return };
-    if float.fract() == 0.0 && float.abs() <= MAX_EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "checked: integral and within 2^53")]
-        let integer = float as i64;
-        *number = integer.into();
-    }
 }
 
 /// See [`Schema::check_types`].
@@ -200,8 +191,8 @@ pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> 
     Checker { schema, path: Path::default() }.check(value, &schema.root)
 }
 
-/// Is this text where a time belongs, and none?
-fn is_no_time(text: &str, at: &Value) -> bool {
+/// Returns whether the schema requires a time that the text is not.
+fn is_invalid_time(text: &str, at: &Value) -> bool {
     let timed = at.get("format").and_then(Value::as_str) == Some("date-time");
     timed && text.parse::<MicroTimestamp>().is_err()
 }
@@ -228,7 +219,7 @@ impl Checker<'_> {
     fn check_type(&self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
         let Some(expected) = type_of(at) else { return Ok(()) };
         let found = match (expected, value) {
-            ("string", Value::String(text)) if is_no_time(text, at) => {
+            ("string", Value::String(text)) if is_invalid_time(text, at) => {
                 let (path, expected) = (self.path.to_string(), "a time as in RFC 3339");
                 return Err(TypeMismatch { path, expected, found: "other text" });
             }
@@ -237,9 +228,9 @@ impl Checker<'_> {
             | ("object", Value::Object(_))
             | ("array", Value::Array(_))
             | ("number", Value::Number(_)) => return Ok(()),
-            ("integer", Value::Number(number)) => match integer_trouble(number, at) {
+            ("integer", Value::Number(number)) => match integer_mismatch(number, at) {
                 None => return Ok(()),
-                Some(trouble) => trouble,
+                Some(mismatch) => mismatch,
             },
             _ => found_type(value),
         };
@@ -271,7 +262,7 @@ impl Checker<'_> {
     }
 }
 
-/// The one type that a schema names, as a word that lives as long as the program.
+/// Returns the type that a schema names, if it is only one.
 fn type_of(at: &Value) -> Option<&'static str> {
     match at.get("type")?.as_str()? {
         "string" => Some("string"),
@@ -295,14 +286,17 @@ fn found_type(value: &Value) -> &'static str {
     }
 }
 
-/// Why a number is not the integer that the schema wants, if it is not.
-/// Without a format, an integer has 64 bits.
-fn integer_trouble(number: &Number, at: &Value) -> Option<&'static str> {
+/// Returns what a number is other than the integer that the schema requires, if
+/// it is. Without a format, an integer has 64 bits.
+fn integer_mismatch(number: &Number, at: &Value) -> Option<&'static str> {
     const OUT_OF_RANGE: &str = "number out of range";
+    // Pruning makes an integer of it, before or after this check.
+    if integer_of_float(number).is_some() {
+        return None;
+    }
     let Some(value) = number.as_i128() else {
         let integral = number.as_f64().is_some_and(|float| float.fract() == 0.0);
-        return Some(if integral { OUT_OF_RANGE } else { "number with a fraction" })
-            .filter(|_| !is_exact_integral_float(number));
+        return Some(if integral { OUT_OF_RANGE } else { "number with a fraction" });
     };
     let (min, max) = match at.get("format").and_then(Value::as_str) {
         Some("int8") => (i8::MIN.into(), i8::MAX.into()),
@@ -315,11 +309,4 @@ fn integer_trouble(number: &Number, at: &Value) -> Option<&'static str> {
         _ => (i64::MIN.into(), i64::MAX.into()),
     };
     (!(min..=max).contains(&value)).then_some(OUT_OF_RANGE)
-}
-
-/// `5.0`: pruning makes an integer of it, whichever comes first.
-fn is_exact_integral_float(number: &Number) -> bool {
-    let mut copy = number.clone();
-    make_integer(&mut copy);
-    !copy.is_f64()
 }

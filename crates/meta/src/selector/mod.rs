@@ -1,4 +1,7 @@
 //! Label and field selectors (wire contract 1.4).
 
-pub mod field;
-pub mod label;
+mod fields;
+mod labels;
+
+pub use fields::FieldSelector;
+pub use labels::LabelSelector;

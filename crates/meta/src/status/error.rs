@@ -1,8 +1,8 @@
-//! The one error of the wire: every way in which a request can fail, with the
-//! code, reason and text that clients of this protocol know.
+//! The API's error type: every way in which a request can fail, with the code,
+//! reason and text that clients of this protocol know.
 //!
-//! An error has two faces. The Status goes to the caller; the inner message is
-//! for the log, and nothing in this crate ever serialises it.
+//! An error has two parts. The Status is sent to the caller; the inner message
+//! is for the log, and nothing in this crate ever serialises it.
 
 use std::fmt;
 
@@ -11,31 +11,31 @@ use crate::field::FieldErrors;
 use crate::gvk::{GroupKind, GroupResource};
 use crate::quote::quote;
 
-/// What a list says whose pages can no longer be consistent.
+/// The message for a list whose pages can no longer be consistent.
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a \
     consistent list result. You can start a new list without the continue parameter, or use the \
     continue token in this response to retrieve the remainder of the results. Continuing with the \
     provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// What an update says that was made from an older state.
+/// The message for an update that was made from an older state.
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest \
     version and try again";
 
-/// A failed request: a Status for the caller and, if there is more to say, a
-/// message for the log.
+/// A failed request: a Status for the caller and, where the log needs more, an
+/// inner message.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ApiError(Box<Faces>);
+pub struct ApiError(Box<Parts>);
 
 /// Boxed, so that a `Result` with this error stays small.
 #[derive(Clone, PartialEq, Eq)]
-struct Faces {
+struct Parts {
     status: Status,
     inner: Option<String>,
 }
 
 impl ApiError {
-    /// An error without details. Prefer the constructors that are named.
+    /// Returns an error without details. Prefer the constructors for each case.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self::from(Status::failure(code, reason, message))
     }
@@ -46,7 +46,7 @@ impl ApiError {
         error
     }
 
-    /// Adds what the log should know and the caller should not.
+    /// Adds the inner message, for the log and not for the caller.
     #[must_use]
     pub fn with_inner(mut self, inner: impl fmt::Display) -> Self {
         self.0.inner = Some(inner.to_string());
@@ -60,51 +60,51 @@ impl ApiError {
         self
     }
 
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.status.code
     }
 
-    /// The one-word reason.
+    /// Returns the machine-readable reason.
     pub fn reason(&self) -> Reason {
         self.0.status.reason
     }
 
-    /// What the caller gets to see.
+    /// Returns what is sent to the caller.
     pub fn status(&self) -> &Status {
         &self.0.status
     }
 
-    /// What the caller gets to see, taken out.
+    /// Returns what is sent to the caller, without the inner message.
     pub fn into_status(self) -> Status {
         self.0.status
     }
 
-    /// For the `Retry-After` header, in seconds, if trying again makes sense.
+    /// Returns the seconds for the `Retry-After` header, if the caller should retry.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         let details = self.0.status.details.as_ref()?;
         Some(details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// For the log only.
+    /// Returns the inner message, for the log only.
     pub fn inner(&self) -> Option<&str> {
         self.0.inner.as_deref()
     }
 }
 
-/// The request as such: 400, 401, 403 and 404.
+/// Errors of the request, its credential and its path: 400, 401, 403 and 404.
 impl ApiError {
     /// 400: the request cannot be understood.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)
     }
 
-    /// 401: who is asking is not known. An empty message becomes upstream's
-    /// `Unauthorized`, which says no more than the code.
+    /// 401: the caller is unknown. An empty message becomes upstream's
+    /// `Unauthorized`, which tells the caller no more than the code does.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         let message = message.into();
-        let shown = if message.is_empty() { "Unauthorized".to_owned() } else { message };
-        Self::new(401, Reason::Unauthorized, shown)
+        let text = if message.is_empty() { "Unauthorized".to_owned() } else { message };
+        Self::new(401, Reason::Unauthorized, text)
     }
 
     /// 403 on an object or, with an empty `name`, on a collection. `message`
@@ -127,8 +127,8 @@ impl ApiError {
         Self::forbidden(GroupResource::new("", ""), "", message)
     }
 
-    /// 403: nothing new comes into a namespace that is on its way out. The
-    /// cause is what controllers look for, to stop trying.
+    /// 403: nothing can be created in a namespace that is being deleted.
+    /// Controllers look for the cause, and stop retrying.
     pub fn namespace_terminating(resource: GroupResource, name: &str, namespace: &str) -> Self {
         let message = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
@@ -153,7 +153,7 @@ impl ApiError {
     }
 }
 
-/// The state that is already there: 409 and 410.
+/// Errors of the stored state: 409 and 410.
 impl ApiError {
     /// 409: the name is taken.
     pub fn already_exists(resource: GroupResource, name: &str) -> Self {
@@ -168,8 +168,8 @@ impl ApiError {
         error
     }
 
-    /// 409: every generated name that was tried is taken. Asking again gives
-    /// other names.
+    /// 409: every generated name that was tried is taken. A retry generates
+    /// others.
     pub fn generate_name_conflict(resource: GroupResource, name: &str) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for \
@@ -180,7 +180,7 @@ impl ApiError {
         Self::detailed(409, Reason::AlreadyExists, message, details)
     }
 
-    /// 409: the object is not in the state that the request needs.
+    /// 409: the object is not in the state that the request assumes.
     pub fn conflict(resource: GroupResource, name: &str, message: impl fmt::Display) -> Self {
         let text =
             format!("Operation cannot be fulfilled on {resource} {}: {message}", quote(name));
@@ -192,26 +192,26 @@ impl ApiError {
         Self::conflict(resource, name, MODIFIED)
     }
 
-    /// 410: what was there, without a newer place.
+    /// 410: it existed, and will not return.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::new(410, Reason::Gone, message)
     }
 
-    /// 410: the revision asked for is no longer kept; the caller lists anew.
+    /// 410: the requested revision is no longer kept; the caller must list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, Reason::Expired, message)
     }
 
-    /// 410: a list's next page can no longer be had at the first page's
-    /// revision. `fresh_token` continues from the same key at the present.
-    pub fn expired_continue(fresh_token: String) -> Self {
+    /// 410: a list's next page is no longer available at the first page's
+    /// revision. `new_token` continues from the same key at the current one.
+    pub fn expired_continue(new_token: String) -> Self {
         let mut error = Self::expired(CONTINUE_EXPIRED);
-        error.0.status.metadata.continue_token = fresh_token;
+        error.0.status.metadata.continue_token = new_token;
         error
     }
 }
 
-/// What was sent, and in which form: 405, 406, 413, 415 and 422.
+/// Errors of what was sent, and in which form: 405, 406, 413, 415 and 422.
 impl ApiError {
     /// 405: the resource exists, but not this verb on it.
     pub fn method_not_allowed(resource: GroupResource, action: &str) -> Self {
@@ -229,14 +229,14 @@ impl ApiError {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 406: the answer to this request has no form as a Table.
+    /// 406: the response to this request has no form as a Table.
     pub fn not_acceptable_table(resource: GroupResource) -> Self {
         let message =
             format!("the resource {resource} does not support being converted to a Table");
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 413, with the reason after the usual opening.
+    /// 413: `message` follows upstream's first words.
     pub fn request_entity_too_large(message: impl fmt::Display) -> Self {
         let text = format!("Request entity too large: {message}");
         Self::new(413, Reason::RequestEntityTooLarge, text)
@@ -290,15 +290,15 @@ impl ApiError {
     }
 }
 
-/// The server's own trouble: 429 and 5xx.
+/// Failures of the server: 429 and 5xx.
 impl ApiError {
-    /// 429: too many requests, or too much work, from this caller or in all.
+    /// 429: too many requests, or too much work, from this caller or in total.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         let details = StatusDetails { retry_after_seconds, ..StatusDetails::default() };
         Self::detailed(429, Reason::TooManyRequests, message.into(), details)
     }
 
-    /// 500: a fault of ours. `outer` is all that the caller learns.
+    /// 500: a fault of the server. The caller sees `outer`, the log `inner` too.
     pub fn internal(outer: &str, inner: impl fmt::Display) -> Self {
         let cause = StatusCause { message: outer.to_owned(), ..StatusCause::default() };
         Self::new(500, Reason::InternalError, format!("Internal error occurred: {outer}"))
@@ -306,8 +306,8 @@ impl ApiError {
             .with_inner(inner)
     }
 
-    /// 503: not now. With `retry_after_seconds` clients try again by themselves,
-    /// so never give one for a write whose outcome is unknown.
+    /// 503: the server cannot serve now. With `retry_after_seconds` clients retry
+    /// by themselves, so never give one for a write whose outcome is unknown.
     pub fn unavailable(message: impl Into<String>, retry_after_seconds: Option<u32>) -> Self {
         let mut error = Self::new(503, Reason::ServiceUnavailable, message);
         error.0.status.details = retry_after_seconds
@@ -315,13 +315,13 @@ impl ApiError {
         error
     }
 
-    /// 504: it took too long, and may still complete.
+    /// 504: the request took too long; it may still complete.
     pub fn timeout(message: impl fmt::Display) -> Self {
         let text = format!("Timeout: {message}");
         Self::detailed(504, Reason::Timeout, text, StatusDetails::default())
     }
 
-    /// 504: the caller knows a later revision than this server has seen.
+    /// 504: the caller asks for a later revision than this server has seen.
     pub fn too_large_resource_version(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut error = Self::timeout(message).with_cause(StatusCause {
@@ -336,18 +336,18 @@ impl ApiError {
 
 impl From<Status> for ApiError {
     fn from(status: Status) -> Self {
-        Self(Box::new(Faces { status, inner: None }))
+        Self(Box::new(Parts { status, inner: None }))
     }
 }
 
-/// The caller's face: the message of the Status.
+/// The message of the Status.
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.status.message)
     }
 }
 
-/// Both faces, for the log.
+/// With the inner message, for the log.
 impl fmt::Debug for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("ApiError");
@@ -361,8 +361,8 @@ impl fmt::Debug for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// `text` with `&`, `<` and `>` escaped, so that a browser which is shown the
-/// message does not take a part of it for markup.
+/// Returns `text` with `&`, `<` and `>` escaped, so that a browser that displays
+/// the message does not take a part of it for markup.
 pub fn html_escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,7 +1,6 @@
-//! The Status object, by which this API answers errors and deletions.
+//! The Status object, the response to errors and deletions, and its reasons.
 //!
-//! Here is its shape and the list of reasons. The errors that become one, with
-//! their texts, are in `error.rs`.
+//! The errors that become one, with their texts, are in `error.rs`.
 
 use std::fmt;
 
@@ -10,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::gvk::GroupResource;
-use crate::object::ListMeta;
+use crate::object::{ListMeta, is_default};
 
 mod error;
 
 pub use error::{ApiError, html_escape};
 
-/// The machine-readable word for what went wrong. Clients decide by it, more
-/// than by the code.
+/// The machine-readable reason of a failure. Clients decide by it, more than by
+/// the code.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub enum Reason {
-    /// 401: nobody, or somebody whose credential does not count (any more).
+    /// 401: no credential, or one that is not valid (any more).
     Unauthorized,
-    /// 403: somebody who may not.
+    /// 403: the caller has no right to do this.
     Forbidden,
-    /// 404: the object, or the resource, is not there.
+    /// 404: the object, or the resource, does not exist.
     NotFound,
     /// 409: the name is taken.
     AlreadyExists,
-    /// 409: the object is not what the caller thinks it is.
+    /// 409: the object is not in the state that the request assumes.
     Conflict,
-    /// 410: it was there, and will not come back.
+    /// 410: it existed, and will not return.
     Gone,
     /// 422: the object breaks a rule.
     Invalid,
-    /// 500: the server gave up waiting for something behind it.
+    /// 500: the server stopped waiting for a service that it depends on.
     ServerTimeout,
     /// 504: the request took too long; it may still complete.
     Timeout,
@@ -58,14 +57,14 @@ pub enum Reason {
     Expired,
     /// 503: the server cannot serve now.
     ServiceUnavailable,
-    /// Not said, or a word this crate does not know.
+    /// Absent, or unknown to this crate.
     #[default]
     #[serde(rename = "", other)]
     Unknown,
 }
 
 impl Reason {
-    /// The word as it stands in a Status.
+    /// Returns the reason as a Status has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "",
@@ -89,11 +88,6 @@ impl Reason {
             Self::ServiceUnavailable => "ServiceUnavailable",
         }
     }
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-    fn is_unknown(&self) -> bool {
-        *self == Self::Unknown
-    }
 }
 
 impl fmt::Display for Reason {
@@ -112,12 +106,12 @@ impl JsonSchema for Reason {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // An open set to clients: no enum.
+        // No enum: to clients the set is open.
         schemars::json_schema!({ "type": "string" })
     }
 }
 
-/// The outcome of a request that does not answer with an object.
+/// The outcome of a request that does not return an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.Status")]
@@ -128,23 +122,23 @@ pub struct Status {
     /// Always `v1`.
     #[serde(default)]
     pub api_version: String,
-    /// List metadata; its continue token is set when an expired list can go on.
+    /// List metadata; its continue token is set when an expired list can be continued.
     #[serde(default)]
     pub metadata: ListMeta,
     /// `Success` or `Failure`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// What happened, for people.
+    /// What happened, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What happened, for programs, in one word.
-    #[serde(default, skip_serializing_if = "Reason::is_unknown")]
+    /// What happened, for programs.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reason: Reason,
-    /// What it happened to, and why.
+    /// Which object is meant, and the causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status code again, for watches, whose own code is long sent.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// The HTTP status code, repeated for watches, whose response code was sent earlier.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub code: u16,
 }
 
@@ -165,24 +159,24 @@ pub struct StatusDetails {
     /// The object's uid, if one object is meant.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single reasons, such as one for each invalid field.
+    /// The individual causes, such as one for each invalid field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub causes: Vec<StatusCause>,
     /// How long to wait before trying again, in seconds.
-    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub retry_after_seconds: u32,
 }
 
-/// One reason among several.
+/// One cause among several.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause")]
 pub struct StatusCause {
-    /// The reason in one word, for programs.
+    /// The cause, for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The reason for people, without the field.
+    /// The cause in words, without the field.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The path of the field that is meant.
@@ -196,20 +190,20 @@ const FAILURE: &str = "Failure";
 const SUCCESS: &str = "Success";
 
 impl Status {
-    /// The answer to a deletion that took effect at once. Clients wait for the
-    /// `uid` to be gone.
+    /// Returns the response to a deletion that took effect at once. Clients wait
+    /// until no object has the `uid`.
     pub fn success_deleted(resource: GroupResource, name: &str, uid: &str) -> Self {
         let details = StatusDetails { uid: uid.to_owned(), ..StatusDetails::of(resource, name) };
         Self { details: Some(details), ..Self::bare(SUCCESS) }
     }
 
-    /// The Status as one JSON value.
+    /// Returns the Status as one JSON value.
     pub fn to_value(&self) -> Value {
-        // A struct of texts and numbers has nothing that could fail to encode.
+        // A struct of texts and numbers cannot fail to encode.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// A failure with nothing but its code, reason and message.
+    /// Returns a failure with only a code, a reason and a message.
     pub fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), ..Self::bare(FAILURE) }
     }
@@ -229,7 +223,7 @@ impl Status {
 }
 
 impl StatusDetails {
-    /// Details that name an object by its resource.
+    /// Returns details that name an object by its resource.
     pub fn of(resource: GroupResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -238,16 +232,6 @@ impl StatusDetails {
             ..Self::default()
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_zero(value: &u16) -> bool {
-    *value == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_zero_u32(value: &u32) -> bool {
-    *value == 0
 }
 
 #[cfg(test)]
@@ -275,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_written_as_its_word() {
+    fn reasons_are_encoded_as_their_text() {
         for reason in [Reason::Expired, Reason::ServerTimeout, Reason::Unknown] {
             assert_eq!(serde_json::to_value(reason).unwrap(), json!(reason.as_str()));
         }

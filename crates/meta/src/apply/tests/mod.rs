@@ -1,5 +1,5 @@
-//! Field sets, comparisons and entries: tables with the shapes that occur in
-//! clusters, and properties. Here is the kind that they are about.
+//! Tests of field sets, comparisons and entries: tables with the shapes that
+//! occur in clusters, and properties. This file has the kind that they use.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -122,7 +122,7 @@ fn entry(name: &str, seconds: i64, fields_v1: &Value) -> ManagedFieldsEntry {
     serde_json::from_value(entry).unwrap()
 }
 
-/// Writes `new` over `live` and answers what is stored then.
+/// Writes `new` over `live` and returns what is stored then.
 fn write(live: Option<&Object>, new: &Value, who: &Manager, seconds: i64) -> Object {
     let mut new = object(new);
     let kind = TrackedKind { schema: schema(), ignored: &FieldSet::new() };

@@ -1,4 +1,4 @@
-//! What holds for any sets, objects, and order of writes.
+//! Properties of any sets, objects, and order of writes.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ type Paths = BTreeSet<Vec<PathElement>>;
 fn scalar() -> impl Strategy<Value = Scalar> {
     let json = prop_oneof![
         (-3_i64..4).prop_map(Value::from),
-        // Of longer ones, the library's reader may miss the last digit.
+        // Of longer fractions, the library's parser may miss the last digit.
         any::<i16>().prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
@@ -85,7 +85,7 @@ fn named(items: std::collections::BTreeMap<String, Value>) -> Value {
     items.into_iter().map(item).collect()
 }
 
-/// An object with a label that stays, so that somebody always owns something.
+/// An object with a label that stays, so that there is always an owner.
 fn any_object() -> impl Strategy<Value = Value> {
     let owner = struct_of(vec![("user", word().boxed()), ("team", word().boxed())]);
     let port = (1..4_i64, any::<bool>()).prop_map(|(port, named)| {
@@ -155,18 +155,18 @@ fn without_entries(object: &Object) -> Value {
     object.into_value()
 }
 
-/// Whether everything in the object has exactly one owner, and nothing else has.
+/// Checks that everything in the object has exactly one owner, and that nothing else has one.
 fn each_has_one_owner(object: &Object) -> Result<(), TestCaseError> {
     let sets = owned(object);
     let all = sets.iter().fold(FieldSet::new(), |all, (_, set)| with(all, set));
     let lengths: usize = sets.iter().map(|(_, set)| set.len()).sum();
     prop_assert_eq!(lengths, all.len(), "nothing has two owners");
-    let there = everything(&without_entries(object));
-    let too_much = without(all.clone(), &there);
-    prop_assert!(too_much.is_empty(), "owned, but not there: {:?}", too_much);
-    let nobodys = without(there, &all);
+    let present = everything(&without_entries(object));
+    let absent = without(all.clone(), &present);
+    prop_assert!(absent.is_empty(), "owned, but not present: {:?}", absent);
+    let unowned = without(present, &all);
     let structs = FieldSet::of_fields(&[&["metadata"], &["spec"], &["status"]]);
-    let missing = without(nobodys, &structs);
+    let missing = without(unowned, &structs);
     prop_assert!(missing.is_empty(), "without an owner: {:?}", missing);
     Ok(())
 }
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn steps_have_one_order(a in scalar(), b in scalar(), c in scalar()) {
+    fn scalars_have_one_order(a in scalar(), b in scalar(), c in scalar()) {
         prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
         if a <= b && b <= c {
             prop_assert!(a <= c);
@@ -214,13 +214,13 @@ proptest! {
     #[test]
     fn a_comparison_leads_from_one_to_the_other(a in any_object(), b in any_object()) {
         prop_assert!(compare(&a, &a, schema()).is_empty());
-        let there = compare(&a, &b, schema());
+        let forward = compare(&a, &b, schema());
         let back = compare(&b, &a, schema());
-        prop_assert_eq!(&there.added, &back.removed);
-        prop_assert_eq!(&there.modified, &back.modified);
-        let result = with(without(everything(&a), &there.removed), &there.added);
+        prop_assert_eq!(&forward.added, &back.removed);
+        prop_assert_eq!(&forward.modified, &back.modified);
+        let result = with(without(everything(&a), &forward.removed), &forward.added);
         prop_assert_eq!(result, everything(&b));
-        // What apply would own is there, but for what only apply can own.
+        // Whatever an apply would own is present.
         prop_assert!(without(set_of(&b, schema()), &everything(&b)).is_empty());
     }
 
@@ -239,9 +239,9 @@ proptest! {
             prop_assert!(new.metadata.managed_fields.len() <= MAX_UPDATE_MANAGERS);
             if let Some(live) = &live {
                 let changes = compare(&without_entries(live), &without_entries(&new), schema());
-                let his = owned(&new).into_iter().find(|(name, _)| *name == who.name);
-                let his = his.map(|(_, set)| set).unwrap_or_default();
-                prop_assert!(without(with(changes.added, &changes.modified), &his).is_empty());
+                let own = owned(&new).into_iter().find(|(name, _)| *name == who.name);
+                let own = own.map(|(_, set)| set).unwrap_or_default();
+                prop_assert!(without(with(changes.added, &changes.modified), &own).is_empty());
             }
             prop_assert_eq!(&rewrite(&new, &value, &manager("other"), seconds + 1), &new);
             live = Some(new);

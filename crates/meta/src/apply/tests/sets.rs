@@ -1,9 +1,9 @@
-//! FieldsV1, the sets of objects, and comparisons.
+//! FieldsV1, the sets of objects, and comparisons, as tables.
 
 use super::*;
 
-/// A value of FieldsV1 as a stored Deployment has it.
-fn real_life() -> Value {
+/// The FieldsV1 of a stored Deployment.
+fn deployment_fields() -> Value {
     json!({
         "f:metadata": {
             "f:annotations": {".": {}, "f:deployment.kubernetes.io/revision": {}},
@@ -31,8 +31,8 @@ fn real_life() -> Value {
 }
 
 #[test]
-fn real_life_is_read_and_written_as_it_was() {
-    let value = real_life();
+fn the_fields_of_a_deployment_are_decoded_and_encoded_as_they_were() {
+    let value = deployment_fields();
     assert_eq!(set(&value).to_fields_v1(), value);
     assert_eq!(set(&value).len(), 21);
     let text = serde_json::to_string(&set(&value)).unwrap();
@@ -40,7 +40,7 @@ fn real_life_is_read_and_written_as_it_was() {
 }
 
 #[test]
-fn steps_are_written_in_upstreams_order() {
+fn elements_are_written_in_upstreams_order() {
     let value = json!({"f:l": {
         "v:\"b\"": {}, "v:10": {}, "v:9": {}, "v:true": {}, "v:null": {}, "i:2": {},
         "i:10": {}, "k:{\"b\":1,\"a\":\"x\"}": {".": {}, "f:z": {}, "f:A": {}}, "f:x": {}, ".": {},
@@ -75,7 +75,7 @@ fn paths_read_as_in_conflicts() {
 }
 
 #[test]
-fn equal_steps_in_other_words_are_one() {
+fn equal_elements_in_different_text_are_one() {
     let one = set(&json!({"f:l": {"v:1": {}, "k:{\"a\":1,\"b\":2}": {}}}));
     assert_eq!(one, set(&json!({"f:l": {"v:1.0": {}, "k:{ \"b\" : 2e0, \"a\":1 }": {}}})));
     assert_eq!(set(&json!({})), FieldSet::new());
@@ -89,7 +89,7 @@ fn what_a_later_version_may_add_is_skipped() {
 }
 
 #[test]
-fn garbage_is_an_error_that_does_not_repeat_it() {
+fn errors_of_invalid_sets_do_not_repeat_them() {
     let long = "f:".to_owned() + &"s3cr3t".repeat(1000);
     let mut deep = json!({});
     for _ in 0..MAX_SET_DEPTH {
@@ -149,7 +149,7 @@ fn differences_do_not_reach_below_unless_asked() {
     assert_eq!(FieldSet::of_fields(&[&["a"], &["c", "d"], &["a", "b"], &[]]), all);
 }
 
-/// What applying this would own.
+/// What a manager owns that applies these.
 #[test]
 fn sets_of_objects() {
     for (value, want) in [
@@ -193,7 +193,7 @@ fn sets_of_objects() {
                 "k:{\"name\":\"b\"}": {".": {}, "f:name": {}},
             }}}),
         ),
-        // Two items of one name are owned as one, and one without a name by nobody.
+        // Two items of one name are owned as one; an item without a name has no owner.
         (
             json!({"spec": {"containers": [{"name": "a"}, {"name": "a"}, {"image": "i"}]}}),
             json!({"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {}}}}),
@@ -225,8 +225,8 @@ fn check(cases: &[[Value; 5]]) {
         for (set, want) in
             [(&changes.added, added), (&changes.modified, modified), (&changes.removed, removed)]
         {
-            let found = set.to_fields_v1().get("f:spec").cloned();
-            assert_eq!(found.unwrap_or_else(|| json!({})), *want, "{new}");
+            let fields = set.to_fields_v1().get("f:spec").cloned();
+            assert_eq!(fields.unwrap_or_else(|| json!({})), *want, "{new}");
         }
     }
 }

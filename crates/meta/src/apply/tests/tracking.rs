@@ -6,7 +6,7 @@ fn entries(object: &Object) -> Value {
     serde_json::to_value(&object.metadata.managed_fields).unwrap()
 }
 
-/// Who owns what since when, in few words.
+/// Returns manager, time and fields of each entry.
 fn owners(object: &Object) -> Vec<(String, i64, Value)> {
     let entries = object.metadata.managed_fields.iter();
     entries
@@ -90,9 +90,9 @@ fn an_update_takes_what_it_changes_and_gives_up_what_it_removes() {
             owner("a", 1, json!({"f:spec": {"f:displayName": {}, "f:data": {".": {}, "f:a": {}}}})),
             owner("b", 2, json!({"f:spec": {"f:data": {"f:b": {}, "f:d": {}}}})),
         ],
-        "and the time of a loser stays"
+        "the time of the manager that lost a field stays"
     );
-    // The first takes one back and removes one of his own; the time is that of the change.
+    // The first takes one back and removes one of its own; the time is that of the change.
     let third = rewrite(
         &second,
         &json!({"spec": {"data": {"a": "1", "b": "3", "d": "1"}}}),
@@ -106,14 +106,14 @@ fn an_update_takes_what_it_changes_and_gives_up_what_it_removes() {
             owner("a", 3, json!({"f:spec": {"f:data": {".": {}, "f:a": {}, "f:b": {}}}})),
         ]
     );
-    // Whoever owns nothing any more is gone.
+    // A manager that owns nothing any more has no entry.
     let fourth =
         rewrite(&third, &json!({"spec": {"data": {"a": "1", "b": "3"}}}), &manager("c"), 4);
     assert_eq!(owners(&fourth).len(), 1);
 }
 
 #[test]
-fn to_remove_what_one_owns_moves_ones_time() {
+fn removing_an_owned_field_changes_the_time() {
     let first =
         write(None, &json!({"spec": {"displayName": "A", "replicas": 1}}), &manager("a"), 1);
     let second = rewrite(&first, &json!({"spec": {"replicas": 1}}), &manager("a"), 2);
@@ -125,7 +125,7 @@ fn to_remove_what_one_owns_moves_ones_time() {
 #[test]
 fn a_write_that_changes_nothing_changes_no_entry() {
     let mut first = write(None, &created(), &manager("a"), 1);
-    // Not even one that the server would write in another way.
+    // Not even one that the server would encode differently.
     first.metadata.managed_fields.push(entry("b", 1, &json!({"f:gone": {".": {}}})));
     for who in ["a", "b"] {
         assert_eq!(rewrite(&first, &created(), &manager(who), 2), first);
@@ -139,7 +139,7 @@ fn a_write_that_changes_nothing_changes_no_entry() {
 }
 
 #[test]
-fn updates_and_applies_and_subresources_are_told_apart() {
+fn updates_and_applies_and_subresources_have_entries_of_their_own() {
     let mut live = write(None, &json!({"spec": {"displayName": "A"}}), &manager("m"), 1);
     let mut applied = entry("m", 1, &json!({"f:spec": {"f:replicas": {}, "f:displayName": {}}}));
     applied.operation = crate::object::Operation::Apply;
@@ -147,13 +147,13 @@ fn updates_and_applies_and_subresources_are_told_apart() {
     let status = Manager { subresource: "status".to_owned(), ..manager("m") };
     let new = json!({"spec": {"displayName": "B"}, "status": {"phase": "x"}});
     let object = rewrite(&live, &new, &status, 2);
-    let shown: Vec<_> = object
+    let identities: Vec<_> = object
         .metadata
         .managed_fields
         .iter()
         .map(|entry| (entry.operation.as_str(), entry.subresource.as_str()))
         .collect();
-    assert_eq!(shown, [("Apply", ""), ("Update", "status")]);
+    assert_eq!(identities, [("Apply", ""), ("Update", "status")]);
     assert_eq!(
         owners(&object),
         [
@@ -175,7 +175,7 @@ fn one_empty_entry_ends_tracking() {
     new["spec"]["displayName"] = json!("B");
     let reset = write(Some(&live), &new, &manager("a"), 2);
     assert_eq!(reset.metadata.managed_fields, []);
-    // From then on there is nothing to keep, until an apply begins anew.
+    // After that there are no entries, until an apply starts tracking again.
     new["metadata"]["managedFields"] = json!([]);
     new["spec"]["displayName"] = json!("C");
     assert_eq!(write(Some(&reset), &new, &manager("a"), 3).metadata.managed_fields, []);
@@ -204,7 +204,7 @@ fn entries_that_a_client_rewrote_are_taken_over() {
 }
 
 #[test]
-fn garbage_is_ignored_in_favour_of_what_is_stored() {
+fn invalid_entries_are_ignored_and_the_stored_ones_kept() {
     let live = write(None, &created(), &manager("a"), 1);
     let good = serde_json::to_value(entry("b", 1, &json!({"f:x": {}}))).unwrap();
     for (field, value) in [
@@ -228,7 +228,7 @@ fn garbage_is_ignored_in_favour_of_what_is_stored() {
 }
 
 #[test]
-fn what_is_stored_and_cannot_be_read_is_dropped_alone() {
+fn a_stored_entry_that_is_invalid_is_dropped_alone() {
     let mut live = write(None, &created(), &manager("a"), 1);
     live.metadata.managed_fields.push(ManagedFieldsEntry::default());
     live.metadata.managed_fields.push(ManagedFieldsEntry {
@@ -277,12 +277,12 @@ fn the_entries_are_sorted() {
         ManagedFieldsEntry { time: None, ..entry("none", 0, &json!({})) },
     ])
     .unwrap();
-    let shown: Vec<_> = managers
+    let order: Vec<_> = managers
         .encode()
         .into_iter()
         .map(|entry| entry.manager + "/" + &entry.subresource)
         .collect();
-    assert_eq!(shown, ["zz/", "none/", "z/", "a/", "a/status", "b/"]);
+    assert_eq!(order, ["zz/", "none/", "z/", "a/", "a/status", "b/"]);
 }
 
 #[test]
@@ -295,10 +295,10 @@ fn secret_fields_are_never_owned() {
     let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
     track_update(None, &mut new, &kind, &manager("m"), at(1));
     assert_eq!(owners(&new), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
-    // Not even if a client says so.
-    let mut said = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
+    // Not even if a client sends an entry for them.
+    let mut sent = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
     let fields = json!({"f:spec": {"f:owner": {".": {}, "f:user": {}}, "f:replicas": {}}});
-    said.metadata.managed_fields = vec![entry("m", 1, &fields)];
-    track_update(Some(&new), &mut said, &kind, &manager("other"), at(2));
-    assert_eq!(said, new);
+    sent.metadata.managed_fields = vec![entry("m", 1, &fields)];
+    track_update(Some(&new), &mut sent, &kind, &manager("other"), at(2));
+    assert_eq!(sent, new);
 }

@@ -1,8 +1,8 @@
-//! Writing values as YAML that every reader takes for the same values.
+//! Encoding of values as YAML that every decoder reads as the same values.
 //!
 //! Written by hand: the form is small (block style, strings quoted unless they
-//! are plainly words), and what must be quoted is better known here than
-//! guessed by a general writer.
+//! are plain words), and a general encoder would have to guess what must be
+//! quoted.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 /// The longest string that is written without quotes, in bytes.
 const MAX_PLAIN_BYTES: usize = 128;
 
-/// `value` as a YAML document in block style, ending in a line break.
+/// Returns `value` as a YAML document in block style, ending in a line break.
 ///
-/// Strings that some reader could take for another type, in YAML 1.1 or 1.2,
-/// are quoted.
+/// Strings that a decoder could read as another type, in YAML 1.1 or 1.2, are
+/// quoted.
 pub fn encode_yaml(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -30,7 +30,7 @@ pub fn encode_yaml(value: &Value) -> String {
 
 fn write_fields(out: &mut String, fields: &serde_json::Map<String, Value>, indent: usize) {
     for (i, (key, value)) in fields.iter().enumerate() {
-        // The first field stands where its parent left off, as in `- a: 1`.
+        // The first field follows its parent on the same line, as in `- a: 1`.
         if i > 0 {
             push_indent(out, indent);
         }
@@ -77,7 +77,7 @@ fn push_indent(out: &mut String, indent: usize) {
     out.extend(std::iter::repeat_n("  ", indent));
 }
 
-/// A value on one line; lists and objects only come here when they are empty.
+/// Writes a value on one line; lists and objects only when they are empty.
 fn write_scalar(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => write_text(out, text),
@@ -89,7 +89,7 @@ fn write_scalar(out: &mut String, value: &Value) {
     }
 }
 
-/// JSON lets a float be written as `1e16`, which YAML 1.1 takes for a string:
+/// JSON lets a float be written as `1e16`, which YAML 1.1 reads as a string:
 /// there it needs a point, and a sign before the exponent.
 fn write_number(out: &mut String, number: &serde_json::Number) {
     let text = number.to_string();
@@ -119,16 +119,16 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Whether `text` without quotes is that text to every reader: a word that
-/// begins with a letter, has no sign with a meaning, and is not one that
-/// stands for a boolean, a null or a number.
+/// Returns whether every decoder reads `text` without quotes as that text: a
+/// word that starts with a letter, has no characters with a meaning in YAML, and
+/// is not a boolean, a null or a number.
 fn is_plain(text: &str) -> bool {
     let tail = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/');
     let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
     first && text.len() <= MAX_PLAIN_BYTES && text.bytes().all(tail) && !is_reserved(text)
 }
 
-/// Words that YAML 1.1 or 1.2 reads as something else than text.
+/// Returns whether YAML 1.1 or 1.2 reads the word as another type.
 fn is_reserved(text: &str) -> bool {
     const WORDS: [&str; 12] =
         ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
@@ -142,7 +142,7 @@ fn push_escaped(out: &mut String, c: char) {
         '\n' => out.push_str("\\n"),
         '\r' => out.push_str("\\r"),
         '\t' => out.push_str("\\t"),
-        c if !needs_number(c) => out.push(c),
+        c if !needs_escape(c) => out.push(c),
         // Writing to a String does not fail.
         c if u32::from(c) < 0x100 => drop(write!(out, "\\x{:02x}", u32::from(c))),
         c if u32::from(c) < 0x1_0000 => drop(write!(out, "\\u{:04x}", u32::from(c))),
@@ -150,8 +150,9 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
-/// What YAML forbids in a stream, or takes for a line break or a byte order mark.
-fn needs_number(c: char) -> bool {
+/// Returns whether YAML forbids the character in a stream, or reads it as a line
+/// break or a byte order mark.
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
         || u32::from(c) & 0xfffe == 0xfffe

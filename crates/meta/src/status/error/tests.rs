@@ -1,4 +1,4 @@
-//! Every error's code, reason and text, as the wire contract (1.9) has them.
+//! The code, reason and text of every error, as in the wire contract (1.9).
 
 use serde_json::json;
 
@@ -201,7 +201,7 @@ fn invalid_objects_carry_a_cause_for_each_field() {
 }
 
 #[test]
-fn retry_after_is_said_where_it_helps() {
+fn retry_after_is_set_where_a_retry_can_succeed() {
     assert_eq!(ApiError::too_many_requests("x", 3).retry_after_seconds(), Some(3));
     assert_eq!(ApiError::unavailable("x", Some(2)).retry_after_seconds(), Some(2));
     assert_eq!(ApiError::unavailable("x", None).retry_after_seconds(), None);
@@ -233,7 +233,7 @@ fn the_inner_message_is_for_the_log_only() {
 }
 
 #[test]
-fn a_fresh_token_comes_in_the_list_metadata() {
+fn the_new_token_is_in_the_list_metadata() {
     let value = serde_json::to_value(ApiError::expired_continue("t".into()).status()).unwrap();
     assert_eq!(value["metadata"], json!({"continue": "t"}));
 }

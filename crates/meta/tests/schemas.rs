@@ -1,18 +1,19 @@
-//! Schemas of small types, and values walked along them.
+//! Schemas of small types and of object metadata, and values pruned and checked against them.
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use super::*;
-use crate::object::ObjectMeta;
+use postern_meta::decode::MAX_STRICT_ERRORS;
+use postern_meta::object::ObjectMeta;
+use postern_meta::schema::Schema;
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
 
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only the schema is used")]
 struct Thing {
     /// The metadata.
     metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     #[serde(default)]
     spec: Spec,
     status: Option<Empty>,
@@ -58,10 +59,6 @@ fn schema() -> Schema {
     Schema::of::<Thing>()
 }
 
-fn mismatch(value: &Value) -> String {
-    schema().check_types(value).unwrap_err().to_string()
-}
-
 #[test]
 fn the_root_is_the_type_and_the_rest_are_definitions() {
     let schema = schema();
@@ -84,7 +81,7 @@ fn the_root_is_the_type_and_the_rest_are_definitions() {
 }
 
 #[test]
-fn nothing_is_nullable_and_words_are_one_list() {
+fn nothing_is_nullable_and_the_values_of_an_enumeration_are_one_list() {
     let schema = schema();
     let text = serde_json::to_string(schema.definitions()).unwrap()
         + &serde_json::to_string(schema.root()).unwrap();
@@ -188,7 +185,7 @@ fn null_is_absent_and_whole_floats_are_integers() {
 fn the_list_of_unknown_fields_is_capped() {
     let fields: Map<String, Value> = (0..1000).map(|i| (format!("x{i}"), json!(1))).collect();
     let mut value = json!({"spec": fields});
-    assert_eq!(schema().prune_unknown(&mut value).len(), crate::decode::MAX_STRICT_ERRORS);
+    assert_eq!(schema().prune_unknown(&mut value).len(), MAX_STRICT_ERRORS);
     assert_eq!(value, json!({"spec": {}}));
 }
 
@@ -238,7 +235,7 @@ fn types_that_do_not_fit() {
             "spec.parent.parent.on: expected boolean, got number",
         ),
     ] {
-        assert_eq!(mismatch(&value), want);
+        assert_eq!(schema().check_types(&value).unwrap_err().to_string(), want);
     }
 }
 

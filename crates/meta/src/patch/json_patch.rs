@@ -1,4 +1,4 @@
-//! JSON Patch (RFC 6902), strict: what upstream lets pass (a `replace` of nothing, a missing
+//! JSON Patch (RFC 6902), strict: what upstream accepts (a `replace` of an absent field, a missing
 //! `value`, negative indices) fails here (decision 8).
 
 use json_patch::{PatchOperation, patch_unsafe};
@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use super::{MAX_OPERATIONS, MAX_RESULT_BYTES};
 use crate::status::ApiError;
 
-/// The maps that are there for a patch even if they are empty, so that adding an annotation works
+/// The maps that are present for a patch even if they are empty, so that adding an annotation works
 /// on every object (specification 4, rule 1).
-const ALWAYS_THERE: [&str; 2] = ["annotations", "labels"];
+const IMPLICIT_MAPS: [&str; 2] = ["annotations", "labels"];
 
-/// How much of a pointer an error shows, in bytes.
-const MAX_SHOWN_BYTES: usize = 256;
+/// Maximum bytes of a pointer in an error.
+const MAX_POINTER_BYTES: usize = 256;
 
-/// Applies a patch to an object, all of it or nothing.
+/// Applies a patch to an object: all of it or nothing. Returns the patched object.
 ///
 /// # Errors
-/// 400 for what is no JSON Patch, 413 for one that is too large or makes too much, 422 for one
-/// that does not fit the object. They name the operation, never a value.
+/// 400 for what is not a JSON Patch, 413 for one that is too large or makes the object too large,
+/// 422 for one that does not apply to the object. They name the operation, never a value.
 pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
@@ -60,17 +60,18 @@ fn apply_one(
     *budget = budget.checked_sub(cost).ok_or_else(|| {
         ApiError::request_entity_too_large("the patched object would be too large")
     })?;
-    // Nothing is undone on failure: the caller throws the whole value away.
+    // Nothing is undone on failure: the caller drops the whole value.
     patch_unsafe(target, std::slice::from_ref(&typed)).map_err(|_| {
         ApiError::unprocessable(format!(
             "operation {index} ({}) does not apply at {}",
             name_of(&typed),
-            crate::quote::cut(typed.path().as_str(), MAX_SHOWN_BYTES),
+            crate::quote::cut(typed.path().as_str(), MAX_POINTER_BYTES),
         ))
     })
 }
 
-/// The crate takes a missing value for null; the RFC does not.
+/// Returns whether the operation has the value that it requires. The library reads a missing value
+/// as null; the RFC does not.
 fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     match typed {
         PatchOperation::Add(_) | PatchOperation::Replace(_) | PatchOperation::Test(_) => {
@@ -80,8 +81,9 @@ fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     }
 }
 
-/// Clients test for null what they believe to be absent (kube-rs does so before it adds the first
-/// finalizer), and upstream agrees with them; it is the one liberty taken with the RFC.
+/// Returns whether the operation tests for null a field that is absent. Clients do so for fields that
+/// they expect to be absent (kube-rs before it adds the first finalizer), and upstream accepts it;
+/// this is the one deviation from the RFC.
 fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {
     let PatchOperation::Test(test) = operation else { return false };
     let path = test.path.as_str();
@@ -89,7 +91,8 @@ fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {
     test.value.is_null() && parent.is_some_and(Value::is_object) && target.pointer(path).is_none()
 }
 
-/// What an operation may add to the object, in bytes. Copies are what makes small patches large.
+/// Returns how many bytes an operation may add to the object. With copies, a small patch can make a
+/// large object.
 fn cost_of(operation: &PatchOperation, target: &Value) -> usize {
     match operation {
         PatchOperation::Add(add) => size_of(&add.value),
@@ -110,7 +113,7 @@ fn name_of(operation: &PatchOperation) -> &'static str {
     }
 }
 
-/// About how many bytes a value has as JSON.
+/// Estimates how many bytes a value has as JSON.
 pub(super) fn size_of(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
@@ -128,14 +131,14 @@ fn metadata(target: &mut Value) -> Option<&mut Map<String, Value>> {
 
 fn add_empty_maps(target: &mut Value) {
     let Some(metadata) = metadata(target) else { return };
-    for name in ALWAYS_THERE {
+    for name in IMPLICIT_MAPS {
         metadata.entry(name).or_insert_with(|| json!({}));
     }
 }
 
 fn drop_empty_maps(target: &mut Value) {
     let Some(metadata) = metadata(target) else { return };
-    for name in ALWAYS_THERE {
+    for name in IMPLICIT_MAPS {
         if metadata.get(name).and_then(Value::as_object).is_some_and(Map::is_empty) {
             metadata.remove(name);
         }
@@ -156,15 +159,15 @@ mod tests {
         match apply_json_patch(object(), patch) {
             Ok(_) => 200,
             Err(error) => {
-                let shown = serde_json::to_string(error.status()).unwrap();
-                assert!(!shown.contains("hunter2"), "{shown}");
+                let status = serde_json::to_string(error.status()).unwrap();
+                assert!(!status.contains("hunter2"), "{status}");
                 error.code()
             }
         }
     }
 
     #[test]
-    fn an_annotation_can_be_added_where_there_is_none() {
+    fn an_annotation_can_be_added_to_an_object_without_any() {
         let patch = json!([{ "op": "add", "path": "/metadata/annotations/x.io~1y", "value": "z" }]);
         let patched = apply_json_patch(object(), &patch).unwrap();
         assert_eq!(patched["metadata"]["annotations"], json!({ "x.io/y": "z" }));
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn strictness() {
+    fn status_codes_of_patches() {
         for (patch, want) in [
             (json!([]), 200),
             (json!([{ "op": "test", "path": "/spec/text", "value": "hunter2" }]), 200),

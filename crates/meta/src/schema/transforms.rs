@@ -1,12 +1,13 @@
-//! Making generated schemas look as clients of this protocol expect them: no
-//! `null`, no defaults that say nothing, enumerations of words in one list.
+//! Transforms of generated schemas into the form that clients of this protocol
+//! expect: no `null`, no defaults that are zero values, one list of the values of
+//! an enumeration.
 
 use schemars::Schema;
 use schemars::transform::{Transform, transform_subschemas};
 use serde_json::{Map, Value};
 
 /// Removes `null` as an alternative: an absent field and `null` are the same
-/// here, so no type needs to say it.
+/// here, so no type needs to have it.
 #[derive(Debug, Clone)]
 pub(super) struct DropNull;
 
@@ -29,12 +30,12 @@ fn drop_null_type(schema: &mut Map<String, Value>) {
         let only = only.take();
         schema.insert("type".to_owned(), only);
     }
-    if let Some(Value::Array(words)) = schema.get_mut("enum") {
-        words.retain(|word| !word.is_null());
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
 }
 
-/// `"anyOf": [X, {"type": "null"}]` becomes `X`, in the place of the whole.
+/// `"anyOf": [X, {"type": "null"}]` becomes `X`.
 fn drop_null_branch(schema: &mut Map<String, Value>, keyword: &str) {
     let Some(Value::Array(branches)) = schema.get_mut(keyword) else { return };
     branches.retain(|branch| branch.get("type").is_none_or(|name| name != "null"));
@@ -46,25 +47,25 @@ fn drop_null_branch(schema: &mut Map<String, Value>, keyword: &str) {
     }
 }
 
-/// The last step: what the generator says and nobody needs.
+/// The last transform: removes what the generator writes and no client needs.
 #[derive(Debug, Clone)]
-pub(super) struct Tidy;
+pub(super) struct Simplify;
 
-impl Transform for Tidy {
+impl Transform for Simplify {
     fn transform(&mut self, schema: &mut Schema) {
         transform_subschemas(self, schema);
         let Some(object) = schema.as_object_mut() else { return };
         object.remove("title");
-        if object.get("default").is_some_and(says_nothing) {
+        if object.get("default").is_some_and(is_zero_value) {
             object.remove("default");
         }
-        join_words(object);
+        merge_enum_branches(object);
     }
 }
 
-/// The value that a field has anyway when it is absent. Written down, it would
-/// make clients that compare believe that the server sets it.
-fn says_nothing(default: &Value) -> bool {
+/// Returns whether the default is the value that an absent field has anyway. As
+/// a default in the schema, it would make clients believe that the server sets it.
+fn is_zero_value(default: &Value) -> bool {
     match default {
         Value::Null => true,
         Value::Bool(flag) => !flag,
@@ -75,11 +76,11 @@ fn says_nothing(default: &Value) -> bool {
     }
 }
 
-/// An enumeration whose words are documented one by one comes as `oneOf` with
-/// a branch for each; the protocol wants one list.
-fn join_words(schema: &mut Map<String, Value>) {
+/// Merges the branches of an enumeration into one list: the generator writes
+/// `oneOf` with a branch for each value that has a description of its own.
+fn merge_enum_branches(schema: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = schema.get("oneOf") else { return };
-    let words: Option<Vec<Value>> = branches
+    let values: Option<Vec<Value>> = branches
         .iter()
         .map(|branch| {
             let is_text = branch.get("type").is_some_and(|name| name == "string");
@@ -87,13 +88,13 @@ fn join_words(schema: &mut Map<String, Value>) {
         })
         .collect::<Option<Vec<_>>>()
         .map(|lists| lists.concat());
-    let Some(words) = words.filter(|words| !words.is_empty()) else { return };
+    let Some(values) = values.filter(|values| !values.is_empty()) else { return };
     schema.remove("oneOf");
     schema.insert("type".to_owned(), Value::from("string"));
-    schema.insert("enum".to_owned(), Value::Array(words));
+    schema.insert("enum".to_owned(), Value::Array(values));
 }
 
-/// Whether any part of `schema` is a reference to `reference`.
+/// Returns whether any part of `schema` is a reference to `reference`.
 pub(super) fn refers_to(schema: &Value, reference: &str) -> bool {
     match schema {
         Value::Object(fields) => fields.iter().any(|(key, value)| {

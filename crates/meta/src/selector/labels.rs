@@ -4,72 +4,74 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{label_value, qualified_name};
 
-/// Terms of one selector.
-const MAX_TERMS: usize = 256;
+/// Maximum number of requirements of one selector.
+const MAX_REQUIREMENTS: usize = 256;
 
-/// Which objects are wanted, by their labels. All terms must hold.
+/// Selects objects by their labels. An object matches when it meets all requirements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    terms: Vec<Term>,
+    requirements: Vec<Requirement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Term {
+struct Requirement {
     key: String,
-    rule: Rule,
+    operator: Operator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rule {
+enum Operator {
     In(BTreeSet<String>),
     /// An object without the label matches, too.
     NotIn(BTreeSet<String>),
     Exists,
-    Absent,
-    Above(i64),
-    Below(i64),
+    DoesNotExist,
+    GreaterThan(i64),
+    LessThan(i64),
 }
 
 impl LabelSelector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
     /// The message for a 400.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text)?, at: 0 };
-        let mut terms = Vec::new();
+        let mut requirements = Vec::new();
         while !parser.is_done() {
-            if terms.len() == MAX_TERMS {
-                return Err(format!("a label selector has at most {MAX_TERMS} requirements"));
+            if requirements.len() == MAX_REQUIREMENTS {
+                return Err(format!(
+                    "a label selector has at most {MAX_REQUIREMENTS} requirements"
+                ));
             }
-            terms.push(parser.term()?);
+            requirements.push(parser.requirement()?);
             if !parser.is_done() {
                 parser.expect(&Token::Comma)?;
                 if parser.is_done() {
-                    return Err(unparsable("a requirement is missing behind the last comma"));
+                    return Err(unparsable("a requirement is missing after the last comma"));
                 }
             }
         }
-        Ok(Self { terms })
+        Ok(Self { requirements })
     }
 
-    /// Does it want every object?
+    /// Returns whether it matches every object.
     pub fn is_everything(&self) -> bool {
-        self.terms.is_empty()
+        self.requirements.is_empty()
     }
 
-    /// Does an object with these labels match?
+    /// Returns whether an object with these labels matches.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.terms.iter().all(|term| {
-            let value = labels.get(&term.key);
+        self.requirements.iter().all(|requirement| {
+            let value = labels.get(&requirement.key);
             let number = || value.and_then(|value| value.parse::<i64>().ok());
-            match &term.rule {
-                Rule::In(values) => value.is_some_and(|value| values.contains(value)),
-                Rule::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-                Rule::Exists => value.is_some(),
-                Rule::Absent => value.is_none(),
-                Rule::Above(bound) => number().is_some_and(|number| number > *bound),
-                Rule::Below(bound) => number().is_some_and(|number| number < *bound),
+            match &requirement.operator {
+                Operator::In(values) => value.is_some_and(|value| values.contains(value)),
+                Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+                Operator::Exists => value.is_some(),
+                Operator::DoesNotExist => value.is_none(),
+                Operator::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+                Operator::LessThan(bound) => number().is_some_and(|number| number < *bound),
             }
         })
     }
@@ -84,8 +86,8 @@ enum Token {
     Not,
     Equal,
     NotEqual,
-    Above,
-    Below,
+    Greater,
+    Less,
 }
 
 fn unparsable(why: &str) -> String {
@@ -101,8 +103,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             ',' => Token::Comma,
             '(' => Token::Open,
             ')' => Token::Close,
-            '>' => Token::Above,
-            '<' => Token::Below,
+            '>' => Token::Greater,
+            '<' => Token::Less,
             '=' => {
                 chars.next_if_eq(&'=');
                 Token::Equal
@@ -153,7 +155,7 @@ impl Parser {
         }
     }
 
-    fn term(&mut self) -> Result<Term, String> {
+    fn requirement(&mut self) -> Result<Requirement, String> {
         let absent = self.peek() == Some(&Token::Not);
         if absent {
             self.at += 1;
@@ -162,30 +164,30 @@ impl Parser {
             return Err(unparsable("expected a label's key"));
         };
         qualified_name(&key).map_err(|why| unparsable(&format!("key {key:?}: {why}")))?;
-        let rule = if absent { Rule::Absent } else { self.rule()? };
-        Ok(Term { key, rule })
+        let operator = if absent { Operator::DoesNotExist } else { self.operator()? };
+        Ok(Requirement { key, operator })
     }
 
-    fn rule(&mut self) -> Result<Rule, String> {
-        let Some(token) = self.peek().cloned() else { return Ok(Rule::Exists) };
+    fn operator(&mut self) -> Result<Operator, String> {
+        let Some(token) = self.peek().cloned() else { return Ok(Operator::Exists) };
         if token == Token::Comma {
-            return Ok(Rule::Exists);
+            return Ok(Operator::Exists);
         }
         self.at += 1;
         match token {
-            Token::Equal => Ok(Rule::In([self.value()?].into())),
-            Token::NotEqual => Ok(Rule::NotIn([self.value()?].into())),
-            Token::Above => self.number().map(Rule::Above),
-            Token::Below => self.number().map(Rule::Below),
-            Token::Word(word) if word == "in" => self.values().map(Rule::In),
-            Token::Word(word) if word == "notin" => self.values().map(Rule::NotIn),
-            Token::Word(word) if word == "gt" => self.number().map(Rule::Above),
-            Token::Word(word) if word == "lt" => self.number().map(Rule::Below),
-            _ => Err(unparsable("expected =, ==, !=, in, notin, gt or lt behind the key")),
+            Token::Equal => Ok(Operator::In([self.value()?].into())),
+            Token::NotEqual => Ok(Operator::NotIn([self.value()?].into())),
+            Token::Greater => self.number().map(Operator::GreaterThan),
+            Token::Less => self.number().map(Operator::LessThan),
+            Token::Word(word) if word == "in" => self.values().map(Operator::In),
+            Token::Word(word) if word == "notin" => self.values().map(Operator::NotIn),
+            Token::Word(word) if word == "gt" => self.number().map(Operator::GreaterThan),
+            Token::Word(word) if word == "lt" => self.number().map(Operator::LessThan),
+            _ => Err(unparsable("expected =, ==, !=, in, notin, gt or lt after the key")),
         }
     }
 
-    /// A value may be empty: `key=` wants the label with nothing in it.
+    /// Parses a value, which may be empty: `key=` requires the label with an empty value.
     fn value(&mut self) -> Result<String, String> {
         let value = match self.peek() {
             Some(Token::Word(word)) => word.clone(),
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn matching_selectors() {
         let app = labels(&[("app", "web"), ("x.io/tier", "7"), ("empty", "")]);
         for (text, want) in [
             ("", true),
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_parsed_is_an_error() {
+    fn invalid_selectors_are_errors() {
         for text in [
             ",",
             "app=web,",
@@ -282,7 +284,7 @@ mod tests {
             let error = LabelSelector::parse(text).unwrap_err();
             assert!(error.starts_with("unable to parse requirement: "), "{text}: {error}");
         }
-        let many = "a,".repeat(MAX_TERMS) + "a";
+        let many = "a,".repeat(MAX_REQUIREMENTS) + "a";
         assert!(LabelSelector::parse(&many).is_err());
     }
 
@@ -294,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn equality_is_what_it_says(key in "[a-z]{1,5}", value in "[a-z0-9]{0,5}", other in "[a-z0-9]{0,5}") {
+        fn equality_matches_the_same_value_only(key in "[a-z]{1,5}", value in "[a-z0-9]{0,5}", other in "[a-z0-9]{0,5}") {
             let selector = LabelSelector::parse(&format!("{key}={value}")).unwrap();
             prop_assert!(selector.matches(&labels(&[(&key, &value)])));
             prop_assert_eq!(selector.matches(&labels(&[(&key, &other)])), value == other);

@@ -1,12 +1,12 @@
-//! What a kind's schema says about ownership: what is owned as a whole, what
-//! part by part, and by what an item of a list is told from the others.
+//! What a kind's schema says about ownership: what is owned as a whole, what by
+//! its parts, and what identifies an item of a list.
 //!
-//! Lists are owned as a whole unless the schema says otherwise, maps and
-//! structs part by part.
+//! Unless the schema says otherwise, lists are owned as a whole, and maps and
+//! structs by their parts.
 
 use serde_json::{Map, Value};
 
-use super::path::{PathElement, Scalar};
+use super::element::{PathElement, Scalar};
 use super::set::FieldSet;
 use crate::schema::{Branches, Schema, branches};
 
@@ -27,7 +27,7 @@ pub(super) struct Fields<'a> {
 
 /// One field.
 pub(super) struct Field<'a> {
-    /// Its schema; none if anything goes.
+    /// Its schema; `None` if it is free-form.
     pub(super) schema: Option<&'a Value>,
     /// Whether it is named in the schema, unlike the entry of a map.
     pub(super) is_declared: bool,
@@ -43,7 +43,7 @@ pub(super) struct Items<'a> {
     properties: Option<&'a Value>,
 }
 
-/// What `schema` says about a value at `at`, which is a part of it.
+/// Returns how a value is owned whose schema is `at`, a part of `schema`.
 pub(super) fn shape<'a>(schema: &'a Schema, at: &'a Value) -> Shape<'a> {
     let resolved = schema.resolve(at);
     let extension = |name: &str| at.get(name).or_else(|| resolved.get(name));
@@ -81,7 +81,7 @@ fn items_shape<'a>(
     Shape::Items(Items { schema: item, keys, properties })
 }
 
-/// Whether nothing is known about the fields, if there are any.
+/// Returns whether the schema says nothing about fields.
 fn is_free_form(branch: &Value) -> bool {
     let has_map_schema = branch
         .get("additionalProperties")
@@ -93,7 +93,7 @@ fn is_free_form(branch: &Value) -> bool {
 }
 
 impl<'a> Fields<'a> {
-    /// What is said about the field `name`. The first branch that declares it decides.
+    /// Returns what the first branch that declares the field `name` says about it.
     pub(super) fn field(&self, name: &str) -> Field<'a> {
         let declared = self.branches.iter().find_map(|branch| branch.get("properties")?.get(name));
         let entry = || {
@@ -104,15 +104,15 @@ impl<'a> Fields<'a> {
         Field { schema: declared.or_else(entry), is_declared: declared.is_some() }
     }
 
-    /// Whether it has fields that the schema names, unlike a map.
+    /// Returns whether it has fields that the schema names, unlike a map.
     pub(super) fn is_struct(&self) -> bool {
         self.branches.iter().any(|branch| branch.get("additionalProperties").is_none())
     }
 }
 
 impl Items<'_> {
-    /// What tells this item from the others; `None` if it lacks that, which
-    /// validation answers.
+    /// Returns what identifies the item in its list; `None` if it has no such key, which
+    /// validation reports.
     pub(super) fn element(&self, item: &Value) -> Option<PathElement> {
         let Some(keys) = &self.keys else {
             return match Scalar::from_value(item)? {
@@ -131,8 +131,8 @@ impl Items<'_> {
     }
 }
 
-/// All that an object sets, for the one that applies it: leaves, empty structs
-/// and maps, entries of maps, and items of lists.
+/// Returns the fields that a manager owns when it applies `object`: leaves, empty
+/// structs and maps, entries of maps, and items of lists.
 pub fn set_of(object: &Value, schema: &Schema) -> FieldSet {
     let set = Collector { schema }.inside(object, Some(schema.root()));
     set.unwrap_or_default()
@@ -143,7 +143,7 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    /// What is set below a value; `None` if it is owned as a whole.
+    /// Returns what is set below a value; `None` if it is owned as a whole.
     fn inside(&self, value: &Value, at: Option<&'a Value>) -> Option<FieldSet> {
         match (shape(self.schema, at?), value) {
             (Shape::Fields(of), Value::Object(fields)) => Some(self.fields(fields, &of)),
@@ -158,8 +158,8 @@ impl<'a> Collector<'a> {
         for (name, value) in fields {
             let field = of.field(name);
             let inside = self.inside(value, field.schema);
-            let says_nothing = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-            let is_member = inside.is_none() || says_nothing || !field.is_declared;
+            let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            let is_member = inside.is_none() || is_empty || !field.is_declared;
             set.add(PathElement::field(name), is_member, inside.unwrap_or_default());
         }
         set
@@ -172,7 +172,7 @@ impl<'a> Collector<'a> {
         let mut set = FieldSet::new();
         for same in elements.chunk_by(|left, right| left.0 == right.0) {
             let Some((element, item)) = same.first() else { continue };
-            // Items that cannot be told apart are owned together, as one.
+            // Items with the same element are owned together, as one.
             let inside = if same.len() == 1 { self.inside(item, of.schema) } else { None };
             set.add(element.clone(), true, inside.unwrap_or_default());
         }

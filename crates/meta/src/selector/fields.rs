@@ -1,9 +1,9 @@
 //! Field selectors: `metadata.name=a,metadata.namespace!=b`, with backslash escapes.
 
-/// Terms of one selector.
+/// Maximum number of terms of one selector.
 const MAX_TERMS: usize = 64;
 
-/// Which objects are wanted, by a few of their fields. All terms must hold.
+/// Selects objects by a few of their fields. An object matches when all terms do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -17,10 +17,11 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Reads a selector over the fields that are `supported`.
+    /// Parses a selector over the fields that are `supported`.
     ///
     /// # Errors
-    /// The message for a 400: a selector that is ignored would answer with everything.
+    /// The message for a 400. An unknown field is an error: if it were ignored, objects would be
+    /// returned that the client did not ask for.
     pub fn parse(text: &str, supported: &[&str]) -> Result<Self, String> {
         let mut terms = Vec::new();
         for term in split(text)?.iter().filter(|term| !term.is_empty()) {
@@ -32,26 +33,26 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Does it want every object?
+    /// Returns whether it matches every object.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Does an object with these fields match? A field that it has not counts as empty.
+    /// Returns whether an object with these fields matches. An absent field counts as empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms
             .iter()
             .all(|term| (field(&term.field).unwrap_or_default() == term.value) == term.equal)
     }
 
-    /// The one value that a field may have, if there is only one.
+    /// Returns the one value that a field may have, if the selector names it.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let mut terms = self.terms.iter().filter(|term| term.equal && term.field == field);
         terms.next().map(|term| term.value.as_str())
     }
 }
 
-/// Splits at commas that are not escaped; the escapes stay.
+/// Splits at commas that are not escaped; escapes are kept.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn matching_and_invalid_selectors() {
         for (text, name, want) in [
             ("", "a", true),
             ("metadata.name=a", "a", true),

@@ -1,26 +1,26 @@
-//! The protobuf door: bodies of typed Kubernetes clients, turned into the JSON that they mean.
+//! Decoding of protobuf: bodies of typed Kubernetes clients, as the JSON that they mean.
 //!
 //! Since client-go 0.32 typed clients send core kinds in protobuf and do not fall back on 415, so
-//! `kubectl create namespace` needs this. Only what such bodies may hold is read, and nothing is
-//! written: answers are JSON. The tables below are the field numbers of the public definitions.
+//! `kubectl create namespace` needs this. Only what such bodies may hold is decoded, and nothing is
+//! encoded: responses are JSON. The tables below are the field numbers of the public definitions.
 
 use serde_json::{Map, Value, json};
 
-use crate::decode::DecodeError;
+use super::DecodeError;
 
 /// The media type of such bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every body begins with.
+/// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Messages in messages; `managedFields` and `ownerReferences` are two deep.
+/// Maximum depth of messages in messages; `ownerReferences` are two deep.
 const MAX_DEPTH: usize = 8;
 
-/// Fields of all messages of one body.
+/// Maximum number of fields in all messages of one body.
 const MAX_FIELDS: usize = 100_000;
 
-/// What stands in a field.
+/// The type of a field.
 enum Type {
     Text,
     Integer,
@@ -30,7 +30,7 @@ enum Type {
     /// A map of text to text.
     TextMap,
     Message(&'static [Field]),
-    /// Many of it.
+    /// A repeated field.
     List(&'static Type),
 }
 
@@ -89,11 +89,12 @@ const ENVELOPE: &[Field] = &[
 /// The field of the envelope that holds the object.
 const RAW: u64 = 2;
 
-/// Reads a body: the object as JSON, with its `apiVersion` and `kind`.
+/// Decodes a body. Returns the object as JSON, with its `apiVersion` and `kind`.
 ///
 /// # Errors
-/// When it is no such body, or of a kind that is not read in protobuf. Tells no content.
-pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
+/// When it is not a protobuf body, or of a kind that is not supported in protobuf. The error holds
+/// no content.
+pub(super) fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let body = bytes.strip_prefix(MAGIC).ok_or_else(|| error("it does not begin with k8s"))?;
     let mut budget = MAX_FIELDS;
     let envelope = message(body, ENVELOPE, 0, &mut budget)?;
@@ -117,11 +118,11 @@ pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     Ok(object)
 }
 
-/// A field as it stands on the wire.
+/// A field's value in the wire format.
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Fixed-size numbers: no field that is read has them.
+    /// Fixed-size numbers: no known field has them.
     Skipped,
 }
 
@@ -177,7 +178,7 @@ fn message(
     let mut fields = Map::new();
     while let Some((number, wire)) = next_field(&mut rest)? {
         *budget = budget.checked_sub(1).ok_or_else(|| error("it has too many fields"))?;
-        // What is not in the table is of no use here, as an unknown field in JSON.
+        // What is not in the table is ignored, as unknown fields in protobuf are.
         let Some((_, name, r#type)) = table.iter().find(|(known, ..)| *known == number) else {
             continue;
         };
@@ -217,7 +218,7 @@ fn value(
         (Type::Bool, Wire::Number(number)) => Ok(Value::from(*number != 0)),
         (Type::Time, Wire::Bytes(bytes)) => {
             let seconds = message(bytes, &[(1, "seconds", Type::Integer)], depth + 1, budget)?;
-            // A time of nothing is what Go writes for none.
+            // For no time, Go clients send an empty message.
             Ok(seconds["seconds"].as_i64().map_or(Value::Null, |seconds| {
                 Value::from(crate::time::Timestamp::from_unix_seconds(seconds).to_string())
             }))
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_namespace_as_kubectl_sends_it() {
         let label = [field(1, b"app"), field(2, b"shop")].concat();
-        // An empty creationTimestamp stands in what Go clients send.
+        // Go clients send an empty creationTimestamp.
         let metadata =
             [field(1, b"team-a"), field(8, b""), field(11, &label), field(14, b"x.io/a")].concat();
         let object = [field(1, &metadata), field(2, b""), field(3, b"")].concat();
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_an_error_without_content() {
+    fn errors_hold_no_content() {
         let whole = body("v1", "Namespace", &field(1, &field(1, b"hunter2")));
         for cut in 0..whole.len() {
             if let Err(error) = decode(&whole[..cut]) {

@@ -1,4 +1,4 @@
-//! One step of a field's path, its order, and its text in FieldsV1.
+//! Path elements: one step of a field's path, its order, and its text in FieldsV1.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::fields_v1::{InvalidFields, MAX_ELEMENT_BYTES};
 use crate::decode::{Format, decode};
+use crate::number::integer_of_float;
 
-/// One step from a value to a part of it. The order is that in which the steps
-/// stand in a serialised set: fields, keys, values, indices.
+/// One step from a value to a part of it. The order is that of the
+/// elements in a serialised set: fields, keys, values, indices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
     /// The field of an object, or the entry of a map: `f:name`.
@@ -19,8 +20,8 @@ pub enum PathElement {
     Key(Vec<(String, Scalar)>),
     /// The item of a set that is this value: `v:"x"`.
     Value(Scalar),
-    /// The item at this place: `i:0`. Read for completeness: lists without
-    /// keys are owned as a whole here.
+    /// The item at this index: `i:0`. Only decoded, for completeness: here, lists
+    /// without keys are owned as a whole.
     Index(i64),
 }
 
@@ -42,13 +43,13 @@ pub enum Scalar {
 pub struct Number(serde_json::Number);
 
 impl PathElement {
-    /// The field called `name`.
+    /// Returns the element for the field `name`.
     pub fn field(name: &str) -> Self {
         Self::Field(name.to_owned())
     }
 
-    /// Reads the text of one step. `None` is a step of a kind that is not
-    /// known: a later version of the form may have it, and it is skipped.
+    /// Parses the text of one element. `None` is an element of an unknown kind: a
+    /// later version of the format may have it, and it is skipped.
     pub fn parse(text: &str) -> Result<Option<Self>, InvalidFields> {
         if text.len() > MAX_ELEMENT_BYTES {
             return Err(InvalidFields::new("a path element is too long"));
@@ -70,7 +71,7 @@ impl PathElement {
         }
     }
 
-    /// The step as it is written in FieldsV1.
+    /// Returns the element as it is written in FieldsV1.
     pub fn to_text(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -106,7 +107,7 @@ impl fmt::Display for PathElement {
 }
 
 impl Scalar {
-    /// The scalar that `value` is; `None` for lists and objects.
+    /// Returns the scalar that `value` is; `None` for lists and objects.
     pub fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::Null => Some(Self::Null),
@@ -128,17 +129,9 @@ impl Scalar {
 }
 
 impl Number {
-    /// Takes `1.0` as `1`, wherever the two cannot be told apart in a float.
+    /// Takes `1.0` as `1`, wherever the float is exactly that integer.
     fn new(number: &serde_json::Number) -> Self {
-        const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-        match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) if float.fract() == 0.0 && float.abs() <= MAX_EXACT => {
-                #[expect(clippy::cast_possible_truncation, reason = "integral and within 2^53")]
-                let integer = float as i64;
-                Self(integer.into())
-            }
-            _ => Self(number.clone()),
-        }
+        Self(integer_of_float(number).map_or_else(|| number.clone(), Into::into))
     }
 
     fn to_float(&self) -> f64 {
@@ -149,9 +142,9 @@ impl Number {
 impl Ord for Number {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self.0.as_i128(), other.0.as_i128()) {
-            (Some(mine), Some(theirs)) => mine.cmp(&theirs),
+            (Some(left), Some(right)) => left.cmp(&right),
             (None, None) => self.to_float().total_cmp(&other.to_float()),
-            // A float stands behind all integers that round to it.
+            // A float comes after all integers that round to it.
             (Some(_), None) => self.to_float().total_cmp(&other.to_float()).then(Ordering::Less),
             (None, Some(_)) => self.to_float().total_cmp(&other.to_float()).then(Ordering::Greater),
         }

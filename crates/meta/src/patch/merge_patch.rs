@@ -5,16 +5,17 @@ use serde_json::{Map, Value};
 use super::MAX_RESULT_BYTES;
 use crate::status::ApiError;
 
-/// Merges a patch into a value: null removes, objects merge, everything else replaces.
+/// Merges a patch into a value: null removes, objects merge, everything else replaces. Returns the
+/// patched value.
 ///
 /// # Errors
-/// 400 when the patch is no object; 413 when the result is too large.
+/// 400 when the patch is not an object; 413 when the result is too large.
 pub fn apply_merge_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     if !patch.is_object() {
         return Err(ApiError::bad_request("a merge patch must be a JSON object"));
     }
     merge(&mut target, patch);
-    if super::json::size_of(&target) > MAX_RESULT_BYTES {
+    if super::json_patch::size_of(&target) > MAX_RESULT_BYTES {
         return Err(ApiError::request_entity_too_large("the patched object would be too large"));
     }
     Ok(target)
