@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use cargo_metadata::{Dependency, Metadata, MetadataCommand, Package};
+use cargo_metadata::{Dependency, Metadata, Package};
 
 use super::Finding;
 
@@ -41,15 +41,11 @@ const TESTS: &str = "postern-tests";
 const KUBERNETES: &[&str] =
     &["kube", "kube-client", "kube-core", "kube-derive", "kube-runtime", "k8s-openapi"];
 
-pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
-    let metadata = MetadataCommand::new()
-        .current_dir(root)
-        .no_deps()
-        .exec()
-        .context("cargo metadata failed")?;
+/// Returns the dependencies that the drawing does not have.
+pub(super) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for package in metadata.workspace_packages() {
-        check_package(root, &metadata, package, &mut findings)?;
+        check_package(root, metadata, package, &mut findings)?;
     }
     Ok(findings)
 }

@@ -1,15 +1,25 @@
 //! What the architecture says about form, as a check that fails.
 //!
-//! [`edges`] looks at who depends on whom, [`source`] at the files themselves. Each finding says
-//! where it is and what to do about it.
+//! [`edges`] looks at who depends on whom, [`circles`] at the modules inside each crate, [`unused`]
+//! at dependencies that nothing uses, [`source`] at the files, [`words`] at what they say. Each
+//! finding says where it is and what to do about it.
 
+mod circles;
 mod edges;
+mod files;
+mod lengths;
+mod modules;
+mod prose;
+mod references;
 mod source;
+mod unused;
+mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Metadata, MetadataCommand};
 
 /// One thing that is not as it should be.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,18 +36,39 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs every check and prints every finding.
+/// Runs every check, prints every finding, and then how long the functions of the product are.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut findings = edges::check(root)?;
+    let metadata = MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .exec()
+        .context("cargo metadata failed")?;
+    let mut findings = edges::check(root, &metadata)?;
     let (files, in_files) = source::check(root)?;
     findings.extend(in_files);
+    findings.extend(circles::check(root, &metadata));
+    findings.extend(unused::check(root, &metadata)?);
+    findings.extend(words::check(root)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
     }
+    println!("    crates/ without its tests: {}", lengths_in_crates(root, &metadata));
     if !findings.is_empty() {
         bail!("the layout check found {} thing(s) to mend", findings.len());
     }
     println!("    layout: {files} files, dependencies as drawn");
     Ok(())
+}
+
+/// How long the functions of the product are: those of the libraries and programs under `crates/`.
+fn lengths_in_crates(root: &Path, metadata: &Metadata) -> lengths::Summary {
+    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
+    let targets = metadata.workspace_packages().into_iter().flat_map(|package| &package.targets);
+    let roots = targets
+        .filter(|target| modules::is_product(target))
+        .filter_map(|target| target.src_path.as_std_path().strip_prefix(root).ok())
+        .filter(|path| path.starts_with("crates"));
+    let files = roots.flat_map(|path| modules::files(path, &read));
+    lengths::Summary::of(files.flat_map(|file| lengths::outside_of_tests(&file)).collect())
 }
