@@ -36,8 +36,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs like [`run`], and calls `look` with every line before it is printed. The standard error is read when
-/// `errors` says so, otherwise the standard output.
+/// Runs like [`run`], and calls `look` with every line before it is printed. With `errors` the lines
+/// are those of the standard error, otherwise those of the standard output.
 pub(crate) fn run_watching(
     command: &mut Command,
     errors: bool,

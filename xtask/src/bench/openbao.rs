@@ -1,5 +1,5 @@
-//! `OpenBao`, in its fastest setup that is still durable: raft storage on the disk, TLS, no audit, no
-//! leases, the key-value engine without versions.
+//! `OpenBao`, in its fastest setup that is still durable: raft storage on the disk, TLS, no audit,
+//! no leases, the key-value engine without versions.
 
 use std::path::Path;
 use std::process::Command;

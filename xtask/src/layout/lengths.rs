@@ -1,5 +1,5 @@
-//! How long functions are: each by itself, and all together for comparison over time. Which
-//! length is too much is for the check of files to say.
+//! How long functions are: each by itself, and all together for comparison over time. The
+//! limit is in [`super::source`].
 
 use std::fmt;
 

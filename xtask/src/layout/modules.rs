@@ -1,6 +1,5 @@
 //! The files of a crate, found as the compiler finds them: from the crate's root along its `mod`
-//! declarations. Knows which parts are only built for tests; what the checks make of the files is
-//! theirs.
+//! declarations. Knows which parts are only built for tests. Nothing is checked here.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What a file says, taken apart: its words, its names, and how its doc comments begin. Which
-//! words are good is for [`super::words`] to say.
+//! Splits a file into its words, its names, and the first words of its doc comments. Which words
+//! are retired is in [`super::words`].
 
 use std::path::Path;
 
@@ -20,32 +20,32 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// Takes a text apart by the language that its file has by its name.
+    /// Splits a text, by the rules of the language that the extension of its file stands for.
     pub(super) fn new(path: &Path, text: &str) -> Self {
-        let mut taken = Self::default();
+        let mut split = Self::default();
         let is_rust = path.extension().is_some_and(|extension| extension == "rs");
         let is_markdown = path.extension().is_some_and(|extension| extension == "md");
         let mut marker_before = "";
         for (index, line) in text.lines().enumerate() {
             let words = words(line).map(|word| (index + 1, word.to_owned()));
-            taken.words.extend(words);
+            split.words.extend(words);
             let comment = line.trim_start().starts_with("//");
             if is_markdown || is_rust && comment {
                 let names = code_spans(line).flat_map(self::words);
-                taken.names.extend(names.map(|name| (index + 1, name.to_owned())));
+                split.names.extend(names.map(|name| (index + 1, name.to_owned())));
             }
             let marker = doc_marker(line);
             if is_rust && !marker.is_empty() && marker != marker_before {
                 let first = line.trim_start()[marker.len()..].split_whitespace().next();
-                taken.doc_comments.extend(first.map(|word| (index + 1, word.to_owned())));
+                split.doc_comments.extend(first.map(|word| (index + 1, word.to_owned())));
             }
             marker_before = marker;
         }
-        // What does not parse is found elsewhere.
+        // A file that does not parse is found by the check of files.
         if let Some(tokens) = is_rust.then(|| text.parse().ok()).flatten() {
-            identifiers(tokens, &mut taken.names);
+            identifiers(tokens, &mut split.names);
         }
-        taken
+        split
     }
 }
 

@@ -1,5 +1,5 @@
 //! What a file refers to in its own crate: every `crate::…`, `self::…` and `super::…` path, as a
-//! path from the crate's root. Which module such a path leads to is for [`super::circles`] to say.
+//! path from the crate's root. Which module such a path leads to is resolved in [`super::circles`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Words that are not used here any more, and what is said in their stead. The field has words of
+//! Words that are not used here any more, and what to say. The field has words of
 //! its own; a reader who knows Kubernetes, etcd or Vault knows those.
 //!
 //! To retire a word, add it to [`RETIRED`]. How names and prose are told apart is in
@@ -145,7 +145,7 @@ const DOCUMENTS: &[&str] = &[
 /// The list itself.
 const LIST: &str = "xtask/src/layout/words.rs";
 
-/// Returns the places where retired words are used.
+/// Returns every line on which a retired word is used.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut paths = files::rust(root)?;
     paths.retain(|path| path != Path::new(LIST));
