@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::TargetKind;
-use proc_macro2::Span;
+use proc_macro2::{LineColumn, Span};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
@@ -20,8 +20,8 @@ pub(super) struct SourceFile {
     pub(super) module: Vec<String>,
     pub(super) text: String,
     pub(super) syntax: syn::File,
-    /// The bytes of the items that are only built for tests.
-    for_tests: Vec<Range<usize>>,
+    /// Where the items are that are only built for tests.
+    for_tests: Vec<Range<LineColumn>>,
 }
 
 impl SourceFile {
@@ -39,7 +39,8 @@ impl SourceFile {
 
     /// Whether what is at `span` is only built for tests.
     pub(super) fn is_for_tests(&self, span: Span) -> bool {
-        let start = span.byte_range().start;
+        // The position in bytes would take a walk through the file.
+        let start = span.start();
         self.for_tests.iter().any(|range| range.contains(&start))
     }
 
@@ -162,7 +163,7 @@ fn needs_test(condition: &syn::Meta) -> bool {
 /// Collects the items that are only built for tests.
 #[derive(Default)]
 struct ForTests {
-    ranges: Vec<Range<usize>>,
+    ranges: Vec<Range<LineColumn>>,
 }
 
 impl ForTests {
@@ -170,7 +171,8 @@ impl ForTests {
     fn look_inside(&mut self, attributes: &[syn::Attribute], item: &impl Spanned) -> bool {
         let for_tests = is_for_tests(attributes);
         if for_tests {
-            self.ranges.push(item.span().byte_range());
+            let span = item.span();
+            self.ranges.push(span.start()..span.end());
         }
         !for_tests
     }

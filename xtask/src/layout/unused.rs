@@ -154,7 +154,7 @@ fn continues_path(before: &[TokenTree]) -> bool {
     is_punct(Some(colon), ':')
         && is_punct(Some(second), ':')
         && (matches!(beginning, TokenTree::Ident(_)) || is_punct(Some(beginning), '>'))
-        && beginning.span().byte_range().end == colon.span().byte_range().start
+        && beginning.span().end() == colon.span().start()
 }
 
 fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {

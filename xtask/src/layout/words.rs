@@ -4,7 +4,7 @@
 //! To retire a word, add it to [`RETIRED`]. How names and prose are told apart is in
 //! [`super::prose`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -153,28 +153,50 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     paths.extend(files::with_extension(root, "docs", "md")?);
     paths.extend(files::with_extension(root, "examples", "yaml")?);
     paths.extend(files::with_extension(root, "crates/server/src/audit", "yaml")?);
+    let mut known = Known::default();
     let mut findings = Vec::new();
     for path in paths {
-        findings.extend(check_text(&path, &files::read(root, &path)?));
+        findings.extend(check_text(&path, &files::read(root, &path)?, &mut known));
     }
     Ok(findings)
 }
 
-fn check_text(path: &Path, text: &str) -> Vec<Finding> {
+fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
     let text = Text::new(path, text);
     let mut found = BTreeSet::new();
-    for entry in RETIRED.iter().filter(|entry| !entry.is_excepted(path, &text)) {
-        let candidates = match entry.scope {
-            Scope::Anywhere | Scope::WholeWords => &text.words,
-            Scope::Names | Scope::WholeNames | Scope::TypeNames => &text.names,
-            Scope::DocComments => &text.doc_comments,
-        };
-        for (line, word) in candidates.iter().filter(|(_, word)| entry.is_in(word)) {
-            found.insert((*line, format!("`{word}` is not used any more: say {}", entry.say)));
+    for (candidates, scopes) in [
+        (&text.words, &[Scope::Anywhere, Scope::WholeWords][..]),
+        (&text.names, &[Scope::Names, Scope::WholeNames, Scope::TypeNames]),
+        (&text.doc_comments, &[Scope::DocComments]),
+    ] {
+        for (line, word) in candidates {
+            let entries = known.entries_with(word).iter();
+            for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
+                if !entry.is_excepted(path, &text) {
+                    let message = format!("`{word}` is not used any more: say {}", entry.say);
+                    found.insert((*line, message));
+                }
+            }
         }
     }
     let finding = |(line, message)| Finding { path: path.to_path_buf(), line, message };
     found.into_iter().map(finding).collect()
+}
+
+/// The entries that words belong to, so that each word is compared only once: most are used in
+/// many files.
+#[derive(Default)]
+struct Known(HashMap<String, Vec<&'static Entry>>);
+
+impl Known {
+    /// Returns the entries that a word belongs to, where their scopes allow it.
+    fn entries_with(&mut self, word: &str) -> &[&'static Entry] {
+        if !self.0.contains_key(word) {
+            let entries = RETIRED.iter().filter(|entry| entry.is_in(word)).collect();
+            self.0.insert(word.to_owned(), entries);
+        }
+        self.0.get(word).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Entry {
@@ -219,7 +241,7 @@ mod tests {
     use super::*;
 
     fn count(path: &str, text: &str) -> usize {
-        check_text(Path::new(path), text).len()
+        check_text(Path::new(path), text, &mut Known::default()).len()
     }
 
     /// Every entry finds each of its words where it looks for them, and only there.
@@ -253,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_finding_says_where_and_what_to_say() {
-        let found = check_text(Path::new("a.rs"), "\nfn f(x: BesideNew) {}\nfn beside_new() {}\n");
+        let found = "\nfn f(x: BesideNew) {}\nfn beside_new() {}\n";
+        let found = check_text(Path::new("a.rs"), found, &mut Known::default());
         let found: Vec<_> = found.iter().map(ToString::to_string).collect();
         let say = "is not used any more: say `side record`, \"next to\", \"compared with\"";
         assert_eq!(
@@ -265,8 +288,7 @@ mod tests {
     #[test]
     fn words_that_only_contain_a_retired_one_stay() {
         let text = "// The other theme: besides, hers is outdoors; they answer.\nfn besides() {}\n";
-        let found = check_text(Path::new("a.rs"), &text.replace("hers", "theirs"));
-        assert_eq!(found, []);
+        assert_eq!(count("a.rs", &text.replace("hers", "theirs")), 0);
         assert_eq!(count("a.rs", text), 1);
         assert_eq!(count("a.rs", "fn what_is_never_shown_is_hidden() {}\n"), 0);
         assert_eq!(count("a.rs", "fn never_shown_to_anybody() {}\n"), 1);
