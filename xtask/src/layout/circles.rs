@@ -5,12 +5,10 @@
 //! under the name of its file, if it has items of its own. Tests may look everywhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
-
-use cargo_metadata::Metadata;
+use std::path::PathBuf;
 
 use super::Finding;
-use super::modules::{self, Read, SourceFile};
+use super::modules::{Crate, SourceFile};
 use super::references::{self, Reference, RootNames};
 
 /// A file and a line.
@@ -22,23 +20,14 @@ type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<Site>>>;
 /// How often a name may be exported again before its module is found.
 const EXPORTS_MAX: usize = 8;
 
-/// Returns the circles in every library and program of the workspace.
-pub(super) fn check(root: &Path, metadata: &Metadata) -> Vec<Finding> {
-    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
-    let mut findings = Vec::new();
-    for package in metadata.workspace_packages() {
-        for target in package.targets.iter().filter(|target| modules::is_product(target)) {
-            let path = target.src_path.as_std_path();
-            let path = path.strip_prefix(root).unwrap_or(path);
-            findings.extend(check_crate(path, &read));
-        }
-    }
-    findings
+/// Returns the circles in each of these crates.
+pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
+    crates.iter().flat_map(|one| check_files(&one.files)).collect()
 }
 
-/// Returns the circles in the crate whose root is at `path`.
-fn check_crate(path: &Path, read: Read) -> Vec<Finding> {
-    let arrows = arrows(&modules::files(path, read));
+/// Returns the circles in the crate that is made of these files, the root first.
+fn check_files(files: &[SourceFile]) -> Vec<Finding> {
+    let arrows = arrows(files);
     circles(&arrows).iter().filter_map(|circle| finding(circle, &arrows)).collect()
 }
 
@@ -251,7 +240,10 @@ fn finding(circle: &[&str], arrows: &Arrows) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::layout::modules;
 
     /// The messages for a crate that is made of these files, the root first.
     fn messages(sources: &[(&str, &str)]) -> Vec<String> {
@@ -259,7 +251,8 @@ mod tests {
             let source = sources.iter().find(|(name, _)| Path::new(name) == path);
             source.map(|(_, text)| (*text).to_owned())
         };
-        check_crate(Path::new(sources[0].0), &read).iter().map(ToString::to_string).collect()
+        let files = modules::files(Path::new(sources[0].0), &read);
+        check_files(&files).iter().map(ToString::to_string).collect()
     }
 
     fn is_circle(sources: &[(&str, &str)]) -> bool {

@@ -123,7 +123,7 @@ mod tests {
                     trait Y {\n    fn no_body();\n    fn three() {\n        x;\n    }\n}\n\
                     #[test]\nfn four() {}\n\
                     #[cfg(test)]\nmod tests {\n    fn five() {}\n}\n";
-        let file = SourceFile::parse("x.rs".into(), Vec::new(), text.to_owned()).unwrap();
+        let file = SourceFile::parse("x.rs".into(), Vec::new(), text).unwrap();
         assert_eq!(functions(&file.syntax).len(), 5);
         assert_eq!(outside_of_tests(&file), [1, 2, 3]);
     }

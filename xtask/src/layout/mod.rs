@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::MetadataCommand;
 
 /// One thing that is not as it should be.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,14 +46,15 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut findings = edges::check(root, &metadata)?;
     let (files, in_files) = source::check(root)?;
     findings.extend(in_files);
-    findings.extend(circles::check(root, &metadata));
-    findings.extend(unused::check(root, &metadata)?);
+    let crates = modules::crates(root, &metadata);
+    findings.extend(circles::check(&crates));
+    findings.extend(unused::check(root, &metadata, &crates)?);
     findings.extend(words::check(root)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
     }
-    println!("    crates/ without its tests: {}", lengths_in_crates(root, &metadata));
+    println!("    crates/ without its tests: {}", lengths_in_crates(&crates));
     if !findings.is_empty() {
         bail!("the layout check found {} thing(s) to mend", findings.len());
     }
@@ -62,13 +63,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 /// How long the functions of the product are: those of the libraries and programs under `crates/`.
-fn lengths_in_crates(root: &Path, metadata: &Metadata) -> lengths::Summary {
-    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
-    let targets = metadata.workspace_packages().into_iter().flat_map(|package| &package.targets);
-    let roots = targets
-        .filter(|target| modules::is_product(target))
-        .filter_map(|target| target.src_path.as_std_path().strip_prefix(root).ok())
-        .filter(|path| path.starts_with("crates"));
-    let files = roots.flat_map(|path| modules::files(path, &read));
-    lengths::Summary::of(files.flat_map(|file| lengths::outside_of_tests(&file)).collect())
+fn lengths_in_crates(crates: &[modules::Crate]) -> lengths::Summary {
+    let files = crates.iter().filter(|one| one.is_in("crates")).flat_map(|one| &one.files);
+    lengths::Summary::of(files.flat_map(lengths::outside_of_tests).collect())
 }

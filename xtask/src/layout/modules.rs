@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::TargetKind;
-use proc_macro2::{LineColumn, Span};
+use cargo_metadata::{Metadata, PackageId, TargetKind};
+use proc_macro2::{LineColumn, Span, TokenStream};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
@@ -18,7 +18,8 @@ pub(super) struct SourceFile {
     pub(super) path: PathBuf,
     /// The names of the modules from the crate's root to this file; empty for the root itself.
     pub(super) module: Vec<String>,
-    pub(super) text: String,
+    /// The same code as `syntax`.
+    pub(super) tokens: TokenStream,
     pub(super) syntax: syn::File,
     /// Where the items are that are only built for tests.
     for_tests: Vec<Range<LineColumn>>,
@@ -27,14 +28,15 @@ pub(super) struct SourceFile {
 impl SourceFile {
     /// Returns the file with this text. `None` when it does not parse: the check of files says
     /// so, and the others have nothing to look at.
-    pub(super) fn parse(path: PathBuf, module: Vec<String>, text: String) -> Option<Self> {
-        let syntax = syn::parse_file(&text).ok()?;
+    pub(super) fn parse(path: PathBuf, module: Vec<String>, text: &str) -> Option<Self> {
+        let tokens: TokenStream = text.parse().ok()?;
+        let syntax: syn::File = syn::parse2(tokens.clone()).ok()?;
         if is_for_tests(&syntax.attrs) {
             return None;
         }
         let mut for_tests = ForTests::default();
         for_tests.visit_file(&syntax);
-        Some(Self { path, module, text, syntax, for_tests: for_tests.ranges })
+        Some(Self { path, module, tokens, syntax, for_tests: for_tests.ranges })
     }
 
     /// Whether what is at `span` is only built for tests.
@@ -56,8 +58,37 @@ impl SourceFile {
     }
 }
 
+/// A library or a program of the workspace.
+pub(super) struct Crate {
+    pub(super) package: PackageId,
+    /// The root first.
+    pub(super) files: Vec<SourceFile>,
+}
+
+impl Crate {
+    /// Whether the crate's root is below this directory of the workspace.
+    pub(super) fn is_in(&self, directory: &str) -> bool {
+        self.files.first().is_some_and(|root| root.path.starts_with(directory))
+    }
+}
+
+/// Returns the libraries and programs of the workspace at `root`.
+pub(super) fn crates(root: &Path, metadata: &Metadata) -> Vec<Crate> {
+    let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
+    let packages = metadata.workspace_packages().into_iter();
+    packages
+        .flat_map(|package| package.targets.iter().map(move |target| (package, target)))
+        .filter(|(_, target)| is_product(target))
+        .map(|(package, target)| {
+            let path = target.src_path.as_std_path();
+            let path = path.strip_prefix(root).unwrap_or(path);
+            Crate { package: package.id.clone(), files: files(path, &read) }
+        })
+        .collect()
+}
+
 /// Whether a target is part of the product or of a tool: a library or a program, no test.
-pub(super) fn is_product(target: &cargo_metadata::Target) -> bool {
+fn is_product(target: &cargo_metadata::Target) -> bool {
     let product = [TargetKind::Lib, TargetKind::ProcMacro, TargetKind::Bin];
     target.kind.iter().any(|kind| product.contains(kind))
 }
@@ -67,7 +98,7 @@ pub(super) fn is_product(target: &cargo_metadata::Target) -> bool {
 pub(super) fn files(root: &Path, read: Read) -> Vec<SourceFile> {
     let mut found = Vec::new();
     let text = read(root).unwrap_or_default();
-    if let Some(file) = SourceFile::parse(root.to_path_buf(), Vec::new(), text) {
+    if let Some(file) = SourceFile::parse(root.to_path_buf(), Vec::new(), &text) {
         follow(file, read, &mut found);
     }
     found
@@ -83,7 +114,7 @@ fn follow(file: SourceFile, read: Read, found: &mut Vec<SourceFile>) {
         let text = candidates.iter().find_map(|path| read(path).map(|text| (path.clone(), text)));
         // The compiler says when there is no such file.
         let Some((path, text)) = text else { continue };
-        if let Some(file) = SourceFile::parse(path, module, text) {
+        if let Some(file) = SourceFile::parse(path, module, &text) {
             follow(file, read, found);
         }
     }
@@ -290,7 +321,7 @@ mod tests {
     #[test]
     fn items_for_tests_are_known_by_their_span() {
         let text = "fn a() {} #[cfg(test)] fn b() {} impl X { #[tokio::test] async fn c() {} }";
-        let file = SourceFile::parse("x.rs".into(), Vec::new(), text.to_owned()).unwrap();
+        let file = SourceFile::parse("x.rs".into(), Vec::new(), text).unwrap();
         let mut seen = Vec::new();
         for item in &file.syntax.items {
             match item {

@@ -310,7 +310,7 @@ mod tests {
 
     fn paths_in(module: &[&str], text: &str) -> Vec<String> {
         let module: Vec<_> = module.iter().map(|&name| name.to_owned()).collect();
-        let file = SourceFile::parse("src/x.rs".into(), module, text.to_owned()).unwrap();
+        let file = SourceFile::parse("src/x.rs".into(), module, text).unwrap();
         let names = RootNames {
             modules: ["audit", "tls"].map(str::to_owned).into(),
             imports: [("Log".to_owned(), vec!["audit".to_owned(), "Log".to_owned()])].into(),
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn inline_modules_of_the_root_are_read_by_their_names() {
         let text = "mod a { use crate::tls::X; } fn f() { crate::audit::x() }";
-        let file = SourceFile::parse("src/lib.rs".into(), vec![], text.to_owned()).unwrap();
+        let file = SourceFile::parse("src/lib.rs".into(), vec![], text).unwrap();
         let found = of_inline_modules(&file);
         assert_eq!(found.len(), 1);
         assert_eq!(

@@ -10,14 +10,14 @@ use anyhow::Result;
 use cargo_metadata::{Dependency, DependencyKind, Metadata, Package, TargetKind};
 use proc_macro2::{Span, TokenStream, TokenTree};
 
-use super::modules::{self, Read};
+use super::modules::{self, Crate, SourceFile};
 use super::{Finding, files};
 
 /// The package whose product is its tests: all of its files count, for all of its dependencies.
 const TESTS: &str = "postern-tests";
 
 /// Returns the dependencies of the workspace's packages that nothing uses.
-pub(super) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
+pub(super) fn check(root: &Path, metadata: &Metadata, crates: &[Crate]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut from_workspace = BTreeSet::new();
     for package in metadata.workspace_packages() {
@@ -26,7 +26,7 @@ pub(super) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
         let text = files::read(root, manifest)?;
         let entries = entries(&text);
         from_workspace.extend(entries.iter().filter(|entry| entry.workspace).map(Entry::key));
-        let named = Named::by(root, metadata, package)?;
+        let named = Named::by(root, metadata, package, crates)?;
         for dependency in &package.dependencies {
             if let Some(message) = judge(dependency, &named) {
                 let line = line_of(&entries, dependency);
@@ -49,23 +49,23 @@ struct Named {
 }
 
 impl Named {
-    fn by(root: &Path, metadata: &Metadata, package: &Package) -> Result<Self> {
+    fn by(root: &Path, metadata: &Metadata, package: &Package, crates: &[Crate]) -> Result<Self> {
         let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
         let mut named = Self::default();
-        for target in &package.targets {
-            let path = target.src_path.as_std_path();
-            let path = path.strip_prefix(root).unwrap_or(path);
-            if modules::is_product(target) {
-                named.product.extend(crates_named_from(path, &read));
-            } else if target.kind.contains(&TargetKind::CustomBuild) {
-                named.build_script.extend(crates_named_from(path, &read));
-            }
+        for one in crates.iter().filter(|one| one.package == package.id) {
+            named.product.extend(crates_named_in(&one.files));
+        }
+        let build_scripts =
+            package.targets.iter().filter(|target| target.kind.contains(&TargetKind::CustomBuild));
+        for target in build_scripts {
+            let files = modules::files(target.src_path.as_std_path(), &read);
+            named.build_script.extend(crates_named_in(&files));
         }
         let directory = package.manifest_path.parent();
         let directory = directory.and_then(|path| path.strip_prefix(&metadata.workspace_root).ok());
         for path in files::with_extension(root, directory.map_or("", |path| path.as_str()), "rs")? {
             let text = files::read(root, &path)?;
-            named.anywhere.extend(crates_named(&text, &|_| false));
+            named.anywhere.extend(crates_named(text.parse().ok(), &|_| false));
         }
         if package.name == TESTS {
             named.product.clone_from(&named.anywhere);
@@ -74,12 +74,12 @@ impl Named {
     }
 }
 
-fn crates_named_from(crate_root: &Path, read: Read) -> BTreeSet<String> {
-    let files = modules::files(crate_root, read);
-    files
-        .iter()
-        .flat_map(|file| crates_named(&file.text, &|span| file.is_for_tests(span)))
-        .collect()
+/// Returns the names of crates in these files, outside of what is only built for tests.
+fn crates_named_in(files: &[SourceFile]) -> BTreeSet<String> {
+    let named = |file: &SourceFile| {
+        crates_named(Some(file.tokens.clone()), &|span| file.is_for_tests(span))
+    };
+    files.iter().flat_map(named).collect()
 }
 
 /// What is wrong with a dependency, if anything.
@@ -104,11 +104,9 @@ fn judge(dependency: &Dependency, named: &Named) -> Option<String> {
 /// Returns the names that could be those of other crates: what a path or an import begins with.
 /// Paths in strings count inside attributes, where serde and clap take them. Comments and other
 /// strings do not, and neither does what `skipped` says.
-fn crates_named(text: &str, skipped: &dyn Fn(Span) -> bool) -> BTreeSet<String> {
+fn crates_named(tokens: Option<TokenStream>, skipped: &dyn Fn(Span) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    if let Ok(tokens) = text.parse::<TokenStream>() {
-        collect(tokens, false, skipped, &mut names);
-    }
+    collect(tokens.unwrap_or_default(), false, skipped, &mut names);
     names
 }
 
@@ -246,7 +244,7 @@ mod tests {
     use crate::layout::modules::SourceFile;
 
     fn named(text: &str) -> Vec<String> {
-        crates_named(text, &|_| false).into_iter().collect()
+        crates_named(text.parse().ok(), &|_| false).into_iter().collect()
     }
 
     #[test]
@@ -299,10 +297,10 @@ mod tests {
     #[test]
     fn a_dependency_is_looked_for_where_it_may_be_used() {
         let text = "use serde_json::x; #[cfg(test)] mod tests { use proptest::y; }";
-        let file = SourceFile::parse("x.rs".into(), Vec::new(), text.to_owned()).unwrap();
+        let file = SourceFile::parse("x.rs".into(), Vec::new(), text).unwrap();
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let named = Named {
-            product: crates_named(text, &|span| file.is_for_tests(span)),
+            product: crates_named_in(&[file]),
             build_script: set(&["cc"]),
             anywhere: set(&["serde_json", "proptest", "cc"]),
         };
