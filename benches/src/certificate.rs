@@ -1,5 +1,5 @@
 //! A certificate for a server on this machine, of the kind that our own server makes for itself:
-//! ECDSA on P-256. So that peers are compared over the same TLS.
+//! ECDSA on P-256, so that all servers are compared over the same TLS.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// `postern-bench certificate`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Where `ca.pem` and `key.pem` are put
+    /// The directory for `ca.pem` and `key.pem`
     #[arg(long)]
     dir: PathBuf,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Certificate {
     pub(crate) key: String,
 }
 
-/// Makes one for localhost.
+/// Makes a certificate for localhost.
 pub(crate) fn make() -> Result<Certificate> {
     let key = rcgen::KeyPair::generate()?;
     let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -29,7 +29,7 @@ pub(crate) fn make() -> Result<Certificate> {
     Ok(Certificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// Makes one and puts it into files.
+/// Makes a certificate and writes it to files.
 pub(crate) fn run(options: &Options) -> Result<Value> {
     let made = make()?;
     write(&options.dir.join("ca.pem"), &made.certificate)?;

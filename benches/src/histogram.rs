@@ -1,18 +1,18 @@
-//! Times, kept as a histogram and told as percentiles in microseconds.
+//! A histogram of times, and its percentiles in microseconds.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The longest time that is told apart from longer ones.
+/// Longer times are counted as this one.
 const LONGEST_MICROSECONDS: u64 = 120_000_000;
 
 /// Times of one kind.
 pub(crate) struct Times(Histogram<u64>);
 
 impl Times {
-    /// No times yet. Three digits are told apart.
+    /// Returns an empty histogram. Times are exact to three digits.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3)?))
     }
@@ -22,12 +22,12 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// How many there are.
+    /// Returns how many times there are.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// The usual percentiles, in microseconds.
+    /// Returns the usual percentiles, in microseconds.
     pub(crate) fn percentiles(&self) -> Value {
         let at = |quantile| self.0.value_at_quantile(quantile);
         json!({
@@ -51,9 +51,9 @@ mod tests {
         for milliseconds in 1..=100 {
             times.record(Duration::from_millis(milliseconds));
         }
-        let told = times.percentiles();
+        let percentiles = times.percentiles();
         assert_eq!(times.len(), 100);
-        let p99 = told["p99"].as_u64().unwrap();
-        assert!((99_000..=99_200).contains(&p99), "{told}");
+        let p99 = percentiles["p99"].as_u64().unwrap();
+        assert!((99_000..=99_200).contains(&p99), "{percentiles}");
     }
 }

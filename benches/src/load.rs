@@ -1,4 +1,4 @@
-//! One kind of request over many connections, as fast as it is answered or at a fixed rate.
+//! One kind of request over many connections, as fast as responses come or at a fixed rate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::histogram::Times;
 use crate::object::{self, Maker, Random};
 use crate::procs::Meter;
 use crate::target::{self, Target};
-use crate::wire::{Answer, Client};
+use crate::wire::{Client, Response};
 
-/// A request that is not answered for so long is given up.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// A request without a response for so long is given up.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Nobody stays away for longer, whatever he is told.
-const HEEDED_SECONDS_MAX: u64 = 5;
+/// The longest pause before a retry, whatever `Retry-After` says.
+const RETRY_AFTER_SECONDS_MAX: u64 = 5;
 
-/// So many requests may fail without an answer before the run is given up.
+/// So many requests may fail without a response before the run is given up.
 const FAILURES_MAX: u64 = 1000;
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq)]
 pub(crate) enum Operation {
     /// POST of a new object to the collection
     Create,
-    /// GET of an object by name, any of those that there are
+    /// GET of an object by name, a random one of those that exist
     Get,
-    /// PUT of an object with the version that it last had
+    /// PUT of an object with its last version
     Update,
     /// GET of the collection's own path: a list, or any other page
     #[value(alias = "raw")]
     List,
     /// PUT of a value under a new name, as key-value stores have it
     KvPut,
-    /// PUT of a value under a name that there is
+    /// PUT of a value under a name that exists
     KvUpdate,
 }
 
@@ -67,10 +67,10 @@ pub(crate) struct Options {
     /// Stop after so many seconds, whatever has been sent
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Requests a second, sent when they are due; latency counts from then. 0 is as fast as answered
+    /// Requests a second, sent when they are due; latency counts from then. 0 is as fast as possible
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     rate: u32,
-    /// Whoever is told when to come again, comes then, and not at once
+    /// Waits before a retry as long as Retry-After says, and does not retry at once
     #[arg(long)]
     heed_retry_after: bool,
     /// Objects are named PREFIX-NUMBER
@@ -98,12 +98,12 @@ struct Run {
     tally: Mutex<Tally>,
 }
 
-/// What has been answered so far.
+/// The responses so far.
 struct Tally {
     statuses: BTreeMap<u16, u64>,
     succeeded: Times,
     refused: Times,
-    told_when: u64,
+    with_retry_after: u64,
     failures: u64,
     first_failure: Option<String>,
     body_bytes: u64,
@@ -115,26 +115,26 @@ impl Tally {
             statuses: BTreeMap::new(),
             succeeded: Times::new()?,
             refused: Times::new()?,
-            told_when: 0,
+            with_retry_after: 0,
             failures: 0,
             first_failure: None,
             body_bytes: 0,
         })
     }
 
-    fn add(&mut self, answer: &Answer, time: Duration) {
-        *self.statuses.entry(answer.status).or_default() += 1;
-        self.told_when += u64::from(answer.retry_after_seconds.is_some());
-        if answer.status < 300 {
+    fn add(&mut self, response: &Response, time: Duration) {
+        *self.statuses.entry(response.status).or_default() += 1;
+        self.with_retry_after += u64::from(response.retry_after_seconds.is_some());
+        if response.status < 300 {
             self.succeeded.record(time);
-            self.body_bytes += answer.body_bytes;
+            self.body_bytes += response.body_bytes;
         } else {
             self.refused.record(time);
         }
     }
 }
 
-/// Connects, runs, and says what came of it.
+/// Connects, sends the requests, and returns the results.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let target = Arc::new(Target::new(&options.target)?);
     let mut workers = connect(options, &target).await?;
@@ -165,11 +165,11 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     result(&run, &meter)
 }
 
-/// One of those who send, and what it knows.
+/// A client that sends requests, with its state.
 struct Worker {
     client: Client,
     random: Random,
-    /// The objects that it alone updates, and their versions.
+    /// The objects that only this worker updates, and their versions.
     versions: Vec<(u64, String)>,
 }
 
@@ -195,9 +195,10 @@ async fn learn_versions(options: &Options, workers: &mut [Worker]) -> Result<()>
         let worker = workers.get_mut(index).context("there is no worker")?;
         let number = options.first + number;
         let path = format!("{}/{}", options.path, object::name(&options.prefix, number));
-        let answer = worker.client.exchange(Method::GET, &path, Bytes::new(), true).await?;
-        let version = object::version(&answer.body);
-        let version = version.with_context(|| format!("{path} answers {}", answer.status))?;
+        let response = worker.client.exchange(Method::GET, &path, Bytes::new(), true).await?;
+        let version = object::version(&response.body);
+        let version =
+            version.with_context(|| format!("GET {path} returned {}", response.status))?;
         worker.versions.push((number, version));
     }
     ensure!(workers.iter().all(|worker| !worker.versions.is_empty()), "more workers than objects");
@@ -212,30 +213,30 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
             break;
         }
         let due = due(&run, ticket).await;
-        let (request, slot) = request(&run, &mut worker, ticket, turn);
+        let (request, index) = request(&run, &mut worker, ticket, turn);
         turn += 1;
-        let asked =
-            worker.client.exchange(request.method, &request.path, request.body, slot.is_some());
-        let answered = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
-            Ok(answered) => answered,
-            Err(_) => Err(anyhow::anyhow!("no answer for {ANSWER_TIMEOUT:?}")),
+        let sending =
+            worker.client.exchange(request.method, &request.path, request.body, index.is_some());
+        let result = match tokio::time::timeout(RESPONSE_TIMEOUT, sending).await {
+            Ok(result) => result,
+            Err(_) => Err(anyhow::anyhow!("no response for {RESPONSE_TIMEOUT:?}")),
         };
-        match answered {
-            Ok(answer) => {
-                run.tally.lock().add(&answer, due.elapsed());
-                let version = object::version(&answer.body).filter(|_| answer.status < 300);
-                if let (Some(slot), Some(version)) = (slot, version) {
-                    worker.versions[slot].1 = version;
+        match result {
+            Ok(response) => {
+                run.tally.lock().add(&response, due.elapsed());
+                let version = object::version(&response.body).filter(|_| response.status < 300);
+                if let (Some(index), Some(version)) = (index, version) {
+                    worker.versions[index].1 = version;
                 }
                 if run.options.heed_retry_after
-                    && let Some(seconds) = answer.retry_after_seconds
+                    && let Some(seconds) = response.retry_after_seconds
                 {
-                    let pause = Duration::from_secs(seconds.min(HEEDED_SECONDS_MAX));
+                    let pause = Duration::from_secs(seconds.min(RETRY_AFTER_SECONDS_MAX));
                     tokio::time::sleep(pause).await;
                 }
             }
             Err(error) => {
-                if mend(&run, &mut worker, &error).await.is_err() {
+                if reconnect(&run, &mut worker, &error).await.is_err() {
                     break;
                 }
             }
@@ -243,7 +244,7 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
     }
 }
 
-/// Waits until the request is due, if there is a rate, and says since when it is.
+/// Waits until the request is due, if there is a rate. Returns when it was due.
 async fn due(run: &Run, ticket: u64) -> Instant {
     if run.options.rate == 0 {
         return Instant::now();
@@ -255,8 +256,8 @@ async fn due(run: &Run, ticket: u64) -> Instant {
     due
 }
 
-/// Counts a failure and connects anew; an error ends the worker.
-async fn mend(run: &Run, worker: &mut Worker, error: &anyhow::Error) -> Result<()> {
+/// Counts a failure and connects again; an error ends the worker.
+async fn reconnect(run: &Run, worker: &mut Worker, error: &anyhow::Error) -> Result<()> {
     {
         let mut tally = run.tally.lock();
         tally.failures += 1;
@@ -276,15 +277,15 @@ struct Prepared {
     body: Bytes,
 }
 
-/// The next request of a worker, and where the version in its answer belongs.
+/// Returns the next request of a worker, and the index of the version that its response has.
 fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepared, Option<usize>) {
     let options = &run.options;
     let sent = run.started.elapsed();
-    let fresh = || object::name(&options.prefix, options.first + ticket);
+    let new_name = || object::name(&options.prefix, options.first + ticket);
     let under = |name: &str| format!("{}/{name}", options.path);
-    let (method, path, body, slot) = match options.operation {
+    let (method, path, body, index) = match options.operation {
         Operation::Create => {
-            let body = run.maker.secret(&fresh(), None, sent);
+            let body = run.maker.secret(&new_name(), None, sent);
             (Method::POST, options.path.clone(), body, None)
         }
         Operation::Get => {
@@ -292,15 +293,15 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
             (Method::GET, path, Bytes::new(), None)
         }
         Operation::Update => {
-            let slot = turn % worker.versions.len();
-            let (number, version) = &worker.versions[slot];
+            let index = turn % worker.versions.len();
+            let (number, version) = &worker.versions[index];
             let name = object::name(&options.prefix, *number);
             let body = run.maker.secret(&name, Some(version), sent);
-            (Method::PUT, under(&name), body, Some(slot))
+            (Method::PUT, under(&name), body, Some(index))
         }
         Operation::List => (Method::GET, options.path.clone(), Bytes::new(), None),
         Operation::KvPut => {
-            let name = fresh();
+            let name = new_name();
             (Method::PUT, under(&name), run.maker.value(&name, sent), None)
         }
         Operation::KvUpdate => {
@@ -308,10 +309,10 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
             (Method::PUT, under(&name), run.maker.value(&name, sent), None)
         }
     };
-    (Prepared { method, path, body }, slot)
+    (Prepared { method, path, body }, index)
 }
 
-/// The name of any object that there is, each as likely as the other.
+/// Returns the name of a random object, each with the same probability.
 fn any(options: &Options, random: &mut Random) -> String {
     let limit = usize::try_from(options.objects).unwrap_or(usize::MAX);
     object::name(&options.prefix, options.first + random.below(limit) as u64)
@@ -334,7 +335,7 @@ fn result(run: &Run, meter: &Meter) -> Result<Value> {
         "statuses": tally.statuses,
         "failures": tally.failures,
         "first_failure": tally.first_failure,
-        "retry_after_told": tally.told_when,
+        "with_retry_after": tally.with_retry_after,
         "body_bytes_average": tally.body_bytes.checked_div(succeeded),
         "latency_microseconds": tally.succeeded.percentiles(),
         "refused_latency_microseconds": tally.refused.percentiles(),

@@ -1,12 +1,12 @@
 //! `postern-bench`: puts a bounded load on a server on this machine and says what it cost.
 //!
 //! Every run is one kind of request. It prints a table to a person and, with `--json` or into a
-//! pipe, one line of JSON. `cargo xtask bench` strings runs together; this program knows nothing
-//! of the order, nor of any one server.
+//! pipe, one line of JSON. `cargo xtask bench` combines runs; this program knows neither
+//! their order nor any one server.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a measuring program, not a server: it prints what it found, reads the files that it \
+    reason = "a measuring program, not a server: it prints results, reads the files that it \
               is given, and its tasks end with it"
 )]
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::memmem;
 
-/// What stands before the time of sending, in our own bodies and so in the events made of them.
+/// What precedes the time of sending in our bodies, and in the events made of them.
 const STAMP: &[u8] = b"\"bench-sent\":\"";
 
-/// What stands before an object's version.
+/// What precedes an object's version.
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
-/// Values are cut out of this many letters, each from another place.
+/// Values are cut out of this many letters, each from another index.
 const LETTERS: usize = 1 << 16;
 
 /// Makes bodies of one size.
@@ -22,7 +22,7 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// Bodies of about `body_bytes`, and never smaller than what has to stand in them.
+    /// Returns a maker of bodies of about `body_bytes`, or more if the required fields need it.
     pub(crate) fn new(body_bytes: usize) -> Self {
         const ALPHABET: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -31,7 +31,7 @@ impl Maker {
         Self { letters: (0..LETTERS).map(|_| letter(&mut random)).collect(), body_bytes }
     }
 
-    /// A `SharedSecret` that says when it was sent, counted from the beginning of the run.
+    /// Returns a `SharedSecret` that says when it was sent, counted from the start of the run.
     pub(crate) fn secret(&self, name: &str, version: Option<&str>, sent: Duration) -> Bytes {
         let version =
             version.map(|version| format!(r#","resourceVersion":"{version}""#)).unwrap_or_default();
@@ -42,7 +42,7 @@ impl Maker {
         self.padded(head, name, r#""}}}"#)
     }
 
-    /// What a key-value store takes: any JSON object.
+    /// Returns a value for a key-value store, which takes any JSON object.
     pub(crate) fn value(&self, name: &str, sent: Duration) -> Bytes {
         let head = format!(r#"{{"bench-sent":"{:020}","payload":""#, sent.as_nanos());
         self.padded(head, name, r#""}"#)
@@ -67,24 +67,24 @@ impl Maker {
     }
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub(crate) fn name(prefix: &str, number: u64) -> String {
     format!("{prefix}-{number:08}")
 }
 
-/// The version in an answer, without reading all of it as JSON.
+/// Returns the version in a response, without parsing all of it as JSON.
 pub(crate) fn version(body: &[u8]) -> Option<String> {
-    let text = text_behind(body, VERSION)?;
+    let text = text_after(body, VERSION)?;
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// The time of sending in an event, counted from the beginning of the run.
+/// Returns the time of sending in an event, counted from the start of the run.
 pub(crate) fn sent(event: &[u8]) -> Option<Duration> {
-    let nanoseconds: u64 = std::str::from_utf8(text_behind(event, STAMP)?).ok()?.parse().ok()?;
+    let nanoseconds: u64 = std::str::from_utf8(text_after(event, STAMP)?).ok()?.parse().ok()?;
     Some(Duration::from_nanos(nanoseconds))
 }
 
-fn text_behind<'a>(body: &'a [u8], marker: &[u8]) -> Option<&'a [u8]> {
+fn text_after<'a>(body: &'a [u8], marker: &[u8]) -> Option<&'a [u8]> {
     let start = memmem::find(body, marker)? + marker.len();
     let rest = body.get(start..)?;
     rest.get(..memchr::memchr(b'"', rest)?)
@@ -94,12 +94,12 @@ fn text_behind<'a>(body: &'a [u8], marker: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Other seeds, other numbers.
+    /// Returns a generator whose numbers depend on the seed alone.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// A number below `limit`, which is at least 1.
+    /// Returns a number below `limit`, which is at least 1.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

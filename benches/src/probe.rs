@@ -1,7 +1,7 @@
 //! The least that a server has to do for the watch load: TLS, the syncs of a durable commit, and
 //! the event to everyone who watches. No store, no JSON, no checks of who is asking.
 //!
-//! What a real server takes longer than this, it takes for what it does more.
+//! What a real server needs in addition to this time is the cost of all else that it does.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,10 +32,10 @@ const PAGE_BYTES: usize = 4096;
 /// Pages are written round and round in a file of this many, as a database reuses its own.
 const FILE_PAGES: u64 = 4096;
 
-/// Events that a slow watcher may be behind before it is cut off.
+/// Events that a slow watcher may be behind before it is disconnected.
 const BEHIND_MAX: usize = 1024;
 
-/// A request is never longer.
+/// The longest request.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// `postern-bench fanout-probe`.
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-/// A write on its way to the disk.
+/// A write that is not on the disk yet.
 struct Write {
     body: Bytes,
     done: oneshot::Sender<()>,
@@ -68,7 +68,7 @@ struct Server {
     events: broadcast::Sender<Bytes>,
 }
 
-/// Serves until its time is over.
+/// Serves until the time in the options is over.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let certificate = certificate::make()?;
     let acceptor = TlsAcceptor::from(Arc::new(tls(&certificate)?));
@@ -95,7 +95,8 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     }
 }
 
-/// Whoever started us reads `address`; it appears when the rest is there.
+/// Writes the CA and the address. The process that started us waits for `address`, which is
+/// complete when it appears.
 fn announce(dir: &Path, ca: &str, address: SocketAddr) -> Result<()> {
     std::fs::write(dir.join("ca.pem"), ca)?;
     std::fs::write(dir.join("address.new"), address.to_string())?;
@@ -149,13 +150,13 @@ fn commit(mut disk: Disk, queue: &mpsc::Receiver<Write>, events: &broadcast::Sen
         if disk.write(&write.body).is_err() {
             return;
         }
-        // Nobody may be watching, and the writer may be gone.
+        // There may be no watchers, and the writer may have disconnected.
         drop(events.send(chunk(&write.body)));
         write.done.send(()).ok();
     }
 }
 
-/// The event as a piece of a chunked body: a line.
+/// Returns the event as a chunk of a chunked body: a line.
 fn chunk(body: &[u8]) -> Bytes {
     let mut chunk = format!("{:x}\r\n", body.len() + 1).into_bytes();
     chunk.extend_from_slice(body);
@@ -187,7 +188,7 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream) ->
     }
 }
 
-/// Head and body of the next request; `None` when the client is done.
+/// Returns head and body of the next request; `None` if the client has closed the connection.
 async fn request(
     stream: &mut TlsStream<TcpStream>,
     buffer: &mut BytesMut,
@@ -215,7 +216,7 @@ fn content_length(head: &[u8]) -> usize {
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The head at once, then each event as it comes.
+/// Sends the head at once, then each event as it comes.
 async fn watch(
     mut stream: TlsStream<TcpStream>,
     mut events: broadcast::Receiver<Bytes>,

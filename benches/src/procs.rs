@@ -1,11 +1,11 @@
 //! What processes cost: processor time and memory, from `/proc`, and what the rest of the machine
-//! took meanwhile, which says how far a measurement can be trusted.
+//! used at the same time, which says how far a measurement can be trusted.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The kernel tells processor time in hundredths of a second, whatever its own tick is.
+/// The kernel reports processor time in hundredths of a second, whatever its own tick is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// `postern-bench stat`.
@@ -23,11 +23,11 @@ pub(crate) struct Usage {
     pub(crate) cpu_seconds: f64,
     /// Resident memory, in KiB.
     pub(crate) rss_kib: u64,
-    /// The most that it ever was.
+    /// The peak of resident memory, in KiB.
     pub(crate) peak_rss_kib: u64,
 }
 
-/// What a process has used; nothing when there is no such process.
+/// Returns what a process has used; zeros if there is no such process.
 pub(crate) fn usage(pid: u32) -> Usage {
     let directory = Path::new("/proc").join(pid.to_string());
     let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn usage(pid: u32) -> Usage {
     }
 }
 
-/// The sum over processes. Peaks are summed too: the sum is an upper bound.
+/// Returns the sum over processes. Peaks are summed too: the sum is an upper bound.
 pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     pids.iter().map(|pid| usage(*pid)).fold(Usage::default(), |sum, one| Usage {
         cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
@@ -48,7 +48,7 @@ pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     })
 }
 
-/// The answer to `postern-bench stat`.
+/// Returns the result of `postern-bench stat`.
 pub(crate) fn stat(options: &Options) -> Value {
     let usage = usage_of_all(&options.pids);
     json!({
@@ -68,7 +68,7 @@ fn kib(status: &str, field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat`; the second field may hold spaces and parentheses.
+/// Fields 14 and 15 of `/proc/PID/stat`; the second field may contain spaces and parentheses.
 fn process_seconds(stat: &str) -> f64 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     after_name.split_whitespace().skip(11).take(2).filter_map(parse).sum::<f64>() / TICKS_PER_SECOND
@@ -78,7 +78,7 @@ fn parse(number: &str) -> Option<f64> {
     number.parse().ok()
 }
 
-/// Time that all processors were busy, and time that the hypervisor took, in seconds.
+/// Returns the time that all processors were busy, and time that the hypervisor took, in seconds.
 fn machine_seconds() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     machine_line(stat.lines().next().unwrap_or_default())
@@ -91,7 +91,7 @@ fn machine_line(line: &str) -> (f64, f64) {
     (at(0) + at(1) + at(2) + at(5) + at(6), at(7))
 }
 
-/// The beginning of a measurement.
+/// A measurement that has begun, with the state at its start.
 pub(crate) struct Meter {
     pids: Vec<u32>,
     started: std::time::Instant,
@@ -102,7 +102,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins a measurement of these servers.
+    /// Starts to measure these servers.
     pub(crate) fn start(pids: &[u32]) -> Self {
         let (busy_seconds, stolen_seconds) = machine_seconds();
         Self {
@@ -138,7 +138,7 @@ impl Meter {
     }
 }
 
-/// Three digits after the point are more than can be measured.
+/// Returns the number with three decimals, which is more than can be measured.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

@@ -16,10 +16,10 @@ use crate::procs::{round, usage};
 use crate::target::{self, Target};
 use crate::wire::Client;
 
-/// Between two looks.
+/// The time between two attempts.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// A program that is told to end has so long.
+/// A program that gets SIGTERM has so long to end.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `postern-bench ready`.
@@ -27,7 +27,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Options {
     #[command(flatten)]
     target: target::Options,
-    /// What answers 200 once the server is ready
+    /// The path whose status is 200 once the server is ready
     #[arg(long, default_value = "/readyz")]
     path: String,
     /// Give up after so many seconds; the program is then ended
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 
 /// Starts the program and waits for it.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
-    let (program, arguments) = options.command.split_first().context("which program?")?;
+    let (program, arguments) = options.command.split_first().context("no program to start")?;
     let output = std::fs::File::create(&options.output).context("cannot make the output file")?;
     let started = Instant::now();
     let mut child = Command::new(program)
@@ -81,7 +81,7 @@ async fn wait(options: &Options, child: &mut Child, started: Instant) -> Result<
     }
 }
 
-/// Whoever interrupts us means the program, too.
+/// Waits for a signal to this process, which is meant for the program too.
 async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => tokio::select! {
@@ -92,7 +92,7 @@ async fn interrupted() {
     }
 }
 
-/// Asks it to end, and ends it if it does not.
+/// Sends SIGTERM to the program, and kills it if it does not end in time.
 async fn end(child: &mut Child) -> Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     rustix::process::kill_process(pid.context("a process has an id")?, Signal::TERM).ok();
@@ -106,10 +106,10 @@ async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Everything is looked up anew: at its first start a server has yet to write who it is.
+/// Reads the kubeconfig each time: at its first start the server has not written it yet.
 async fn is_ready(options: &Options) -> bool {
     let Ok(target) = Target::new(&options.target) else { return false };
     let Ok(mut client) = Client::connect(&Arc::new(target)).await else { return false };
-    let answer = client.exchange(Method::GET, &options.path, Bytes::new(), false).await;
-    answer.is_ok_and(|answer| answer.status == 200)
+    let response = client.exchange(Method::GET, &options.path, Bytes::new(), false).await;
+    response.is_ok_and(|response| response.status == 200)
 }

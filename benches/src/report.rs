@@ -1,11 +1,11 @@
-//! Results as they are shown: one line of JSON, or a table for a person.
+//! Prints results: as one line of JSON, or as a table.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-/// Shows a result; as JSON when it is asked for or nobody looks.
+/// Prints a result: as JSON when it is asked for, or when the output is no terminal.
 pub(crate) fn print(label: &str, mut result: Value, as_json: bool) {
     if !label.is_empty() {
         result["label"] = json!(label);
@@ -36,8 +36,8 @@ fn rows(prefix: &str, value: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// Says what went wrong.
-#[expect(clippy::print_stderr, reason = "that is where a person looks for it")]
+/// Prints the error.
+#[expect(clippy::print_stderr, reason = "errors go to the standard error")]
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
     ExitCode::FAILURE

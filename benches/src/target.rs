@@ -1,4 +1,5 @@
-//! Where requests go: an address on this machine, whom to trust there, and what to say who we are.
+//! The server that requests go to: its address on this machine, the CA to trust, and our
+//! credential.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// What every run needs to know of its server.
+/// What every run needs to know about its server.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Options {
     /// The kubeconfig that a server has written: its address, its CA and a token
@@ -32,7 +33,7 @@ pub(crate) struct Options {
     /// The version of HTTP
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) http: u8,
-    /// Server processes whose cost is told, separated by commas
+    /// Server processes whose cost is measured, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) pids: Vec<u32>,
 }
@@ -44,13 +45,13 @@ pub(crate) struct Target {
     pub(crate) authority: String,
     pub(crate) name: ServerName<'static>,
     pub(crate) tls: Arc<ClientConfig>,
-    /// The header that says who we are, if any.
+    /// The header with our credential, if any.
     pub(crate) credential: Option<(http::HeaderName, http::HeaderValue)>,
     pub(crate) http2: bool,
 }
 
 impl Target {
-    /// Reads what the options name.
+    /// Reads the files that the options name.
     ///
     /// # Errors
     /// When the server is not on this machine, or a file cannot be used.
@@ -62,7 +63,7 @@ impl Target {
                 ca: read(options.ca.as_deref().context("--base needs --ca")?)?,
                 token: options.token_file.as_deref().map(read).transpose()?,
             },
-            (None, None) => bail!("which server? Give --kubeconfig, or --base and --ca"),
+            (None, None) => bail!("no server: give --kubeconfig, or --base and --ca"),
         };
         let (address, authority) = loopback(&given.base)?;
         let http2 = options.http == 2;
@@ -84,7 +85,8 @@ struct Given {
     token: Option<String>,
 }
 
-/// The three lines that matter here. The file is one that our own server wrote.
+/// Returns the address, the CA and the token in a kubeconfig. Our own server wrote the file, one
+/// field on each line.
 fn from_kubeconfig(path: &Path) -> Result<Given> {
     let text = read(path)?;
     let field = |name: &str| {
@@ -103,7 +105,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The address behind a base URL; whatever stands behind host and port is not ours to use.
+/// Returns the address and the `host:port` of a base URL; what follows them is not used.
 fn loopback(base: &str) -> Result<(SocketAddr, String)> {
     let rest = base.strip_prefix("https://").context("the server's URL begins with https://")?;
     let authority = rest.split('/').next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
-//! Many watchers and one writer: how long does a change take to reach each of them?
+//! Many watchers and one writer: how long does a change take to arrive at each of them?
 //!
-//! The writer puts the time into what it writes, so that every event says by itself when it was
-//! sent. Delivery is counted from there to the event read whole, by each watcher.
+//! The writer puts the time into what it writes, so that every event itself says when it was
+//! sent. Delivery is the time from then until a watcher has read the whole event.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use crate::procs::{Meter, usage_of_all};
 use crate::target::{self, Target};
 use crate::wire::Client;
 
-/// After the last write, events may take so long.
+/// How long to wait for events after the last write.
 const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One event is never longer; a stream without line ends is none of ours.
+/// The longest event; more bytes without a line end are an error.
 const EVENT_BYTES_MAX: usize = 8 << 20;
 
 /// `postern-bench watch`.
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// The collection that is written to
     #[arg(long)]
     path: String,
-    /// What the collection's path gets to be watched
+    /// The query that is added to the collection's path for a watch
     #[arg(long, default_value = "?watch=true")]
     watch_query: String,
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=5000))]
@@ -60,7 +60,7 @@ struct Seen {
     bytes: u64,
 }
 
-/// Opens the watches, writes, and says how long it took.
+/// Opens the watches, writes, and returns how long events took.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let target = Arc::new(Target::new(&options.target)?);
     let mut writer = Client::connect(&target).await.context("the writer cannot connect")?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         followers.spawn(follow(client, stream, options.events, started, seen.clone()));
     }
     let meter = Meter::start(&options.target.pids);
-    let (answers, refused) = write(options, &mut writer, started).await?;
+    let (write_times, refused) = write(options, &mut writer, started).await?;
     let complete = wait_for_all(&mut followers).await;
     let seen = seen.lock();
     let events = seen.times.len();
@@ -87,7 +87,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         "events": events,
         "events_expected": u64::from(options.events) * u64::from(options.watchers),
         "event_bytes_average": seen.bytes.checked_div(events),
-        "write_microseconds": answers.percentiles(),
+        "write_microseconds": write_times.percentiles(),
         "delivery_microseconds": seen.times.percentiles(),
         "rss_kib_with_watchers": usage_of_all(&options.target.pids).rss_kib,
     });
@@ -95,12 +95,12 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     Ok(result)
 }
 
-/// Watches begin at the collection's version, where it has one: what is there already is none of
-/// the events to come.
+/// Returns the query with the collection's version, if it has one: a watch from there has no events
+/// for objects that exist already.
 async fn with_version(options: &Options, writer: &mut Client) -> Result<String> {
     let path = format!("{}?limit=1", options.path);
-    let answer = writer.exchange(Method::GET, &path, Bytes::new(), true).await?;
-    let list: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let response = writer.exchange(Method::GET, &path, Bytes::new(), true).await?;
+    let list: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let version = list["metadata"]["resourceVersion"].as_str();
     let version = version.map(|version| format!("&resourceVersion={version}"));
     Ok(format!("{}{}", options.watch_query, version.unwrap_or_default()))
@@ -110,7 +110,7 @@ async fn open(target: &Arc<Target>, path: &str) -> Result<(Client, Incoming)> {
     let mut client = Client::connect(target).await.context("a watcher cannot connect")?;
     let response = client.send(Method::GET, path, Bytes::new()).await?;
     let status = response.status();
-    ensure!(status.is_success(), "{path} answers {status}");
+    ensure!(status.is_success(), "GET {path} returned {status}");
     Ok((client, response.into_body()))
 }
 
@@ -142,26 +142,26 @@ async fn follow(
     Ok(client)
 }
 
-/// Writes when each write is due, and not before the one before it is answered.
+/// Writes when each write is due, and not before the last one has its response.
 async fn write(options: &Options, writer: &mut Client, started: Instant) -> Result<(Times, u64)> {
     let maker = Maker::new(options.body_bytes as usize);
     let mut times = Times::new()?;
     let mut refused = 0;
-    let begin = Instant::now();
+    let first_due = Instant::now();
     for number in 0..options.events {
-        let due = begin + Duration::from_secs_f64(f64::from(number) / f64::from(options.rate));
+        let due = first_due + Duration::from_secs_f64(f64::from(number) / f64::from(options.rate));
         tokio::time::sleep_until(due.into()).await;
         let name = object::name(&options.prefix, number.into());
         let sent = Instant::now();
         let body = maker.secret(&name, None, started.elapsed());
-        let answer = writer.exchange(Method::POST, &options.path, body, false).await?;
+        let response = writer.exchange(Method::POST, &options.path, body, false).await?;
         times.record(sent.elapsed());
-        refused += u64::from(answer.status >= 300);
+        refused += u64::from(response.status >= 300);
     }
     Ok((times, refused))
 }
 
-/// How many watchers have seen everything; their connections stay open until the last has.
+/// Returns how many watchers have seen everything. Their connections stay open until all have.
 async fn wait_for_all(watchers: &mut JoinSet<Result<Client>>) -> usize {
     let mut complete = Vec::new();
     let all = async {

@@ -1,10 +1,11 @@
-//! One connection: requests out, answers in, over HTTP/1.1 or a share of an HTTP/2 connection.
+//! One connection: sends requests and reads responses, over HTTP/1.1 or a share of an HTTP/2
+//! connection.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -15,11 +16,11 @@ use tokio_rustls::client::TlsStream;
 
 use crate::target::Target;
 
-/// Flow control of HTTP/2 shall not be what is measured.
+/// Large enough that flow control of HTTP/2 is not what is measured.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// A way to send requests, one after the other.
+/// Sends requests, one after the other.
 pub(crate) struct Client {
     target: Arc<Target>,
     sender: Sender,
@@ -30,13 +31,13 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// What a request was answered with, its body read to the end.
-pub(crate) struct Answer {
+/// A response, its body read to the end.
+pub(crate) struct Response {
     pub(crate) status: u16,
-    /// After how many seconds it said to come again, if it did.
+    /// The seconds in `Retry-After`, if any.
     pub(crate) retry_after_seconds: Option<u64>,
     pub(crate) body_bytes: u64,
-    /// The body, if it was to be kept.
+    /// The body, if the caller asked for it; else empty.
     pub(crate) body: Bytes,
 }
 
@@ -51,7 +52,7 @@ impl Client {
         Ok(Self { target: target.clone(), sender })
     }
 
-    /// Another one on the same connection, where the version of HTTP can do that.
+    /// Returns another one on the same connection, if it is HTTP/2.
     pub(crate) fn share(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http1(_) => None,
@@ -61,13 +62,13 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Response<Incoming>> {
+    ) -> Result<http::Response<Incoming>> {
         let request = request(&self.target, method, path, body)?;
         match &mut self.sender {
             Sender::Http1(sender) => {
@@ -81,40 +82,40 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the whole answer, whose body is kept if `keep` says so.
+    /// Sends a request and reads the whole response. The body is returned if `keep` is set.
     pub(crate) async fn exchange(
         &mut self,
         method: Method,
         path: &str,
         body: Bytes,
         keep: bool,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let mut response = self.send(method, path, body).await?;
-        let mut kept = BytesMut::new();
+        let mut collected = BytesMut::new();
         let mut body_bytes = 0;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             body_bytes += data.len() as u64;
             if keep {
-                kept.extend_from_slice(&data);
+                collected.extend_from_slice(&data);
             }
         }
-        Ok(Answer {
+        Ok(Response {
             status: response.status().as_u16(),
             retry_after_seconds: retry_after(&response),
             body_bytes,
-            body: kept.freeze(),
+            body: collected.freeze(),
         })
     }
 }
 
-fn retry_after(response: &Response<Incoming>) -> Option<u64> {
+fn retry_after(response: &http::Response<Incoming>) -> Option<u64> {
     response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()
 }
 
 async fn http1(stream: TlsStream<TcpStream>) -> Result<Sender> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // A connection that fails, fails the requests on it; they tell.
+    // When the connection fails, so do the requests on it, which report the error.
     tokio::spawn(async move { drop(connection.await) });
     Ok(Sender::Http1(sender))
 }
@@ -149,5 +150,5 @@ fn request(
     if let Some((name, value)) = &target.credential {
         request = request.header(name, value);
     }
-    request.body(Full::new(body)).context("this path makes no request")
+    request.body(Full::new(body)).context("the path is not valid in a request")
 }

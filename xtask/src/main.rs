@@ -31,8 +31,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Checks the direction of dependencies, the length of functions and files, and the header
-    /// that each file owes its reader.
+    /// Checks the direction of dependencies between crates and modules, unused dependencies, the
+    /// length of functions and files, the header of each file, and the words in it.
     CheckLayout,
     /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
     /// missing and may be installed.
@@ -43,7 +43,7 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
-    /// Measures the server beside its peers and writes docs/benchmarks.md.
+    /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
 }
 

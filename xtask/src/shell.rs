@@ -1,4 +1,5 @@
-//! Running other programs, with their output shown as it comes, and finding them.
+//! Running other programs, with their output printed as it comes, and finding them. Which programs
+//! are needed is not known here.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The directory of the workspace, wherever in it the command was given. Cargo tells it at run
-/// time; what it was at build time is wrong where two checkouts share a target directory.
+/// Returns the directory of the workspace, wherever in it the command was given. Cargo says at run
+/// time where it is. Where it was at build time is wrong if two checkouts share a target directory.
 pub(crate) fn workspace_root() -> Result<PathBuf> {
     let own = std::env::var_os("CARGO_MANIFEST_DIR");
     Path::new(&own.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()))
@@ -16,60 +17,61 @@ pub(crate) fn workspace_root() -> Result<PathBuf> {
         .context("xtask's own directory has no parent")
 }
 
-/// The `cargo` that runs us, so that a chosen toolchain stays chosen.
+/// Returns the `cargo` that runs us, so that a chosen toolchain stays chosen.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs to the end with the output going straight through; an error names what was run.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let shown = describe(command);
-    println!("    $ {shown}");
+    let command_line = describe(command);
+    println!("    $ {command_line}");
     let status = command
         .stdin(Stdio::null())
         .status()
-        .with_context(|| format!("`{shown}` could not be started"))?;
+        .with_context(|| format!("`{command_line}` could not be started"))?;
     if !status.success() {
-        bail!("`{shown}` failed: {status}");
+        bail!("`{command_line}` failed: {status}");
     }
     Ok(())
 }
 
-/// Runs like [`run`], and shows every line to `look` on its way. The standard error is read when
-/// `errors` says so, otherwise the standard output.
+/// Runs like [`run`], and calls `look` with every line before it is printed. With `errors` the lines
+/// are those of the standard error, otherwise those of the standard output.
 pub(crate) fn run_watching(
     command: &mut Command,
     errors: bool,
     mut look: impl FnMut(&str),
 ) -> Result<()> {
-    let shown = describe(command);
-    println!("    $ {shown}");
+    let command_line = describe(command);
+    println!("    $ {command_line}");
     command.stdin(Stdio::null());
     let mut child =
         if errors { command.stderr(Stdio::piped()) } else { command.stdout(Stdio::piped()) }
             .spawn()
-            .with_context(|| format!("`{shown}` could not be started"))?;
+            .with_context(|| format!("`{command_line}` could not be started"))?;
     let lines: Box<dyn std::io::Read> = match (child.stdout.take(), child.stderr.take()) {
         (Some(output), _) => Box::new(output),
         (None, Some(output)) => Box::new(output),
-        (None, None) => bail!("`{shown}` has no output to read"),
+        (None, None) => bail!("`{command_line}` has no output to read"),
     };
     for line in BufReader::new(lines).lines() {
-        let line = line.with_context(|| format!("the output of `{shown}` could not be read"))?;
+        let line =
+            line.with_context(|| format!("the output of `{command_line}` could not be read"))?;
         look(&line);
         println!("{line}");
     }
     let status = child.wait()?;
     if !status.success() {
-        bail!("`{shown}` failed: {status}");
+        bail!("`{command_line}` failed: {status}");
     }
     Ok(())
 }
 
-/// Whether the program can be started and answers `probe` with success.
-pub(crate) fn answers(program: &str, probe: &[&str]) -> bool {
+/// Whether the program can be started with these arguments and ends with success.
+pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     Command::new(program)
-        .args(probe)
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -77,16 +79,16 @@ pub(crate) fn answers(program: &str, probe: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// What a program prints on its standard output, trimmed.
+/// Returns what a program prints on its standard output, trimmed.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
-    let shown = describe(command);
+    let command_line = describe(command);
     let output = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("`{shown}` could not be started"))?;
+        .with_context(|| format!("`{command_line}` could not be started"))?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
-        bail!("`{shown}` failed: {}\n{}", output.status, errors.trim());
+        bail!("`{command_line}` failed: {}\n{}", output.status, errors.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

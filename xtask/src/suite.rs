@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Numbers the steps and tells how long each took, so that long work is seen to go on.
+/// Numbers the steps and prints how long each took, so that one sees progress in long work.
 struct Steps {
     started: Instant,
     taken: usize,
@@ -74,8 +74,8 @@ impl Counts {
             return;
         }
         let words: Vec<_> = line.split([' ', ',', ';', '.', '(', ')']).collect();
-        for (place, word) in words.iter().enumerate() {
-            let number = place.checked_sub(1).and_then(|before| words[before].parse().ok());
+        for (index, word) in words.iter().enumerate() {
+            let number = index.checked_sub(1).and_then(|before| words[before].parse().ok());
             let number: u64 = number.unwrap_or(0);
             match *word {
                 "passed" => self.passed += number,
@@ -87,7 +87,7 @@ impl Counts {
     }
 }
 
-/// Builds the binary once, with the features that the test build has, and answers where it is.
+/// Builds the binary once, with the features that the test build has. Returns its path.
 fn build_server(root: &Path) -> Result<PathBuf> {
     shell::run(shell::cargo().args(["build", "--workspace", "--bin", "postern"]))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
@@ -107,7 +107,7 @@ fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) 
         // Snapshots are compared here, never written.
         command.env("INSTA_UPDATE", "no");
     };
-    if shell::answers("cargo", &["nextest", "--version"]) {
+    if shell::succeeds("cargo", &["nextest", "--version"]) {
         let mut command = shell::cargo();
         with_tools(&mut command);
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
@@ -140,7 +140,7 @@ fn documentation() -> Result<()> {
 }
 
 fn dependencies() -> Result<()> {
-    if !shell::answers("cargo", &["deny", "--version"]) {
+    if !shell::succeeds("cargo", &["deny", "--version"]) {
         println!("    cargo-deny is not installed: skipped (`cargo install cargo-deny` brings it)");
         return Ok(());
     }

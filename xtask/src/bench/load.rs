@@ -1,5 +1,5 @@
-//! Runs of the load program: each on a quiet machine if one can be had, and again when others
-//! disturbed it.
+//! Runs of the load program: each on a quiet machine if possible, and repeated when other processes
+//! disturbed it. What is measured is up to the groups.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,40 +11,40 @@ use super::Bench;
 use super::machine::{QUIET_SHARE, wait_for_quiet};
 use super::server::Server;
 
-/// A disturbed run is repeated, but not for ever; the quietest then counts.
+/// A disturbed run is repeated up to this many times; the quietest then counts.
 const TRIES: u32 = 3;
 
-/// Stands for a name that no other run has used.
-pub(crate) const FRESH: &str = "{fresh}";
+/// An argument in which this is replaced by a prefix of names that no other run has used.
+pub(crate) const RUN_PREFIX: &str = "{run}";
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// What one run found.
-pub(crate) struct Found(Value);
+/// What one run of the load program measured.
+pub(crate) struct Measurement(Value);
 
-impl Found {
-    /// A number by its path, such as `latency_microseconds.p99`; 0 when it is not there.
+impl Measurement {
+    /// Returns a number by its path, such as `latency_microseconds.p99`; 0 if there is none.
     pub(crate) fn number(&self, path: &str) -> f64 {
-        let found = path.split('.').try_fold(&self.0, |value, name| value.get(name));
-        found.and_then(Value::as_f64).unwrap_or(0.0)
+        let value = path.split('.').try_fold(&self.0, |value, name| value.get(name));
+        value.and_then(Value::as_f64).unwrap_or(0.0)
     }
 
-    /// A value as text, for reports.
+    /// Returns a value as text, for reports.
     pub(crate) fn text(&self, name: &str) -> String {
         self.0.get(name).map(Value::to_string).unwrap_or_default()
     }
 
-    /// Requests a second that succeeded.
+    /// Returns how many requests succeeded each second.
     pub(crate) fn per_second(&self) -> f64 {
         self.number("succeeded_per_second")
     }
 
-    /// The server's processor time for each request, in microseconds.
+    /// Returns the server's processor time for each request, in microseconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.number("server_cpu_microseconds_per_request")
     }
 
-    /// Whether others left the machine alone.
+    /// Whether other processes left the machine alone.
     pub(crate) fn is_quiet(&self) -> bool {
         self.disturbance() <= QUIET_SHARE
     }
@@ -55,15 +55,15 @@ impl Found {
 }
 
 impl Bench {
-    /// Measures a server, and repeats what was disturbed.
-    pub(crate) fn measure(&self, server: &mut Server, what: &[&str]) -> Result<Found> {
-        let mut best: Option<Found> = None;
+    /// Measures a server, and measures again when the run was disturbed.
+    pub(crate) fn measure(&self, server: &mut Server, what: &[&str]) -> Result<Measurement> {
+        let mut best: Option<Measurement> = None;
         for _ in 0..TRIES {
             wait_for_quiet(&self.stop)?;
-            let found = self.once(server, what)?;
-            let quiet = found.is_quiet();
-            if best.as_ref().is_none_or(|best| found.disturbance() < best.disturbance()) {
-                best = Some(found);
+            let measurement = self.once(server, what)?;
+            let quiet = measurement.is_quiet();
+            if best.as_ref().is_none_or(|best| measurement.disturbance() < best.disturbance()) {
+                best = Some(measurement);
             }
             if quiet {
                 break;
@@ -72,25 +72,25 @@ impl Bench {
         best.context("nothing was measured")
     }
 
-    /// Runs the load program once, disturbed or not, for what is only to be there.
-    pub(crate) fn once(&self, server: &mut Server, what: &[&str]) -> Result<Found> {
+    /// Runs the load program once, disturbed or not: for preparations that are not compared.
+    pub(crate) fn once(&self, server: &mut Server, what: &[&str]) -> Result<Measurement> {
         server.check()?;
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let (operation, rest) = what.split_first().context("measure what?")?;
+        let (operation, rest) = what.split_first().context("no operation to measure")?;
         let mut words: Vec<String> = operation.split(' ').map(str::to_owned).collect();
         words.extend(server.access.iter().cloned());
         words.extend(["--pids".to_owned(), server.pids()]);
-        words.extend(rest.iter().map(|word| word.replace(FRESH, &format!("run{run}"))));
+        words.extend(rest.iter().map(|word| word.replace(RUN_PREFIX, &format!("run{run}"))));
         if !rest.contains(&"--path") {
             words.extend(["--path".to_owned(), server.collection.clone()]);
         }
-        let found = self.run_load(&words)?;
-        println!("    {}", summary(server.name, operation, &found));
-        Ok(found)
+        let measurement = self.run_load(&words)?;
+        println!("    {}", summary(server.name, operation, &measurement));
+        Ok(measurement)
     }
 
-    /// Runs the load program with these words.
-    pub(crate) fn run_load(&self, words: &[String]) -> Result<Found> {
+    /// Runs the load program with these arguments.
+    pub(crate) fn run_load(&self, words: &[String]) -> Result<Measurement> {
         self.stop.check()?;
         let mut child = Command::new(&self.load)
             .arg("--json")
@@ -106,19 +106,21 @@ impl Bench {
         if !status.success() {
             bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(Found(serde_json::from_slice(&output.stdout).context("the load program said no JSON")?))
+        Ok(Measurement(
+            serde_json::from_slice(&output.stdout).context("the load program printed no JSON")?,
+        ))
     }
 }
 
-fn summary(server: &str, operation: &str, found: &Found) -> String {
+fn summary(server: &str, operation: &str, measurement: &Measurement) -> String {
     let times = if operation == "watch" { "delivery_microseconds" } else { "latency_microseconds" };
     format!(
         "{server:<8} {operation:<12} {:>8.0}/s  p50 {:>7.0} µs  p99 {:>8.0} µs  CPU {:>8.1} µs/request  \
          others {:>3.0} %",
-        found.per_second(),
-        found.number(&format!("{times}.p50")),
-        found.number(&format!("{times}.p99")),
-        found.cpu(),
-        found.disturbance() * 100.0,
+        measurement.per_second(),
+        measurement.number(&format!("{times}.p50")),
+        measurement.number(&format!("{times}.p99")),
+        measurement.cpu(),
+        measurement.disturbance() * 100.0,
     )
 }

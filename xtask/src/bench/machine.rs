@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::stop::Stop;
 
-/// Above this share of all processors, others disturb a measurement.
+/// Other processes that use more than this share of all processors disturb a measurement.
 pub(crate) const QUIET_SHARE: f64 = 0.08;
 
-/// Nobody waits longer than this for a quiet machine.
+/// The longest wait for a quiet machine.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Quiet is looked at for so long.
-const LOOK: Duration = Duration::from_millis(700);
+/// For so long the processors are watched to see whether they are idle.
+const SAMPLE: Duration = Duration::from_millis(700);
 
 /// What the report says of the machine.
 #[derive(Serialize, Deserialize, Clone, Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Returns the machine that this runs on.
     pub(crate) fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (memory, processors) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
@@ -36,7 +36,7 @@ impl Machine {
         Self {
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             memory_gib: kib.div_ceil(1 << 20),
-            // What stands behind the version is the distributor's, and tells nothing.
+            // What comes after the version is the distributor's, and means nothing to a reader.
             kernel: release.split('-').next().unwrap_or_default().to_owned(),
             processor: field(&processors, "model name").trim_start_matches([':', ' ']).to_owned(),
         }
@@ -47,12 +47,12 @@ fn field<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
 }
 
-/// Waits for a quiet machine, and goes on without one when it takes too long.
+/// Waits for a quiet machine, or until it takes too long.
 pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
     let deadline = Instant::now() + QUIET_TIMEOUT;
     loop {
         let (busy, all) = ticks();
-        stop.sleep(LOOK)?;
+        stop.sleep(SAMPLE)?;
         let (busy_after, all_after) = ticks();
         #[expect(clippy::cast_precision_loss, reason = "differences of a second")]
         let share = (busy_after - busy) as f64 / (all_after - all).max(1) as f64;
@@ -62,7 +62,7 @@ pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
     }
 }
 
-/// Busy and all ticks of all processors since the start.
+/// Returns the busy and all ticks of all processors since the start.
 fn ticks() -> (u64, u64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The benchmarks: our server beside its peers, in alternation, on this machine.
+//! The benchmarks: our server and its peers, in alternation, on this machine.
 //!
 //! [`groups`] says what is measured; [`load`] runs the load program and waits for quiet;
-//! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. What each group
-//! found is kept under `target/bench`, so that one can be repeated without the others.
+//! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's
+//! results are stored under `target/bench`, so that one can be repeated without the others.
 
 mod groups;
 mod load;
@@ -26,7 +26,7 @@ use stop::Stop;
 /// `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Fewer rounds, shorter runs, fewer objects: shows that everything works, and little more
+    /// Fewer rounds, shorter runs, fewer objects: only a test that everything works
     #[arg(long)]
     quick: bool,
     /// Only these groups, separated by commas: reads, writes, lists, watch, memory, ready, scale,
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// One of two numbers: that of a full run, or that of a quick one.
+    /// Returns one of two numbers: that of a full run, or that of a quick one.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -69,21 +69,21 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         quick: options.quick,
         stop: Stop::new()?,
     };
-    let kept = target.join("bench");
-    std::fs::create_dir_all(&kept)?;
+    let results = target.join("bench");
+    std::fs::create_dir_all(&results)?;
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|one| one == name);
     let groups: Vec<_> = groups::ALL.iter().filter(|group| wanted(group.name)).collect();
-    for (place, group) in groups.iter().enumerate() {
-        println!("\n[{}/{}] {}: {}", place + 1, groups.len(), group.name, group.title);
+    for (index, group) in groups.iter().enumerate() {
+        println!("\n[{}/{}] {}: {}", index + 1, groups.len(), group.name, group.title);
         let section = (group.measure)(&bench).with_context(|| format!("{} failed", group.name))?;
-        report::keep(&kept, group.name, &section)?;
-        report::write(root, &kept)?;
+        report::store(&results, group.name, &section)?;
+        report::write(root, &results)?;
     }
     println!("\nwritten: docs/benchmarks.md");
     Ok(())
 }
 
-/// Builds both programs as they are released, and answers the target directory.
+/// Builds both programs as they are released. Returns the target directory.
 fn build() -> Result<PathBuf> {
     shell::run(shell::cargo().args(["build", "--release", "-p", "postern"]))?;
     shell::run(shell::cargo().args(["build", "--release", "-p", "postern-bench"]))?;
@@ -91,7 +91,7 @@ fn build() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// The first line that a program prints about its version.
+/// Returns the first line that a program prints about its version.
 pub(crate) fn version(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! nginx, serving static files: as fast as bytes can be sent over TLS by something that knows
-//! nothing of them.
+//! nginx, serving static files: how fast bytes can be sent over TLS by a server that does nothing
+//! else with them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::fetch;
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Bench {
-    /// One worker, no access log, and files of these lengths in bytes, under `/LENGTH`.
+    /// Starts nginx with one worker, no access log, and files of these lengths in bytes, under
+    /// `/LENGTH`.
     pub(crate) fn start_nginx(&self, lengths: &[u64]) -> Result<Server> {
         fetch::nginx()?;
         let dir = directory()?;
@@ -33,12 +34,12 @@ impl Bench {
         let base = format!("https://127.0.0.1:{port}");
         server.access = ["--base", &base, "--ca", &ca].map(str::to_owned).to_vec();
         let path = lengths.first().map(|length| format!("/{length}")).unwrap_or_default();
-        self.wait_until_answers(&mut server, &path, READY_TIMEOUT)?;
+        self.wait_until_ok(&mut server, &path, READY_TIMEOUT)?;
         server.find_helpers()?;
         Ok(server)
     }
 
-    /// A certificate of the kind that our own server makes.
+    /// Makes a certificate of the kind that our own server has.
     pub(crate) fn make_certificate(&self, dir: &std::path::Path) -> Result<()> {
         let dir = dir.to_string_lossy();
         self.run_load(&["certificate", "--dir", &dir].map(str::to_owned))?;

@@ -1,5 +1,5 @@
-//! `OpenBao`, as kindly as it can be set up and still keep what it is given: raft storage on the
-//! disk, TLS, no audit, no leases, the key-value engine without versions.
+//! `OpenBao`, in its fastest setup that is still durable: raft storage on the disk, TLS, no audit,
+//! no leases, the key-value engine without versions.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::{fetch, shell};
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Bench {
-    /// A new server, unsealed, with an empty key-value engine at `kv`.
+    /// Starts a new server, unsealed, with an empty key-value engine at `kv`.
     pub(crate) fn start_openbao(&self) -> Result<Server> {
         let bao = fetch::openbao(&self.root)?;
         let dir = directory()?;
@@ -64,7 +64,7 @@ listener "tcp" {{
     )
 }
 
-/// Its own client, for what is done once.
+/// `OpenBao`'s own client, for the setup.
 struct Client<'a> {
     bao: &'a Path,
     base: &'a str,
@@ -83,17 +83,17 @@ impl Client<'_> {
     }
 
     /// Initialises, unseals, and makes the key-value engine. The root token is written to a file
-    /// in the server's directory, which goes when the server does.
+    /// in the server's directory, which is removed with the server.
     fn prepare(&self, bench: &Bench) -> Result<()> {
         let words = ["operator", "init", "-key-shares=1", "-key-threshold=1", "-format=json"];
-        let mut said = String::new();
+        let mut output = String::new();
         bench.stop.wait_for("openbao did not start", READY_TIMEOUT, || {
-            said = shell::output_of(&mut self.command(&words)).unwrap_or_default();
-            Ok(!said.is_empty())
+            output = shell::output_of(&mut self.command(&words)).unwrap_or_default();
+            Ok(!output.is_empty())
         })?;
-        let said: Value = serde_json::from_str(&said)?;
-        let key = said["unseal_keys_b64"][0].as_str().context("openbao told no key")?;
-        let token = said["root_token"].as_str().context("openbao told no token")?;
+        let output: Value = serde_json::from_str(&output)?;
+        let key = output["unseal_keys_b64"][0].as_str().context("openbao printed no key")?;
+        let token = output["root_token"].as_str().context("openbao printed no token")?;
         std::fs::write(self.dir.join("token"), token)?;
         self.command(&["operator", "unseal", key]).output()?;
         bench.stop.wait_for("openbao did not unseal", READY_TIMEOUT, || {

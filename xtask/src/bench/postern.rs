@@ -1,4 +1,4 @@
-//! Our own server, with the settings that it has when nobody sets any.
+//! Our own server, with its default settings.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,29 +20,29 @@ pub(crate) const BODY_BYTES: &str = "838";
 pub(crate) const COLLECTION: &str =
     "/kubernetes/management/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
 
-/// How it is started.
+/// Returns the arguments with which it is started.
 pub(crate) fn arguments(dir: &Path, address: &str) -> Vec<String> {
     let dir = dir.to_string_lossy();
     ["serve", "--data-dir", &dir, "--listen", address, "--log", "warn"].map(str::to_owned).to_vec()
 }
 
 impl Bench {
-    /// A new server without any objects.
+    /// Starts a new server without any objects.
     pub(crate) fn start_postern(&self) -> Result<Server> {
         self.start_postern_on(directory()?)
     }
 
-    /// A new server that audits as much as its peers here do, which is nothing.
+    /// Starts a new server without an audit log, as its peers here have none.
     pub(crate) fn start_postern_unaudited(&self) -> Result<Server> {
         let dir = directory()?;
         let policy = dir.path().join("policy.json");
-        let nothing =
+        let no_events =
             r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}"#;
-        std::fs::write(&policy, nothing)?;
+        std::fs::write(&policy, no_events)?;
         self.start_with(dir, &["--audit-policy-file".to_owned(), policy.display().to_string()])
     }
 
-    /// A server on a directory that may have been used before.
+    /// Starts a server on a directory that may have been used before.
     pub(crate) fn start_postern_on(&self, dir: TempDir) -> Result<Server> {
         self.start_with(dir, &[])
     }
@@ -56,7 +56,7 @@ impl Bench {
         let mut server = Server::new("postern", child, dir);
         server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
         server.collection = String::from(COLLECTION);
-        self.wait_until_answers(&mut server, "/readyz", READY_TIMEOUT)?;
+        self.wait_until_ok(&mut server, "/readyz", READY_TIMEOUT)?;
         Ok(server)
     }
 
@@ -65,15 +65,19 @@ impl Bench {
         let count = objects.to_string();
         let fill =
             ["load create", "--prefix", "base", "--body-bytes", BODY_BYTES, "--seconds", "600"];
-        let found = self.once(server, &[&fill[..], &["--count", &count]].concat())?;
+        let measurement = self.once(server, &[&fill[..], &["--count", &count]].concat())?;
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-        let all = found.number("succeeded") >= objects as f64;
-        anyhow::ensure!(all, "only {} of {objects} objects were created", found.text("succeeded"));
+        let all = measurement.number("succeeded") >= objects as f64;
+        anyhow::ensure!(
+            all,
+            "only {} of {objects} objects were created",
+            measurement.text("succeeded")
+        );
         Ok(())
     }
 
-    /// Waits until a path answers 200.
-    pub(crate) fn wait_until_answers(
+    /// Waits until the server responds to a GET of the path with 200.
+    pub(crate) fn wait_until_ok(
         &self,
         server: &mut Server,
         path: &str,
@@ -82,10 +86,10 @@ impl Bench {
         let mut words = vec!["load".to_owned(), "list".to_owned()];
         words.extend(server.access.iter().cloned());
         words.extend(["--connections", "1", "--count", "1", "--path", path].map(str::to_owned));
-        let what = format!("{} did not answer {path}", server.name);
+        let what = format!("{} did not respond to {path} with 200", server.name);
         self.stop.wait_for(&what, limit, || {
             server.check()?;
-            Ok(self.run_load(&words).is_ok_and(|found| found.number("succeeded") > 0.0))
+            Ok(self.run_load(&words).is_ok_and(|measurement| measurement.number("succeeded") > 0.0))
         })
     }
 }

@@ -11,7 +11,7 @@ use super::server::{Server, directory, spawn};
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Bench {
-    /// Starts it, with the syncs and pages of our own server's commit.
+    /// Starts the bare fan-out server, with the syncs and pages of our own server's commit.
     pub(crate) fn start_probe(&self) -> Result<Server> {
         let dir = directory()?;
         let mut command = Command::new(&self.load);

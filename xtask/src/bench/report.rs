@@ -1,4 +1,4 @@
-//! What was found, kept by group, and written down as `docs/benchmarks.md`.
+//! The results, stored by group, and written as `docs/benchmarks.md`. Nothing is measured here.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::load::Found;
+use super::load::Measurement;
 use super::machine::Machine;
 use super::server::Server;
 use super::{Bench, groups, version};
 
-/// What a group found.
+/// The results of a group.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Section {
     quick: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Nothing found yet, with these servers.
+    /// Returns a section without results, for these servers.
     pub(crate) fn new(servers: &[&Server], bench: &Bench) -> Self {
         let versions = servers.iter().filter_map(|server| match server.name {
             "nginx" => Some(version(Path::new("nginx"), "-v").replace("nginx version: ", "")),
@@ -45,14 +45,14 @@ impl Section {
     }
 }
 
-/// How a number has to stand to its limit.
+/// The limit that a number has to meet.
 #[derive(Serialize, Deserialize, Clone, Copy)]
 pub(crate) enum Wanted {
     AtLeast(f64),
     AtMost(f64),
 }
 
-/// A number that something is wanted of.
+/// A measured number with a target.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Ratio {
     what: String,
@@ -65,7 +65,7 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// The median of the rounds' ratios.
+    /// Returns the median of the rounds' ratios, and prints it.
     pub(crate) fn of_rounds(
         what: &str,
         wanted: Wanted,
@@ -103,7 +103,7 @@ impl Ratio {
     }
 }
 
-/// What the rounds of a comparison found.
+/// The results of the rounds of a comparison.
 #[derive(Default)]
 pub(crate) struct Rounds {
     quiet: Vec<(f64, f64)>,
@@ -113,22 +113,27 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// Adds a round: the ratio that `of` makes of our number and the peer's, and the peer's
     /// processor time over ours.
-    pub(crate) fn add(&mut self, ours: &Found, theirs: &Found, of: impl Fn(&Found) -> f64) {
+    pub(crate) fn add(
+        &mut self,
+        ours: &Measurement,
+        theirs: &Measurement,
+        of: impl Fn(&Measurement) -> f64,
+    ) {
         let ratio = |a: f64, b: f64| a / b.max(0.001);
         let round = (ratio(of(ours), of(theirs)), ratio(theirs.cpu(), ours.cpu()));
         let quiet = ours.is_quiet() && theirs.is_quiet();
         if quiet { &mut self.quiet } else { &mut self.disturbed }.push(round);
     }
 
-    /// The rounds that nobody disturbed; all of them when there is none.
-    fn that_count(&self) -> (Vec<f64>, Vec<f64>) {
+    /// Returns the rounds that were not disturbed; all of them if there is none.
+    fn valid(&self) -> (Vec<f64>, Vec<f64>) {
         let rounds = if self.quiet.is_empty() { &self.disturbed } else { &self.quiet };
         rounds.iter().copied().unzip()
     }
 
-    /// What is made of it.
+    /// Returns the median ratio of the rounds with its target.
     pub(crate) fn ratio(&self, what: &str, wanted: Wanted) -> Ratio {
-        let (rounds, costs) = self.that_count();
+        let (rounds, costs) = self.valid();
         Ratio::of_rounds(what, wanted, rounds, Some(costs))
     }
 }
@@ -152,31 +157,31 @@ fn median(numbers: &[f64]) -> f64 {
     }
 }
 
-/// Three digits that count, and no more than two behind the point.
+/// Returns the number without decimals from 100 on, with two decimals below.
 fn short(number: f64) -> String {
     if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{number:.2}") }
 }
 
-/// Keeps what a group found.
-pub(crate) fn keep(directory: &Path, name: &str, section: &Section) -> Result<()> {
+/// Stores the results of a group.
+pub(crate) fn store(directory: &Path, name: &str, section: &Section) -> Result<()> {
     let text = serde_json::to_string_pretty(section)?;
-    std::fs::write(directory.join(format!("{name}.json")), text).context("cannot keep the findings")
+    std::fs::write(directory.join(format!("{name}.json")), text).context("cannot store the results")
 }
 
-/// Writes everything that is kept.
+/// Writes `docs/benchmarks.md` from all stored results.
 pub(crate) fn write(root: &Path, directory: &Path) -> Result<()> {
-    let mut found = Vec::new();
+    let mut sections = Vec::new();
     for group in groups::ALL {
         let path = directory.join(format!("{}.json", group.name));
         if let Ok(text) = std::fs::read_to_string(&path) {
-            // What an older version of this program kept, is measured anew.
+            // Results of an older version of this program are left out until they are measured again.
             if let Ok(section) = serde_json::from_str::<Section>(&text) {
-                found.push((group.title, section));
+                sections.push((group.title, section));
             }
         }
     }
     let path = root.join("docs").join("benchmarks.md");
-    std::fs::write(&path, render(&found))
+    std::fs::write(&path, render(&sections))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -184,21 +189,21 @@ const HEAD: &str = "# Benchmarks
 
 Written by `cargo xtask bench`; do not edit. Every comparison is made within one run, the servers in
 alternation, and the median of the rounds' ratios counts: absolute figures of a machine that also
-runs the client tell little, ratios tell more, and processor time for each request is the steadiest
-of all. A measurement that others disturbed by more than 8 % of the machine is repeated up to twice;
+runs the client mean little, ratios mean more, and processor time for each request varies least.
+A measurement that other processes disturbed by more than 8 % of the machine is repeated up to twice;
 rounds that stay disturbed only count where there are no others.
 
 `CPU` is the peer's processor time for the same work divided by ours: above 1, ours takes less.
 
 ";
 
-/// What is known about the causes, written by people.
+/// Explanations of the results, written by hand.
 const NOTES: &str = include_str!("notes.md");
 
 const HOW: &str = "
 ## How
 
-- The client is `postern-bench` (in `benches/`), on the same machine, with one thread (two for crowds).
+- The client is `postern-bench` (in `benches/`), on the same machine, with one thread (two for overload).
   All traffic is TLS 1.3 over loopback, HTTP/1.1 with connections kept open, 32 of them unless it
   says otherwise, each with one request at a time.
 - Postern runs with its defaults: objects are sealed, and durable before they are acknowledged. An
@@ -209,16 +214,16 @@ const HOW: &str = "
   versions, which is the faster one. Its values are of about 1 KB, as our objects
   are without their managed fields.
 - CPU for each request is user and system time of all of the server's processes, from `/proc`.
-- A ratio of requests a second is bounded by what one client thread can ask for.
+- A ratio of requests a second is bounded by what one client thread can send.
 ";
 
-fn render(found: &[(&str, Section)]) -> String {
+fn render(sections: &[(&str, Section)]) -> String {
     let mut text = HEAD.to_owned();
-    for line in about(found) {
+    for line in about(sections) {
         writeln!(text, "- {line}").ok();
     }
     text.push_str("\n## Ratios and targets\n");
-    for (title, section) in found {
+    for (title, section) in sections {
         let quick = if section.quick { " (a quick run: an indication only)" } else { "" };
         writeln!(text, "\n### {}{quick}\n", capitalised(title)).ok();
         text.push_str("| what | CPU | measured, median | rounds | wanted | met |\n");
@@ -231,7 +236,7 @@ fn render(found: &[(&str, Section)]) -> String {
         }
     }
     text.push_str("\n## Absolute figures\n\nOne row for each round.\n");
-    for (title, section) in found {
+    for (title, section) in sections {
         writeln!(
             text,
             "\n### {}: figures\n\n| run | server | figures |\n|---|---|---|",
@@ -248,14 +253,14 @@ fn render(found: &[(&str, Section)]) -> String {
     text
 }
 
-/// The machine and the versions, as far as they are known.
-fn about(found: &[(&str, Section)]) -> Vec<String> {
+/// Returns the machines and the versions of the programs, each once.
+fn about(sections: &[(&str, Section)]) -> Vec<String> {
     let mut lines = Vec::new();
-    let machines = found.iter().map(|(_, section)| {
+    let machines = sections.iter().map(|(_, section)| {
         let Machine { cores, memory_gib, kernel, processor } = &section.machine;
         format!("Machine: {cores} cores ({processor}), {memory_gib} GiB, Linux {kernel}")
     });
-    let versions = found.iter().flat_map(|(_, section)| section.versions.iter().cloned());
+    let versions = sections.iter().flat_map(|(_, section)| section.versions.iter().cloned());
     for line in machines.chain(versions) {
         if !lines.contains(&line) {
             lines.push(line);

@@ -1,4 +1,4 @@
-//! A server that was started here: how it is reached, what it costs, and its end.
+//! A server that was started here: how it is reached, its processes, and how it is ended.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,18 +10,18 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A server that is told to end has so long, before it is ended.
+/// A server that gets SIGTERM has so long to end, before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running server; ended, and its directory removed, when dropped.
 pub(crate) struct Server {
-    /// As it is called in the report.
+    /// Its name in the report.
     pub(crate) name: &'static str,
-    /// What the load program is told about it: where it is, and who we are.
+    /// The load program's arguments for it: its address, and our credentials.
     pub(crate) access: Vec<String>,
     /// The collection of the objects.
     pub(crate) collection: String,
-    /// Everything that it keeps.
+    /// Its data, configuration and output.
     pub(crate) dir: TempDir,
     child: Child,
     /// Processes that it has started, which end with it.
@@ -29,26 +29,26 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Takes charge of a process.
+    /// Returns the server that this process is.
     pub(crate) fn new(name: &'static str, child: Child, dir: TempDir) -> Self {
         let (access, collection) = (Vec::new(), String::new());
         Self { name, access, collection, dir, child, helpers: Vec::new() }
     }
 
-    /// A file in the server's own directory.
+    /// Returns the path of a file in the server's own directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// An error if it has ended already, with the end of what it said.
+    /// Fails if the server has ended already, with the last lines of its output.
     pub(crate) fn check(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let said = std::fs::read_to_string(self.path("output")).unwrap_or_default();
-        let end: Vec<_> = said.lines().rev().take(5).collect();
+        let output = std::fs::read_to_string(self.path("output")).unwrap_or_default();
+        let end: Vec<_> = output.lines().rev().take(5).collect();
         anyhow::bail!("{} ended: {status}\n{}", self.name, end.join("\n"))
     }
 
-    /// Looks for processes that it has started.
+    /// Finds the processes that the server has started.
     pub(crate) fn find_helpers(&mut self) -> Result<()> {
         let own = self.child.id().to_string();
         for entry in std::fs::read_dir("/proc")? {
@@ -63,13 +63,13 @@ impl Server {
         Ok(())
     }
 
-    /// Its processes, as the load program takes them.
+    /// Returns its processes, as the load program takes them.
     pub(crate) fn pids(&self) -> String {
         let all = std::iter::once(self.child.id()).chain(self.helpers.iter().copied());
         all.map(|pid| pid.to_string()).collect::<Vec<_>>().join(",")
     }
 
-    /// Ends it and gives its directory back, to start it again on.
+    /// Ends the server and returns its directory, so that it can be started again.
     pub(crate) fn stop(mut self) -> Result<TempDir> {
         end(&mut self.child);
         let empty = tempfile::tempdir()?;
@@ -95,12 +95,12 @@ pub(crate) fn spawn(command: &mut Command, dir: &TempDir) -> Result<Child> {
         .with_context(|| format!("cannot start {program}"))
 }
 
-/// Asks a process to end, and ends it if it does not.
+/// Sends SIGTERM to a process, and kills it if it does not end in time.
 pub(crate) fn end(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let deadline = Instant::now() + END_TIMEOUT;
     if let (Some(pid), Ok(None)) = (pid, child.try_wait()) {
-        // If it has just ended, all is well.
+        // It may have ended just now, which is what we want.
         kill_process(pid, Signal::TERM).ok();
     }
     while matches!(child.try_wait(), Ok(None)) {
@@ -112,12 +112,12 @@ pub(crate) fn end(child: &mut Child) {
     }
 }
 
-/// A directory for a server.
+/// Makes a temporary directory for a server.
 pub(crate) fn directory() -> Result<TempDir> {
     tempfile::Builder::new().prefix("postern-bench-").tempdir().context("no temporary directory")
 }
 
-/// A port that was free a moment ago, for servers that cannot say which one they took.
+/// Returns a port that was free a moment ago, for servers that cannot report the one they bind.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,4 +1,5 @@
-//! Being interrupted: a flag that every wait looks at, so that servers are ended on the way out.
+//! A flag that signals set and every wait checks, so that servers are ended before this process
+//! ends.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Between two looks.
+/// The time between two checks of the flag.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Set by SIGINT and SIGTERM.
@@ -25,7 +26,7 @@ impl Stop {
         Ok(Self(flag))
     }
 
-    /// An error once a signal has come.
+    /// Fails once a signal has come.
     pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -43,7 +44,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Waits until `ready` is, for at most `limit`.
+    /// Waits until `ready` returns true, for at most `limit`.
     pub(crate) fn wait_for(
         &self,
         what: &str,
@@ -60,7 +61,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Waits for a program to end; interrupted, ends it.
+    /// Waits for a program to end. Ends it if a signal comes first.
     pub(crate) fn wait_for_end(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
         loop {
             if let Some(status) = child.try_wait()? {

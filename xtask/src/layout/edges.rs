@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use cargo_metadata::{Dependency, Metadata, MetadataCommand, Package};
+use cargo_metadata::{Dependency, Metadata, Package};
 
 use super::Finding;
 
@@ -41,15 +41,11 @@ const TESTS: &str = "postern-tests";
 const KUBERNETES: &[&str] =
     &["kube", "kube-client", "kube-core", "kube-derive", "kube-runtime", "k8s-openapi"];
 
-pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
-    let metadata = MetadataCommand::new()
-        .current_dir(root)
-        .no_deps()
-        .exec()
-        .context("cargo metadata failed")?;
+/// Returns the dependencies that the drawing does not have.
+pub(super) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for package in metadata.workspace_packages() {
-        check_package(root, &metadata, package, &mut findings)?;
+        check_package(root, metadata, package, &mut findings)?;
     }
     Ok(findings)
 }
@@ -63,7 +59,7 @@ fn check_package(
     let manifest = package.manifest_path.as_std_path();
     let text = std::fs::read_to_string(manifest)
         .with_context(|| format!("cannot read {}", manifest.display()))?;
-    let mut found = |needle: &str, message: String| {
+    let mut add = |needle: &str, message: String| {
         findings.push(Finding {
             path: manifest.strip_prefix(root).unwrap_or(manifest).to_path_buf(),
             line: line_naming(&text, needle),
@@ -72,12 +68,12 @@ fn check_package(
     };
     let name = package.name.as_str();
     let Some(allowed) = allowed_for(name) else {
-        found("name", format!("{name} is not in the drawing: give it a place in {}", file!()));
+        add("name", format!("{name} is not in the drawing: add it to {}", file!()));
         return Ok(());
     };
     for dependency in &package.dependencies {
         if let Some(message) = judge(metadata, name, allowed, dependency) {
-            found(&dependency.name, message);
+            add(&dependency.name, message);
         }
     }
     Ok(())
@@ -113,7 +109,7 @@ fn judge(
     None
 }
 
-/// The line of a manifest that names the dependency, for the finding to point at.
+/// Returns the line of a manifest that names the dependency, for the finding to point at.
 fn line_naming(text: &str, needle: &str) -> usize {
     text.lines()
         .position(|line| {

@@ -1,15 +1,25 @@
 //! What the architecture says about form, as a check that fails.
 //!
-//! [`edges`] looks at who depends on whom, [`source`] at the files themselves. Each finding says
-//! where it is and what to do about it.
+//! [`edges`] looks at who depends on whom, [`circles`] at the modules inside each crate, [`unused`]
+//! at dependencies that nothing uses, [`source`] at the files, [`words`] at what they say. Each
+//! finding says where it is and what to do about it.
 
+mod circles;
 mod edges;
+mod files;
+mod lengths;
+mod modules;
+mod prose;
+mod references;
 mod source;
+mod unused;
+mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use cargo_metadata::MetadataCommand;
 
 /// One thing that is not as it should be.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,18 +36,34 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs every check and prints every finding.
+/// Runs every check, prints every finding, and then how long the functions of the product are.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut findings = edges::check(root)?;
+    let metadata = MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .exec()
+        .context("cargo metadata failed")?;
+    let mut findings = edges::check(root, &metadata)?;
     let (files, in_files) = source::check(root)?;
     findings.extend(in_files);
+    let crates = modules::crates(root, &metadata);
+    findings.extend(circles::check(&crates));
+    findings.extend(unused::check(root, &metadata, &crates)?);
+    findings.extend(words::check(root)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
     }
+    println!("    crates/ without its tests: {}", lengths_in_crates(&crates));
     if !findings.is_empty() {
         bail!("the layout check found {} thing(s) to mend", findings.len());
     }
     println!("    layout: {files} files, dependencies as drawn");
     Ok(())
+}
+
+/// How long the functions of the product are: those of the libraries and programs under `crates/`.
+fn lengths_in_crates(crates: &[modules::Crate]) -> lengths::Summary {
+    let files = crates.iter().filter(|one| one.is_in("crates")).flat_map(|one| &one.files);
+    lengths::Summary::of(files.flat_map(lengths::outside_of_tests).collect())
 }

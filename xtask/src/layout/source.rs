@@ -1,12 +1,10 @@
 //! The form of source files: how long, how they begin, and how long their functions are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use syn::spanned::Spanned;
-use syn::visit::Visit;
+use anyhow::Result;
 
-use super::Finding;
+use super::{Finding, files, lengths};
 
 /// From the line of the signature's first word to that of the closing brace. A function that does
 /// not fit on a screen is two.
@@ -15,49 +13,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Tests included: a file is what one reads in one go.
 const FILE_LINES_MAX: usize = 800;
 
-/// Directories with source of ours, those that do not exist yet included.
-const DIRECTORIES: &[&str] = &["crates", "tests", "xtask", "fuzz", "benches"];
-
-/// Names of directories with generated or foreign files.
-const SKIPPED: &[&str] = &["target", "corpus", "artifacts"];
-
-/// How many files were looked at, and what is wrong with them.
-pub(crate) fn check(root: &Path) -> Result<(usize, Vec<Finding>)> {
-    let mut files = Vec::new();
-    for directory in DIRECTORIES {
-        collect(&root.join(directory), &mut files)?;
-    }
-    files.sort();
+/// Returns how many files were read, and what is wrong with them.
+pub(super) fn check(root: &Path) -> Result<(usize, Vec<Finding>)> {
+    let paths = files::rust(root)?;
     let mut findings = Vec::new();
-    for path in &files {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let shown = path.strip_prefix(root).unwrap_or(path);
-        findings.extend(check_text(shown, &text));
+    for path in &paths {
+        findings.extend(check_text(path, &files::read(root, path)?));
     }
-    Ok((files.len(), findings))
-}
-
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    if !directory.is_dir() {
-        return Ok(());
-    }
-    let entries = std::fs::read_dir(directory)
-        .with_context(|| format!("cannot list {}", directory.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        let path = entry.path();
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if entry.file_type()?.is_dir() {
-            if !name.starts_with('.') && !SKIPPED.contains(&name.as_ref()) {
-                collect(&path, files)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    Ok(())
+    Ok((paths.len(), findings))
 }
 
 fn check_text(path: &Path, text: &str) -> Vec<Finding> {
@@ -76,9 +39,9 @@ fn check_text(path: &Path, text: &str) -> Vec<Finding> {
     }
     match syn::parse_file(text) {
         Ok(file) => {
-            let mut functions = Functions::default();
-            functions.visit_file(&file);
-            for (line, name, length) in functions.too_long {
+            let functions = lengths::functions(&file).into_iter();
+            for function in functions.filter(|function| function.length > FUNCTION_LINES_MAX) {
+                let lengths::Function { name, line, length, .. } = function;
                 let limit = FUNCTION_LINES_MAX;
                 found(line, format!("fn {name} has {length} lines, more than {limit}: split it"));
             }
@@ -86,42 +49,6 @@ fn check_text(path: &Path, text: &str) -> Vec<Finding> {
         Err(error) => found(error.span().start().line, format!("does not parse: {error}")),
     }
     findings
-}
-
-/// Finds functions, also those inside of others, and measures them. Closures are part of the
-/// function around them. What stands inside a macro call is not seen.
-#[derive(Default)]
-struct Functions {
-    too_long: Vec<(usize, String, usize)>,
-}
-
-impl Functions {
-    fn measure(&mut self, signature: &syn::Signature, end: proc_macro2::Span) {
-        let start = signature.span().start().line;
-        let length = end.end().line.saturating_sub(start) + 1;
-        if length > FUNCTION_LINES_MAX {
-            self.too_long.push((start, signature.ident.to_string(), length));
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Functions {
-    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        self.measure(&function.sig, function.block.span());
-        syn::visit::visit_item_fn(self, function);
-    }
-
-    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
-        self.measure(&function.sig, function.block.span());
-        syn::visit::visit_impl_item_fn(self, function);
-    }
-
-    fn visit_trait_item_fn(&mut self, function: &'ast syn::TraitItemFn) {
-        if let Some(block) = &function.default {
-            self.measure(&function.sig, block.span());
-        }
-        syn::visit::visit_trait_item_fn(self, function);
-    }
 }
 
 #[cfg(test)]

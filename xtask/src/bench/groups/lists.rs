@@ -1,4 +1,4 @@
-//! Everything that there is, in one answer, beside a file as long.
+//! All objects in one response, compared with a file of the same length.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::figure;
 use crate::bench::Bench;
 use crate::bench::report::{Rounds, Section, Wanted};
 
-/// Full lists beside nginx.
+/// Measures full lists, and nginx with a file of the same length.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut section = Section::new(&[&postern], bench);
@@ -21,13 +21,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length")]
         let length = length as u64;
         let mut nginx = bench.start_nginx(&[length])?;
-        let long = format!("/{length}");
-        let send = [&whole[..], &["--path", &long]].concat();
+        let path = format!("/{length}");
+        let send = [&whole[..], &["--path", &path]].concat();
         let mut rounds = Rounds::default();
         for _ in 0..bench.pick(4, 2) {
             let ours = bench.measure(&mut postern, &whole)?;
             let theirs = bench.measure(&mut nginx, &send)?;
-            rounds.add(&ours, &theirs, |found| found.number("latency_microseconds.mean"));
+            rounds
+                .add(&ours, &theirs, |measurement| measurement.number("latency_microseconds.mean"));
             section.figures.push(figure(&format!("list of {objects}"), "postern", &ours));
             section.figures.push(figure(&format!("file of {length} bytes"), "nginx", &theirs));
         }

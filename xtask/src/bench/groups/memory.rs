@@ -1,19 +1,19 @@
-//! Resident memory: of a server that does nothing, and of one that has grown and been used.
+//! Resident memory: of an idle server, and of one that has many objects and has been used.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::bench::Bench;
-use crate::bench::load::FRESH;
+use crate::bench::load::RUN_PREFIX;
 use crate::bench::report::{Figure, Ratio, Section, Wanted};
 
 const MB: f64 = 1_000_000.0;
 
-/// Memory beyond the objects' own bytes that a grown server may have, in MB.
+/// Memory that a server with many objects may have in addition to twice the objects' bytes, in MB.
 const BEYOND_MB: f64 = 60.0;
 
-/// Idle, then grown one by one, listed three times, and watched.
+/// Measures an idle server; then the same one with objects, after lists, and with watchers.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut section = Section::new(&[&postern], bench);
@@ -21,26 +21,26 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let idle = resident(bench, &postern.pids())?;
     let objects: u64 = bench.pick(100_000, 10_000);
     section.ratios.push(Ratio::of_rounds("idle, MB", Wanted::AtMost(30.0), vec![idle], None));
-    let mut seen = |when: &str, megabytes: f64| {
+    let mut add = |when: &str, megabytes: f64| {
         section.figures.push(Figure {
             run: when.to_owned(),
             server: "postern".to_owned(),
             values: vec![format!("{megabytes:.1} MB")],
         });
     };
-    seen("idle", idle);
+    add("idle", idle);
     bench.fill_postern(&mut postern, objects)?;
-    seen(&format!("{objects} objects created"), resident(bench, &postern.pids())?);
+    add(&format!("{objects} objects created"), resident(bench, &postern.pids())?);
     let list = ["load list", "--connections", "1", "--count", "3", "--seconds", "60"];
     bench.once(&mut postern, &list)?;
-    seen("after three full lists", resident(bench, &postern.pids())?);
+    add("after three full lists", resident(bench, &postern.pids())?);
     let get = ["load get", "--prefix", "base", "--count", "1000"];
     let object = bench.once(&mut postern, &get)?.number("body_bytes_average");
-    let watch = ["watch", "--watchers", "100", "--events", "100", "--prefix", FRESH];
-    let found = bench.once(&mut postern, &[&watch[..], &["--body-bytes", "838"]].concat())?;
-    let watched = found.number("rss_kib_with_watchers") * 1024.0 / MB;
-    seen("with 100 watchers", watched);
-    seen("the most that it ever was", found.number("peak_rss_kib") * 1024.0 / MB);
+    let watch = ["watch", "--watchers", "100", "--events", "100", "--prefix", RUN_PREFIX];
+    let measurement = bench.once(&mut postern, &[&watch[..], &["--body-bytes", "838"]].concat())?;
+    let watched = measurement.number("rss_kib_with_watchers") * 1024.0 / MB;
+    add("with 100 watchers", watched);
+    add("peak", measurement.number("peak_rss_kib") * 1024.0 / MB);
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     let bytes = objects as f64 * object;
     let limit = 2.0 * bytes / MB + BEYOND_MB;
@@ -53,8 +53,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Resident memory now, in MB.
+/// Returns resident memory now, in MB.
 fn resident(bench: &Bench, pids: &str) -> Result<f64> {
-    let found = bench.run_load(&["stat", "--pids", pids].map(str::to_owned))?;
-    Ok(found.number("rss_kib") * 1024.0 / MB)
+    let measurement = bench.run_load(&["stat", "--pids", pids].map(str::to_owned))?;
+    Ok(measurement.number("rss_kib") * 1024.0 / MB)
 }

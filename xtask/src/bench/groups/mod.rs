@@ -1,4 +1,4 @@
-//! What is measured: groups that each start what they need, and say what was wanted.
+//! What is measured: groups that each start the servers that they need, and set the targets.
 
 mod lists;
 mod memory;
@@ -11,24 +11,24 @@ mod watch;
 use anyhow::Result;
 
 use super::Bench;
-use super::load::Found;
+use super::load::Measurement;
 use super::report::{Figure, Section};
 
 /// One group.
 pub(crate) struct Group {
     /// For `--only`.
     pub(crate) name: &'static str,
-    /// For people.
+    /// For the report.
     pub(crate) title: &'static str,
     /// Measures it.
     pub(crate) measure: fn(&Bench) -> Result<Section>,
 }
 
-/// All of them, in the order of the report.
+/// All groups, in the order of the report.
 pub(crate) const ALL: &[Group] = &[
     Group { name: "reads", title: "GET by name", measure: requests::reads },
     Group { name: "writes", title: "create and update", measure: requests::writes },
-    Group { name: "lists", title: "a full list in one answer", measure: lists::measure },
+    Group { name: "lists", title: "a full list in one response", measure: lists::measure },
     Group { name: "watch", title: "one write to 100 watchers", measure: watch::measure },
     Group { name: "memory", title: "resident memory", measure: memory::measure },
     Group { name: "ready", title: "from start to ready", measure: ready::measure },
@@ -36,15 +36,15 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "overload", title: "more than can be done", measure: overload::measure },
 ];
 
-/// The usual absolute figures of a run.
-fn figure(run: &str, server: &str, found: &Found) -> Figure {
-    let latency = |at: &str| found.number(&format!("latency_microseconds.{at}"));
+/// Returns the usual absolute figures of a run.
+fn figure(run: &str, server: &str, measurement: &Measurement) -> Figure {
+    let latency = |at: &str| measurement.number(&format!("latency_microseconds.{at}"));
     Figure {
         run: run.to_owned(),
         server: server.to_owned(),
         values: vec![
-            format!("{:.1} µs CPU/request", found.cpu()),
-            format!("{:.0}/s", found.per_second()),
+            format!("{:.1} µs CPU/request", measurement.cpu()),
+            format!("{:.0}/s", measurement.per_second()),
             format!("p50 {:.0} µs", latency("p50")),
             format!("p99 {:.0} µs", latency("p99")),
         ],

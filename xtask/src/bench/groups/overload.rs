@@ -1,5 +1,5 @@
-//! Ten times the connections that the limits let through: what is refused, how those that are
-//! admitted fare, and whether the server can still be reached.
+//! Ten times the connections that the limits admit: what is refused, how long the admitted requests
+//! take, and whether the server can still be reached.
 
 use std::process::Command;
 
@@ -7,132 +7,133 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::figure;
 use crate::bench::Bench;
-use crate::bench::load::{FRESH, Found};
+use crate::bench::load::{Measurement, RUN_PREFIX};
 use crate::bench::postern::BODY_BYTES;
 use crate::bench::report::{Figure, Ratio, Section, Wanted};
 use crate::bench::server::Server;
 
-/// A kind of crowd.
-struct Kind {
+/// A kind of clients.
+struct ClientKind {
     who: &'static str,
     operation: &'static str,
-    /// Connections: as many as requests of the kind that the server lets in at once.
+    /// Connections: as many as requests of the kind that the server admits at once.
     full: &'static str,
     /// Ten times that.
     too_many: &'static str,
     heed: bool,
-    /// Seconds that it lasts; a larger one takes its time to come together.
+    /// How long it lasts, in seconds; many connections take some seconds to open.
     seconds: &'static str,
-    /// Has it a key of its own? Else it has the admin's.
-    is_somebody_else: bool,
+    /// Whether they use the key of a second user, and not the admin's.
+    has_own_user: bool,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind {
+const CLIENT_KINDS: [ClientKind; 3] = [
+    ClientKind {
         who: "writers that heed Retry-After",
         operation: "create",
         full: "200",
         too_many: "2000",
         heed: true,
         seconds: "6",
-        is_somebody_else: false,
+        has_own_user: false,
     },
-    Kind {
-        who: "writers that come again at once",
+    ClientKind {
+        who: "writers that retry at once",
         operation: "create",
         full: "200",
         too_many: "2000",
         heed: false,
         seconds: "6",
-        is_somebody_else: false,
+        has_own_user: false,
     },
-    Kind {
-        who: "readers that come again at once",
+    ClientKind {
+        who: "readers that retry at once",
         operation: "get",
         full: "400",
         too_many: "4000",
         heed: false,
         seconds: "12",
-        is_somebody_else: true,
+        has_own_user: true,
     },
 ];
 
-/// What the rounds found of one kind of crowd.
+/// What the rounds measured with one kind of clients.
 #[derive(Default)]
-struct Crowd {
+struct Results {
     p99: Vec<f64>,
-    told: Vec<f64>,
+    with_retry_after: Vec<f64>,
     answered: Vec<f64>,
     resident: Vec<f64>,
 }
 
-/// Full load and overload in alternation, and somebody else who looks in meanwhile.
+/// Measures full load and overload in alternation, with other requests at the same time.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, 1000)?;
     let mut section = Section::new(&[&postern], bench);
     let admin = postern.access.clone();
-    let somebody = key_of_somebody(bench, &postern)?;
-    let mut crowds = KINDS.map(|_| Crowd::default());
+    let second_user = access_of_second_user(bench, &postern)?;
+    let mut results = CLIENT_KINDS.map(|_| Results::default());
     for _ in 0..bench.pick(3, 1) {
-        for (crowd, kind) in crowds.iter_mut().zip(&KINDS) {
-            let who = if kind.is_somebody_else { &somebody } else { &admin };
+        for (results, kind) in results.iter_mut().zip(&CLIENT_KINDS) {
+            let who = if kind.has_own_user { &second_user } else { &admin };
             postern.access.clone_from(who);
             let full = bench.measure(&mut postern, &kind.load(bench, kind.full, false))?;
             let who = format!("{} connections", kind.full);
             section.figures.push(figure(kind.operation, &who, &full));
-            let (over, aside) = with_visitors(bench, &mut postern, kind, &admin)?;
-            crowd.add(&full, &over, &aside);
+            let (over, aside) = with_background_requests(bench, &mut postern, kind, &admin)?;
+            results.add(&full, &over, &aside);
             let who = format!("{} connections, {}", kind.too_many, kind.who);
             let mut figure = figure(kind.operation, &who, &over);
-            figure.values.push(format!("{:.0} answers 429", over.number("statuses.429")));
+            figure.values.push(format!("{:.0} responses 429", over.number("statuses.429")));
             section.figures.push(figure);
-            section.figures.extend(VISITED.iter().zip(&aside).map(visitor));
+            section.figures.extend(BACKGROUND_REQUESTS.iter().zip(&aside).map(background_figure));
         }
     }
-    for (crowd, kind) in crowds.into_iter().zip(&KINDS) {
-        section.ratios.extend(crowd.ratios(kind));
+    for (results, kind) in results.into_iter().zip(&CLIENT_KINDS) {
+        section.ratios.extend(results.ratios(kind));
     }
     section.notes.push(
-        "Objects are created all the while, so that some of the memory is theirs. The client is as \
-         busy as the server, and some of the latency is its own. The writers have the admin's own \
-         key, the readers one of somebody else: among readers with his key, the admin draws lots \
-         as they do, unless he comes over a new connection."
+        "Objects are created all the time, and some of the memory is theirs. The client is as busy \
+         as the server, and some of the latency is its own. The writers use the admin's own key, \
+         the readers that of a second user: with the admin's key, their requests and the admin's \
+         would be admitted at random, except over a new connection."
             .to_owned(),
     );
     Ok(section)
 }
 
-impl Crowd {
-    fn add(&mut self, full: &Found, over: &Found, aside: &[Found]) {
+impl Results {
+    fn add(&mut self, full: &Measurement, over: &Measurement, aside: &[Measurement]) {
         let grown = |name: &str| over.number(name) / full.number(name).max(1.0);
         self.p99.push(grown("latency_microseconds.p99"));
         self.resident.push(grown("peak_rss_kib"));
-        self.told.push(over.number("retry_after_told") / over.number("statuses.429").max(1.0));
+        let refused = over.number("statuses.429").max(1.0);
+        self.with_retry_after.push(over.number("with_retry_after") / refused);
         self.answered.push(aside.iter().map(share_answered).fold(1.0, f64::min));
     }
 
-    fn ratios(self, kind: &Kind) -> Vec<Ratio> {
+    fn ratios(self, kind: &ClientKind) -> Vec<Ratio> {
         let row = |what: &str, wanted, rounds| {
             Ratio::of_rounds(&format!("{}: {what}", kind.who), wanted, rounds, None)
         };
-        let Kind { full, too_many, .. } = kind;
+        let ClientKind { full, too_many, .. } = kind;
         let p99 = format!("p99 of what is admitted at {too_many} connections, to that at {full}");
-        let reached = "share of /readyz and of the admin's reads answered 200 meanwhile";
+        let reached = "share of 200 for /readyz and for the admin's reads meanwhile";
         vec![
             row(&p99, Wanted::AtMost(2.0), self.p99),
-            row("share of 429 with Retry-After", Wanted::AtLeast(1.0), self.told),
+            row("share of 429 with Retry-After", Wanted::AtLeast(1.0), self.with_retry_after),
             row(reached, Wanted::AtLeast(1.0), self.answered),
             row("peak memory, to that at full load", Wanted::AtMost(2.0), self.resident),
         ]
     }
 }
 
-impl Kind {
+impl ClientKind {
     fn load(&self, bench: &Bench, connections: &'static str, heed: bool) -> Vec<&'static str> {
         let mut words = match self.operation {
             "get" => vec!["load get", "--prefix", "base", "--objects", "1000"],
-            _ => vec!["load create", "--prefix", FRESH, "--body-bytes", BODY_BYTES],
+            _ => vec!["load create", "--prefix", RUN_PREFIX, "--body-bytes", BODY_BYTES],
         };
         words.extend(["--connections", connections, "--seconds", bench.pick(self.seconds, "3")]);
         words.extend(["--threads", "2"]);
@@ -141,40 +142,40 @@ impl Kind {
     }
 }
 
-/// What is asked for ten times a second meanwhile.
-const VISITED: [&str; 2] = ["/readyz", "admin's GET"];
+/// What is requested ten times a second at the same time.
+const BACKGROUND_REQUESTS: [&str; 2] = ["/readyz", "admin's GET"];
 
-/// Overload, while `/readyz` and the admin's key are used.
-fn with_visitors(
+/// Runs the overload, while `/readyz` and an object are read with the admin's key.
+fn with_background_requests(
     bench: &Bench,
     postern: &mut Server,
-    kind: &Kind,
+    kind: &ClientKind,
     access: &[String],
-) -> Result<(Found, Vec<Found>)> {
+) -> Result<(Measurement, Vec<Measurement>)> {
     let object = format!("{}/base-00000001", postern.collection);
     std::thread::scope(|scope| {
-        let visits: Vec<_> = ["/readyz", &object]
+        let requests: Vec<_> = ["/readyz", &object]
             .map(|path| {
                 let mut words = vec!["load".to_owned(), "list".to_owned()];
                 words.extend(access.iter().cloned());
-                let visit = ["--connections", "1", "--rate", "10", "--path", path, "--seconds"];
-                words.extend(visit.map(str::to_owned));
+                let rate = ["--connections", "1", "--rate", "10", "--path", path, "--seconds"];
+                words.extend(rate.map(str::to_owned));
                 words.push(bench.pick(kind.seconds, "4").to_owned());
                 scope.spawn(move || bench.run_load(&words))
             })
             .into_iter()
             .collect();
         let over = bench.once(postern, &kind.load(bench, kind.too_many, kind.heed));
-        let visits = visits
-            .into_iter()
-            .map(|visit| visit.join().map_err(|_| anyhow::anyhow!("a visitor panicked"))?);
-        let visits: Result<Vec<_>> = visits.collect();
-        Ok((over?, visits?))
+        let requests = requests.into_iter().map(|request| {
+            request.join().map_err(|_| anyhow::anyhow!("a background request panicked"))?
+        });
+        let requests: Result<Vec<_>> = requests.collect();
+        Ok((over?, requests?))
     })
 }
 
-/// What the load program is told to come as somebody else who may do everything.
-fn key_of_somebody(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
+/// Returns the load program's arguments for a second user, who may do everything.
+fn access_of_second_user(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
     let admin = postern.path("data/admin.kubeconfig");
     let postern_cli = |arguments: &[&str]| -> Result<String> {
         let mut command = Command::new(&bench.postern);
@@ -182,28 +183,32 @@ fn key_of_somebody(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
-    postern_cli(&["create", "user", "somebody", "--groups", "system:masters"])?;
-    let key = postern_cli(&["create", "accesskey", "--user", "somebody"])?;
+    postern_cli(&["create", "user", "second", "--groups", "system:masters"])?;
+    let key = postern_cli(&["create", "accesskey", "--user", "second"])?;
     let text = std::fs::read_to_string(&admin)?;
     let (_, rest) = text.split_once("token: ").context("the kubeconfig has no token")?;
     let old = rest.lines().next().unwrap_or_default().trim_matches('"');
-    let path = postern.path("somebody.kubeconfig");
+    let path = postern.path("second.kubeconfig");
     std::fs::write(&path, text.replace(old, &key))?;
     Ok(vec!["--kubeconfig".to_owned(), path.to_string_lossy().into_owned()])
 }
 
-fn share_answered(found: &Found) -> f64 {
-    let all = found.number("answered") + found.number("failures");
-    found.number("succeeded") / all.max(1.0)
+fn share_answered(measurement: &Measurement) -> f64 {
+    let all = measurement.number("answered") + measurement.number("failures");
+    measurement.number("succeeded") / all.max(1.0)
 }
 
-fn visitor((name, found): (&&str, &Found)) -> Figure {
-    let latency = |at: &str| found.number(&format!("latency_microseconds.{at}")) / 1000.0;
+fn background_figure((name, measurement): (&&str, &Measurement)) -> Figure {
+    let latency = |at: &str| measurement.number(&format!("latency_microseconds.{at}")) / 1000.0;
     Figure {
         run: format!("{name} during overload, 10 a second"),
         server: "postern".to_owned(),
         values: vec![
-            format!("{} of {} answered 200", found.text("succeeded"), found.text("answered")),
+            format!(
+                "200 for {} of {}",
+                measurement.text("succeeded"),
+                measurement.text("answered")
+            ),
             format!("p50 {:.1} ms", latency("p50")),
             format!("max {:.1} ms", latency("max")),
         ],

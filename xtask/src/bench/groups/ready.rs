@@ -9,7 +9,7 @@ use crate::bench::postern::arguments;
 use crate::bench::report::{Figure, Ratio, Section, Wanted};
 use crate::bench::server::{directory, free_port};
 
-/// The first start, starts without objects, and starts with many.
+/// Measures the first start, starts without objects, and starts with many.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let rounds = bench.pick(7, 3);
     let dir = directory()?;
@@ -34,7 +34,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// One start, in milliseconds.
+/// Returns the time of one start, in milliseconds.
 fn start(bench: &Bench, dir: &Path) -> Result<f64> {
     let data = dir.join("data");
     let text = |path: &Path| path.to_string_lossy().into_owned();

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::figure;
 use crate::bench::Bench;
-use crate::bench::load::{FRESH, Found};
+use crate::bench::load::{Measurement, RUN_PREFIX};
 use crate::bench::postern::BODY_BYTES;
 use crate::bench::report::{Ratio, Rounds, Section, Wanted};
 use crate::bench::server::Server;
@@ -12,7 +12,8 @@ use crate::bench::server::Server;
 /// Objects that reads and updates go to.
 const OBJECTS: u64 = 1000;
 
-/// Our GET beside nginx's of a file as long, and `OpenBao`'s of a value as long.
+/// Measures our GET, nginx's of a file of the same length, and `OpenBao`'s of a value of that
+/// length.
 pub(super) fn reads(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, OBJECTS)?;
@@ -25,7 +26,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
     fill_openbao(bench, &mut openbao)?;
     let file = format!("/{length}");
     let send = ["load list", "--path", &file, "--seconds", bench.pick("5", "2")];
-    // Neither of the peers keeps an audit log here; ours does, unless it is told not to.
+    // Neither of the peers keeps an audit log here; ours does, unless its policy says otherwise.
     let mut unaudited = bench.start_postern_unaudited()?;
     bench.fill_postern(&mut unaudited, OBJECTS)?;
     let (mut to_nginx, mut to_openbao) = (Rounds::default(), Rounds::default());
@@ -36,10 +37,10 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
         let theirs = bench.measure(&mut nginx, &send)?;
         let bare = bench.measure(&mut unaudited, &get)?;
         let vault = bench.measure(&mut openbao, &get)?;
-        to_nginx.add(&ours, &theirs, Found::per_second);
-        to_openbao.add(&ours, &vault, Found::per_second);
-        bare_to_nginx.add(&bare, &theirs, Found::per_second);
-        bare_to_openbao.add(&bare, &vault, Found::per_second);
+        to_nginx.add(&ours, &theirs, Measurement::per_second);
+        to_openbao.add(&ours, &vault, Measurement::per_second);
+        bare_to_nginx.add(&bare, &theirs, Measurement::per_second);
+        bare_to_openbao.add(&bare, &vault, Measurement::per_second);
         if round == 0 {
             let multiplexed = ["--http", "2", "--connections", "1", "--streams", "32"];
             let http2 = bench.measure(&mut postern, &[&get[..], &multiplexed].concat())?;
@@ -50,7 +51,9 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
         section.figures.push(figure("GET by name, not audited", "postern", &bare));
         section.figures.push(figure("GET by name", "openbao", &vault));
     }
-    section.notes.push(format!("An answer's body is {length} bytes; nginx serves a file as long."));
+    section
+        .notes
+        .push(format!("A response body is {length} bytes; nginx serves a file of that length."));
     let (least_of_nginx, least_of_openbao) = (Wanted::AtLeast(0.6), Wanted::AtLeast(7.0));
     section.ratios.push(ratio("GET by name", "nginx", &to_nginx, least_of_nginx));
     section.ratios.push(ratio("GET by name", "openbao", &to_openbao, least_of_openbao));
@@ -60,7 +63,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Our create and update beside `OpenBao`'s.
+/// Measures our create and update, and `OpenBao`'s.
 pub(super) fn writes(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, OBJECTS)?;
@@ -73,14 +76,14 @@ pub(super) fn writes(bench: &Bench) -> Result<Section> {
     let (mut created, mut updated) = (Rounds::default(), Rounds::default());
     let mut section = Section::new(&[&postern, &openbao], bench);
     for _ in 0..bench.pick(4, 2) {
-        let ours = bench.measure(&mut postern, &to("load create", FRESH))?;
-        let theirs = bench.measure(&mut openbao, &to("load kv-put", FRESH))?;
-        created.add(&ours, &theirs, Found::per_second);
+        let ours = bench.measure(&mut postern, &to("load create", RUN_PREFIX))?;
+        let theirs = bench.measure(&mut openbao, &to("load kv-put", RUN_PREFIX))?;
+        created.add(&ours, &theirs, Measurement::per_second);
         section.figures.push(figure("create", "postern", &ours));
         section.figures.push(figure("put, new name", "openbao", &theirs));
         let ours = bench.measure(&mut postern, &to("load update", "base"))?;
         let theirs = bench.measure(&mut openbao, &to("load kv-update", "base"))?;
-        updated.add(&ours, &theirs, Found::per_second);
+        updated.add(&ours, &theirs, Measurement::per_second);
         section.figures.push(figure("update", "postern", &ours));
         section.figures.push(figure("put, old name", "openbao", &theirs));
     }
@@ -89,7 +92,7 @@ pub(super) fn writes(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Values as long as our objects are when they are stored.
+/// Stores values as long as our objects are when they are stored.
 fn fill_openbao(bench: &Bench, openbao: &mut Server) -> Result<()> {
     let count = OBJECTS.to_string();
     let fill = ["load kv-put", "--prefix", "base", "--body-bytes", "1024", "--seconds", "120"];

@@ -1,17 +1,17 @@
-//! What a request costs the server when there are many objects, beside when there are few.
+//! What a request costs the server with many objects, compared with few.
 
 use anyhow::Result;
 
 use super::figure;
 use crate::bench::Bench;
-use crate::bench::load::FRESH;
+use crate::bench::load::RUN_PREFIX;
 use crate::bench::postern::BODY_BYTES;
 use crate::bench::report::{Ratio, Section, Wanted};
 
 /// Few objects.
 const FEW: u64 = 1000;
 
-/// GET and create, by processor time.
+/// Measures GET and create, by processor time.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let many: u64 = bench.pick(1_000_000, 50_000);
     let mut large = bench.start_postern()?;
@@ -24,18 +24,19 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         let mut small = bench.start_postern()?;
         bench.fill_postern(&mut small, FEW)?;
         let get = ["load get", "--prefix", "base", "--seconds", bench.pick("4", "2"), "--objects"];
-        let few = bench.measure(&mut small, &[&get[..], &[&names(FEW)]].concat())?;
-        let lots = bench.measure(&mut large, &[&get[..], &[&names(many)]].concat())?;
-        reads.push(lots.cpu() / few.cpu().max(0.001));
-        section.figures.push(figure("GET", &format!("{FEW} objects"), &few));
-        section.figures.push(figure("GET", &format!("{many} objects"), &lots));
-        let create = ["load create", "--prefix", FRESH, "--count", bench.pick("20000", "5000")];
+        let with_few = bench.measure(&mut small, &[&get[..], &[&names(FEW)]].concat())?;
+        let with_many = bench.measure(&mut large, &[&get[..], &[&names(many)]].concat())?;
+        reads.push(with_many.cpu() / with_few.cpu().max(0.001));
+        section.figures.push(figure("GET", &format!("{FEW} objects"), &with_few));
+        section.figures.push(figure("GET", &format!("{many} objects"), &with_many));
+        let create =
+            ["load create", "--prefix", RUN_PREFIX, "--count", bench.pick("20000", "5000")];
         let create = [&create[..], &["--body-bytes", BODY_BYTES, "--seconds", "30"]].concat();
-        let few = bench.measure(&mut small, &create)?;
-        let lots = bench.measure(&mut large, &create)?;
-        creates.push(lots.cpu() / few.cpu().max(0.001));
-        section.figures.push(figure("create", &format!("{FEW} objects"), &few));
-        section.figures.push(figure("create", &format!("{many} objects"), &lots));
+        let with_few = bench.measure(&mut small, &create)?;
+        let with_many = bench.measure(&mut large, &create)?;
+        creates.push(with_many.cpu() / with_few.cpu().max(0.001));
+        section.figures.push(figure("create", &format!("{FEW} objects"), &with_few));
+        section.figures.push(figure("create", &format!("{many} objects"), &with_many));
     }
     let wanted = Wanted::AtMost(1.2);
     let what = format!("server CPU of a GET with {many} objects to that with {FEW}");

@@ -3,25 +3,25 @@
 use anyhow::{Result, ensure};
 
 use crate::bench::Bench;
-use crate::bench::load::{FRESH, Found};
+use crate::bench::load::{Measurement, RUN_PREFIX};
 use crate::bench::report::{Figure, Rounds, Section, Wanted};
 
-/// Delivery beside the bare fan-out server.
+/// Measures delivery, and that of the bare fan-out server.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut probe = bench.start_probe()?;
     let events = bench.pick("500", "150");
     let watch =
-        ["watch", "--watchers", "100", "--rate", "50", "--events", events, "--prefix", FRESH];
+        ["watch", "--watchers", "100", "--rate", "50", "--events", events, "--prefix", RUN_PREFIX];
     let ours = [&watch[..], &["--body-bytes", "838"]].concat();
     let length = bench.once(&mut postern, &ours)?.text("event_bytes_average");
     let theirs = [&watch[..], &["--body-bytes", &length]].concat();
     let mut section = Section::new(&[&postern, &probe], bench);
     let (mut p50, mut p99) = (Rounds::default(), Rounds::default());
     for _ in 0..bench.pick(5, 2) {
-        let found = bench.measure(&mut postern, &ours)?;
+        let measurement = bench.measure(&mut postern, &ours)?;
         let bare = bench.measure(&mut probe, &theirs)?;
-        for one in [&found, &bare] {
+        for one in [&measurement, &bare] {
             let whole = one.text("events") == one.text("events_expected");
             ensure!(
                 whole,
@@ -30,9 +30,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
                 one.text("events_expected")
             );
         }
-        p50.add(&found, &bare, |found| found.number("delivery_microseconds.p50"));
-        p99.add(&found, &bare, |found| found.number("delivery_microseconds.p99"));
-        section.figures.push(figure("postern", &found));
+        p50.add(&measurement, &bare, |measurement| measurement.number("delivery_microseconds.p50"));
+        p99.add(&measurement, &bare, |measurement| measurement.number("delivery_microseconds.p99"));
+        section.figures.push(figure("postern", &measurement));
         section.figures.push(figure("bare fan-out", &bare));
     }
     section.notes.push(format!(
@@ -46,15 +46,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-fn figure(server: &str, found: &Found) -> Figure {
+fn figure(server: &str, measurement: &Measurement) -> Figure {
     Figure {
         run: "write to 100 watchers".to_owned(),
         server: server.to_owned(),
         values: vec![
-            format!("{:.0} µs CPU/write", found.cpu()),
-            format!("delivery p50 {:.0} µs", found.number("delivery_microseconds.p50")),
-            format!("delivery p99 {:.0} µs", found.number("delivery_microseconds.p99")),
-            format!("write p50 {:.0} µs", found.number("write_microseconds.p50")),
+            format!("{:.0} µs CPU/write", measurement.cpu()),
+            format!("delivery p50 {:.0} µs", measurement.number("delivery_microseconds.p50")),
+            format!("delivery p99 {:.0} µs", measurement.number("delivery_microseconds.p99")),
+            format!("write p50 {:.0} µs", measurement.number("write_microseconds.p50")),
         ],
     }
 }
