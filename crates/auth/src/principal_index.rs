@@ -38,6 +38,14 @@ pub struct DigestRecord {
 struct Use {
     uid: String,
     activity: Arc<Activity>,
+    /// What is stored of it, in seconds since 1970; 0 for nothing.
+    stored_unix_seconds: i64,
+}
+
+impl Use {
+    fn of(uid: &str) -> Self {
+        Self { uid: uid.to_owned(), activity: Arc::default(), stored_unix_seconds: 0 }
+    }
 }
 
 /// Keys, users and teams, and who shows which key.
@@ -97,6 +105,13 @@ impl PrincipalIndex {
             self.keys.get(name).filter(|key| key.uid == used.uid)?;
             Some((name.as_str(), used.uid.as_str(), used.activity.last()?))
         })
+    }
+
+    /// Returns the keys with a last use that is not stored yet: name, uid and the use, in seconds
+    /// since 1970.
+    pub fn unstored_activities(&self) -> impl Iterator<Item = (&str, &str, i64)> {
+        let stored = |name: &str| self.uses.get(name).map_or(0, |used| used.stored_unix_seconds);
+        self.activities().filter(move |(name, _, at)| *at > stored(name))
     }
 
     /// Keys that ended before a time, in seconds since 1970.
@@ -169,7 +184,7 @@ impl PrincipalIndex {
             self.digests_of.entry(record.name.clone()).or_default().insert(digest);
             self.records.insert(digest, record);
         }
-        self.work_out(digest);
+        self.resolve_digest(digest);
     }
 
     /// Takes in a key, or its end.
@@ -188,7 +203,7 @@ impl PrincipalIndex {
                 self.uses.remove(name);
             }
         }
-        self.work_out_key(name);
+        self.resolve_key(name);
     }
 
     /// Takes in a user, or his end.
@@ -204,7 +219,7 @@ impl PrincipalIndex {
             }
             self.users.insert(name.to_owned(), user);
         }
-        self.work_out_owner(&Owner::User(name.to_owned()));
+        self.resolve_keys_of(&Owner::User(name.to_owned()));
     }
 
     /// Takes in a team, or its end.
@@ -221,35 +236,46 @@ impl PrincipalIndex {
             self.teams.insert(name.to_owned(), team);
         }
         for user in before.into_iter().chain(after) {
-            self.work_out_owner(&Owner::User(user));
+            self.resolve_keys_of(&Owner::User(user));
         }
-        self.work_out_owner(&Owner::Team(name.to_owned()));
+        self.resolve_keys_of(&Owner::Team(name.to_owned()));
     }
 
     /// Takes in a last use that was stored. One that is known already and later stays.
     pub fn set_last_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
+        let is_known = self.uses.get(key).is_some_and(|used| used.uid == uid);
+        if !is_known {
+            self.uses.insert(key.to_owned(), Use::of(uid));
+        }
+        if let Some(used) = self.uses.get_mut(key) {
+            used.activity.note(unix_seconds);
+            used.stored_unix_seconds = used.stored_unix_seconds.max(unix_seconds);
+        }
+        if !is_known {
+            self.resolve_key(key);
+        }
+    }
+
+    /// Takes over a last use from another index, which is not stored yet.
+    pub fn note_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
         if let Some(used) = self.uses.get(key).filter(|used| used.uid == uid) {
             used.activity.note(unix_seconds);
-            return;
         }
-        let activity = Arc::new(Activity::at(unix_seconds));
-        self.uses.insert(key.to_owned(), Use { uid: uid.to_owned(), activity });
-        self.work_out_key(key);
     }
 
-    fn work_out_owner(&mut self, owner: &Owner) {
+    fn resolve_keys_of(&mut self, owner: &Owner) {
         for name in self.keys_of.get(owner).cloned().unwrap_or_default() {
-            self.work_out_key(&name);
+            self.resolve_key(&name);
         }
     }
 
-    fn work_out_key(&mut self, name: &str) {
+    fn resolve_key(&mut self, name: &str) {
         for digest in self.digests_of.get(name).cloned().unwrap_or_default() {
-            self.work_out(digest);
+            self.resolve_digest(digest);
         }
     }
 
-    fn work_out(&mut self, digest: Digest) {
+    fn resolve_digest(&mut self, digest: Digest) {
         let Some(record) = self.records.get(&digest).cloned() else {
             self.resolved.remove(&digest);
             return;
@@ -273,9 +299,9 @@ impl PrincipalIndex {
         let used = self
             .uses
             .entry(record.name.clone())
-            .or_insert_with(|| Use { uid: record.uid.clone(), activity: Arc::default() });
+            .or_insert_with(|| Use::of(&record.uid));
         if used.uid != record.uid {
-            *used = Use { uid: record.uid.clone(), activity: Arc::default() };
+            *used = Use::of(&record.uid);
         }
         let activity = used.activity.clone();
         Ok(Arc::new(ResolvedKey { identity: Arc::new(identity), lifetime, activity }))

@@ -161,6 +161,9 @@ fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
     principals.set_last_activity("k", "uid-k", NOW - 50);
     assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
     assert_eq!(principals.activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
+    assert_eq!(principals.unstored_activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
+    principals.set_last_activity("k", "uid-k", NOW);
+    assert_eq!(principals.unstored_activities().count(), 0);
     // The use of a namesake is not the use of this key.
     principals.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
     assert_eq!(principals.last_activity("k", "other"), None);

@@ -105,9 +105,7 @@ impl AccessState {
         }
         let mut principals = self.principals.write();
         for (key, uid, at) in principals.activities() {
-            if loaded.is_key(key, uid) {
-                loaded.set_last_activity(key, uid, at);
-            }
+            loaded.note_activity(key, uid, at);
         }
         *principals = loaded;
         drop(principals);
