@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use postern_tests::kubectl::{Kubectl, Said};
+use postern_tests::kubectl::{CommandOutput, Kubectl};
 use postern_tests::objects::BASE;
 use postern_tests::{Server, wait};
 use serde_json::Value;
@@ -39,20 +39,20 @@ impl Program {
         command
     }
 
-    async fn run(&self, line: &str) -> Said {
+    async fn run(&self, line: &str) -> CommandOutput {
         let arguments: Vec<&str> = line.split(' ').collect();
         self.kubectl.run_command(self.command(&arguments)).await
     }
 
     /// Runs, and has to say all of these.
     async fn says(&self, line: &str, wanted: &[&str]) -> String {
-        let said = self.run(line).await;
-        let text = format!("{}{}", said.out, said.err);
-        assert!(said.ok, "{line}: {text}");
+        let output = self.run(line).await;
+        let text = format!("{}{}", output.out, output.err);
+        assert!(output.ok, "{line}: {text}");
         for wanted in wanted {
             assert!(text.contains(wanted), "{line} does not say {wanted:?}: {text}");
         }
-        said.out
+        output.out
     }
 
     async fn json(&self, line: &str) -> Value {
@@ -64,8 +64,8 @@ impl Program {
         let editor = self.kubectl.file("editor", &format!("#!/bin/sh\nsed -i '{script}' \"$1\"\n"));
         let mut command = self.command(&["edit", object]);
         command.env("KUBE_EDITOR", format!("sh {editor}"));
-        let said = self.kubectl.run_command(command).await;
-        assert!(said.ok && said.out.contains("edited"), "{}{}", said.out, said.err);
+        let output = self.kubectl.run_command(command).await;
+        assert!(output.ok && output.out.contains("edited"), "{}{}", output.out, output.err);
     }
 }
 
@@ -168,8 +168,8 @@ async fn apply(program: &Program, story: &Story) {
     }
     let wrong = story.object.replace("displayName", "displayNome");
     let file = program.kubectl.file("wrong.yaml", &wrong);
-    let said = program.run(&format!("apply -f {file}")).await;
-    assert!(!said.ok && said.err.contains("displayNome"), "validation is on: {}", said.err);
+    let output = program.run(&format!("apply -f {file}")).await;
+    assert!(!output.ok && output.err.contains("displayNome"), "validation is on: {}", output.err);
 }
 
 #[tokio::test]

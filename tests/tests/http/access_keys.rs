@@ -1,4 +1,4 @@
-//! Access keys: shown once, owned, switched off and on, replaced, and what they let through.
+//! Access keys: their values, owners and scopes; disabling, replacing and deleting them.
 
 use postern_tests::http::{Client, based};
 use postern_tests::objects::{GROUP, collection, make, name_of, secret, secrets, version_of};
@@ -114,9 +114,9 @@ async fn a_disabled_key_says_so_and_its_watch_ends() {
     let (ada, value) = user(&server, "ada").await;
     let admin = server.client();
     let mut watch = ada.watch(&collection(KEYS), "").await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED ada-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED ada-key");
     merge(&admin, "ada-key", json!({ "disabled": true })).await;
-    let ends: Vec<String> = watch.rest().await.iter().map(Event::shown).collect();
+    let ends: Vec<String> = watch.rest().await.iter().map(Event::summary).collect();
     let text = "access key disabled";
     assert!(ends.last().unwrap().starts_with("ERROR"), "{ends:?}");
     assert!(failure(&ada.get(&collection(KEYS)).send().await).contains(text));
@@ -239,10 +239,10 @@ async fn a_watch_shows_only_what_one_may_read() {
     let admin = server.client();
     let (ada, _) = user(&server, "ada").await;
     let mut watch = ada.watch(&collection(KEYS), "").await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED ada-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED ada-key");
     make(&admin, KEYS, "of-admin", json!({})).await;
     make(&admin, KEYS, "of-ada", json!({ "user": "ada" })).await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED of-ada");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada");
     // Whoever becomes somebody else has to look anew.
     make(&admin, "teams", "red", json!({ "users": ["ada"] })).await;
     let last = watch.next().await.unwrap();

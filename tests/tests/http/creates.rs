@@ -136,13 +136,10 @@ async fn values_are_strict_base64_and_never_repeated() {
         let mut object = secret("s1", "v");
         object["spec"]["data"] = json!({"broken": value});
         let reply = client.post(&secrets("platform")).json(&object).send().await;
-        let shown = failure(&reply);
-        assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
-        assert!(shown.contains("broken"), "the key is named: {shown}");
-        assert!(
-            !shown.contains("anary") && !shown.contains("Y2Fu"),
-            "the value is repeated: {shown}"
-        );
+        let text = failure(&reply);
+        assert!(text.starts_with("400 BadRequest\n"), "{text}");
+        assert!(text.contains("broken"), "the key is named: {text}");
+        assert!(!text.contains("anary") && !text.contains("Y2Fu"), "the value is repeated: {text}");
     }
     for value in [json!(5), json!(null), json!(["djE="]), json!({"a": "djE="})] {
         let mut object = secret("s1", "v");

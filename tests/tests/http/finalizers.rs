@@ -36,8 +36,8 @@ async fn a_finalizer_holds_the_object_until_it_is_off() {
     assert_eq!(last["kind"], "SharedSecret", "the answer is the object that is gone now");
     assert_eq!(client.get(&secret_path("s1")).send().await.status, 404);
     let events = watch.take(3).await;
-    let shown: Vec<_> = events.iter().map(Event::shown).collect();
-    assert_eq!(shown, ["MODIFIED s1", "MODIFIED s1", "DELETED s1"]);
+    let summaries: Vec<_> = events.iter().map(Event::summary).collect();
+    assert_eq!(summaries, ["MODIFIED s1", "MODIFIED s1", "DELETED s1"]);
     assert!(events.is_sorted_by_key(Event::version));
 }
 
@@ -59,11 +59,11 @@ async fn what_is_being_deleted_gets_no_new_finalizer_and_no_second_life() {
     guarded(&server, &["example.com/a"]).await;
     let marked = client.delete(&secret_path("s1")).send().await.expect(200);
     let patch = json!({"metadata": {"finalizers": ["example.com/a", "example.com/new"]}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
-    assert!(shown.starts_with("422 Invalid\n"), "{shown}");
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
+    assert!(text.starts_with("422 Invalid\n"), "{text}");
     let expected =
         "no new finalizers can be added if the object is being deleted, found new finalizers";
-    assert!(shown.contains(expected), "{shown}");
+    assert!(text.contains(expected), "{text}");
     let patch = json!({"metadata": {"deletionTimestamp": null}});
     let reply = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await;
     assert!([200, 422].contains(&reply.status), "{}", reply.text());
@@ -83,8 +83,8 @@ async fn without_a_deletion_finalizers_come_and_go() {
         client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
     }
     let bad = json!({"metadata": {"finalizers": ["not a name"]}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &bad).send().await);
-    assert!(shown.starts_with("422 Invalid\n") && shown.contains("metadata.finalizers"), "{shown}");
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &bad).send().await);
+    assert!(text.starts_with("422 Invalid\n") && text.contains("metadata.finalizers"), "{text}");
 }
 
 #[tokio::test]

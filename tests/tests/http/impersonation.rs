@@ -30,7 +30,7 @@ async fn one_is_who_one_acts_as_and_has_his_rights_alone() {
     let server = Server::start().await;
     let (bob, admin) = (bob(&server).await, server.client());
     let mut wanted = status(who(&bob)).await;
-    // All but the key, which is the one that was shown.
+    // Everything except the access key, which is the one that was sent.
     wanted["accessKey"] = "admin".into();
     assert_eq!(status(who(&admin).header("impersonate-user", "bob")).await, wanted);
     assert_eq!(wanted["user"]["teams"][0]["name"], "red");
@@ -54,10 +54,10 @@ async fn groups_uid_and_extra_fields_are_taken_as_they_are_named() {
         let request = who(&admin).header("Impersonate-User", "carol");
         request.header("Impersonate-Uid", "u-7").header("Impersonate-Extra-Example.com%2fWhy", "x")
     };
-    let shown = status(as_carol()).await;
+    let identity = status(as_carol()).await;
     let everyone = ["platform:authenticated", "system:authenticated"];
-    assert_eq!((&shown["subject"], &shown["uid"]), (&json!("carol"), &json!("u-7")));
-    assert_eq!(shown["groups"], json!(everyone));
+    assert_eq!((&identity["subject"], &identity["uid"]), (&json!("carol"), &json!("u-7")));
+    assert_eq!(identity["groups"], json!(everyone));
     let with_groups = as_carol().header("impersonate-group", "a").header("impersonate-group", "b");
     let groups = [&["a", "b"][..], &everyone].concat();
     assert_eq!(status(with_groups).await["groups"], json!(groups));
@@ -126,7 +126,7 @@ async fn a_watch_ends_when_whom_one_acts_as_changes() {
     let watched = format!("{}?watch=true", collection(KEYS));
     let as_bob = || admin.get(&watched).header("impersonate-user", "bob");
     let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED bob-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED bob-key");
     let team = format!("{}/red", collection("teams"));
     let change = json!({ "spec": { "groups": ["others"] } });
     admin.patch(&team, "merge-patch", &change).send().await.expect(200);

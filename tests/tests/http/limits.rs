@@ -70,8 +70,8 @@ async fn twenty_thousand_brackets_are_400() {
     for body in [&deep, &objects, &field, &unclosed] {
         for kind in ["application/json", "application/yaml"] {
             let reply = client.post(&secrets("platform")).body(kind, body.clone()).send().await;
-            let shown = failure(&reply);
-            assert!(shown.starts_with("400 BadRequest\n"), "{kind}: {shown}");
+            let text = failure(&reply);
+            assert!(text.starts_with("400 BadRequest\n"), "{kind}: {text}");
         }
     }
     let indented = (0..2_000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
@@ -85,8 +85,8 @@ async fn twenty_thousand_brackets_are_400() {
         for body in [&deep, &objects, &unclosed] {
             let kind = format!("application/{kind}+json");
             let patch = client.request("PATCH", &secret_path("s1")).body(&kind, body.clone());
-            let shown = failure(&patch.send().await);
-            assert!(shown.starts_with("400 BadRequest\n"), "{kind}: {shown}");
+            let text = failure(&patch.send().await);
+            assert!(text.starts_with("400 BadRequest\n"), "{kind}: {text}");
         }
     }
     client.get("/readyz").send().await.expect_text(200);

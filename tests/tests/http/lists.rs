@@ -146,9 +146,9 @@ async fn a_token_is_checked() {
     let first = client.get(&format!("{collection}?limit=1")).send().await.expect(200);
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     let path = format!("{collection}?continue={token}&resourceVersion={}", version_of(&first));
-    let shown = failure(&client.get(&path).send().await);
+    let text = failure(&client.get(&path).send().await);
     let expected = "400 BadRequest\nspecifying resource version is not allowed when using continue";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
     client
         .get(&format!("{collection}?continue={token}&resourceVersion=0"))
         .send()

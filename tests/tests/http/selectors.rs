@@ -68,8 +68,8 @@ async fn labels_are_selected_by_the_whole_grammar() {
         "a/b/c",
     ] {
         let path = format!("{}?labelSelector={}", secrets("platform"), escaped(selector));
-        let shown = failure(&client.get(&path).send().await);
-        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+        let text = failure(&client.get(&path).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{selector:?}: {text}");
     }
 }
 
@@ -107,8 +107,8 @@ async fn fields_are_selected_by_name_and_namespace() {
         "metadata.name in (a)",
     ] {
         let path = format!("{}?fieldSelector={}", secrets("platform"), escaped(selector));
-        let shown = failure(&client.get(&path).send().await);
-        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+        let text = failure(&client.get(&path).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{selector:?}: {text}");
         let deleted = client.delete(&path).send().await;
         assert!(failure(&deleted).starts_with("400 BadRequest\n"), "{selector:?} deletes");
     }
@@ -137,8 +137,11 @@ async fn a_watcher_sees_objects_come_into_its_selection_and_leave_it() {
     client.delete(&secret_path("b")).send().await.expect(200);
     label("c", serde_json::Value::Null).await;
     let events = watch.take(6).await;
-    let shown: Vec<_> = events.iter().map(Event::shown).collect();
-    assert_eq!(shown, ["ADDED d", "DELETED a", "ADDED a", "MODIFIED a", "DELETED a", "DELETED c"]);
+    let summaries: Vec<_> = events.iter().map(Event::summary).collect();
+    assert_eq!(
+        summaries,
+        ["ADDED d", "DELETED a", "ADDED a", "MODIFIED a", "DELETED a", "DELETED c"]
+    );
     assert_eq!(events[1].object["metadata"]["labels"]["app"], "shop", "the state that matched");
     assert_eq!(events[1].version(), version_of(&left), "at the version that ended it");
 }

@@ -74,8 +74,8 @@ async fn the_rows_hold_as_much_as_is_asked_for() {
     assert_eq!(metadata["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     let object = table("Object").await.expect(200);
     assert_eq!(object["rows"][0]["object"]["kind"], "SharedSecret");
-    let shown = failure(&table("Everything").await);
-    assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
+    let text = failure(&table("Everything").await);
+    assert!(text.starts_with("400 BadRequest\n"), "{text}");
 }
 
 #[tokio::test]
@@ -150,9 +150,9 @@ async fn the_form_of_one_is_not_acceptable_for_a_list() {
     let server = with_two().await;
     let client = server.client();
     let singular = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let shown = failure(&client.get(&secrets("platform")).accept(singular).send().await);
-    assert!(shown.starts_with("406 NotAcceptable\n"), "{shown}");
+    let text = failure(&client.get(&secrets("platform")).accept(singular).send().await);
+    assert!(text.starts_with("406 NotAcceptable\n"), "{text}");
     let plural = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    let shown = failure(&client.get(&secret_path("a")).accept(plural).send().await);
-    assert!(shown.starts_with("406 NotAcceptable\n"), "{shown}");
+    let text = failure(&client.get(&secret_path("a")).accept(plural).send().await);
+    assert!(text.starts_with("406 NotAcceptable\n"), "{text}");
 }

@@ -74,9 +74,9 @@ async fn gets_follow_the_table() {
         let read = client.get(&format!("{}{query}", secret_path("s2"))).send().await.expect(200);
         assert_eq!(name_of(&read), "s2", "{query}");
     }
-    let shown =
+    let text =
         failure(&client.get(&format!("{}?resourceVersion=x", secret_path("s2"))).send().await);
-    assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
+    assert!(text.starts_with("400 BadRequest\n"), "{text}");
 }
 
 #[tokio::test]
@@ -94,11 +94,11 @@ async fn the_future_is_waited_for_and_then_given_up() {
         ),
     ] {
         let reply = client.get(&path).send().await;
-        let shown = failure(&reply);
+        let text = failure(&reply);
         let expected = format!(
             "504 Timeout\nTimeout: Too large resource version: {future}, current: {three}\n"
         );
-        assert!(shown.starts_with(&expected), "{shown}");
+        assert!(text.starts_with(&expected), "{text}");
         let details = &reply.json()["details"];
         assert_eq!(details["retryAfterSeconds"], 1);
         assert_eq!(details["causes"][0]["reason"], "ResourceVersionTooLarge");
@@ -137,14 +137,14 @@ async fn watches_follow_the_table() {
         watches.push((client.watch(&collection, &query).await, query, events));
     }
     for (watch, query, events) in &mut watches {
-        let mut seen = watch.shown(events.len()).await;
+        let mut seen = watch.summaries(events.len()).await;
         // The order of the initial state is free.
         seen.sort();
         assert_eq!(&seen, events, "{query}");
     }
     client.post(&collection).json(&secret("live", "v")).send().await.expect(201);
     for (watch, query, _) in &mut watches {
-        assert_eq!(watch.shown(1).await, ["ADDED live"], "{query}");
+        assert_eq!(watch.summaries(1).await, ["ADDED live"], "{query}");
     }
 }
 
@@ -180,8 +180,8 @@ async fn what_is_compacted_is_410() {
     compacted(&server, version_of(&first)).await;
 
     let exact = format!("{collection}?resourceVersion={one}&resourceVersionMatch=Exact");
-    let shown = failure(&client.get(&exact).send().await);
-    assert!(shown.starts_with("410 Expired\n"), "{shown}");
+    let text = failure(&client.get(&exact).send().await);
+    assert!(text.starts_with("410 Expired\n"), "{text}");
 
     let reply = client.get(&format!("{collection}?limit=1&continue={token}")).send().await;
     let status = reply.expect(410);
@@ -198,7 +198,7 @@ async fn what_is_compacted_is_410() {
     let events = client.watch(&collection, &old).await.rest().await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].kind, "ERROR");
-    let shown = failure_of(&events[0].object, 410);
-    assert!(shown.starts_with("410 Expired\ntoo old resource version: "), "{shown}");
+    let text = failure_of(&events[0].object, 410);
+    assert!(text.starts_with("410 Expired\ntoo old resource version: "), "{text}");
     client.get(&collection).send().await.expect(200);
 }

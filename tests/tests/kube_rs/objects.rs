@@ -15,7 +15,7 @@ use kube::{Api, Error, ResourceExt as _};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, object, secrets, shared_secret, shown};
+use crate::setup::{client, display_name, object, secrets, shared_secret};
 
 fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
     match result {
@@ -51,7 +51,7 @@ async fn an_object_lives_its_life() {
     assert_eq!(refused(again), (409, "AlreadyExists".into()));
 
     let mut read = api.get("db.password").await.unwrap();
-    assert_eq!(shown(&read), "one");
+    assert_eq!(display_name(&read), "one");
     read.data["spec"]["displayName"] = "two".into();
     let replaced = api.replace("db.password", &post, &read).await.unwrap();
     assert_eq!(replaced.metadata.generation, Some(2));

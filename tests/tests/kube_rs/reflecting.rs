@@ -13,10 +13,14 @@ use kube::{Api, ResourceExt as _};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, object, secrets, shared_secret, shown};
+use crate::setup::{client, display_name, object, secrets, shared_secret};
 
 fn picture(store: &Store<DynamicObject>) -> BTreeMap<String, String> {
-    store.state().iter().map(|object| (object.name_any(), shown(object).to_owned())).collect()
+    store
+        .state()
+        .iter()
+        .map(|object| (object.name_any(), display_name(object).to_owned()))
+        .collect()
 }
 
 #[tokio::test]

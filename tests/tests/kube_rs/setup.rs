@@ -43,12 +43,12 @@ pub(crate) async fn secrets(client: &Client) -> Api<DynamicObject> {
 }
 
 /// A shared secret whose display name is a text of the test's.
-pub(crate) fn object(resource: &ApiResource, name: &str, shown: &str) -> DynamicObject {
-    let spec = json!({"spec": {"displayName": shown, "data": {"value": "djE="}}});
+pub(crate) fn object(resource: &ApiResource, name: &str, display_name: &str) -> DynamicObject {
+    let spec = json!({"spec": {"displayName": display_name, "data": {"value": "djE="}}});
     DynamicObject::new(name, resource).data(spec)
 }
 
 /// `spec.displayName`.
-pub(crate) fn shown(object: &DynamicObject) -> &str {
+pub(crate) fn display_name(object: &DynamicObject) -> &str {
     object.data.pointer("/spec/displayName").and_then(Value::as_str).unwrap_or_default()
 }

@@ -3,5 +3,5 @@
 
 mod changing;
 mod deleting;
+mod documents;
 mod reading;
-mod tours;

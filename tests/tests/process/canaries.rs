@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use postern_tests::http::{Client, Reply};
+use postern_tests::http::{Client, Response};
 use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::{Home, Random, Setup};
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ async fn plant(client: &Client, canary: &Canary) {
 }
 
 /// Sends the canary in ways that fail, and collects the failures.
-async fn refused(client: &Client, canary: &Canary) -> Vec<Reply> {
+async fn refused(client: &Client, canary: &Canary) -> Vec<Response> {
     let (raw, value) = (&canary.raw, STANDARD.encode(&canary.raw));
     let collection = secrets("platform");
     let one = secret_path("control-name");
@@ -147,8 +147,8 @@ async fn planted_values_are_found_nowhere() {
     for client in [server.client(), Client::http2(server.kubeconfig())] {
         plant(&client, &canary).await;
         for reply in refused(&client, &canary).await {
-            let shown = format!("{:?} {}", reply.headers, reply.text());
-            assert!(!canary.is_in(shown.as_bytes()), "a failure repeats the value: {shown}");
+            let text = format!("{:?} {}", reply.headers, reply.text());
+            assert!(!canary.is_in(text.as_bytes()), "a failure repeats the value: {text}");
         }
         client.delete(&secret_path("control-name")).send().await.expect(200);
     }

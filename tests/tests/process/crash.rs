@@ -1,7 +1,7 @@
 //! Sudden death: many writers, SIGKILL at any moment, again and again on the same directory.
 //!
 //! Nothing that was acknowledged may be lost, and a watcher that resumes where it was cut off must
-//! be told every change exactly once.
+//! be events every change exactly once.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn heavy_nothing_acknowledged_is_lost() {
     let home = Home::new();
     let mut random = Random::new(SEED);
     let mut ledger = Ledger::default();
-    let mut told: Vec<Event> = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
     let server = Setup::on(&home).start().await;
     let start = version_of(&list(&server).await);
     server.kill();
@@ -37,20 +37,20 @@ async fn heavy_nothing_acknowledged_is_lost() {
         }
         let server = Setup::on(&home).start().await;
         ledger.compare(&list(&server).await);
-        let resume = told.last().map_or(start, Event::version);
+        let resume = events.last().map_or(start, Event::version);
         let watching = tokio::spawn(watch(server.client(), resume));
         write_and_die(server, round, &mut random, &mut ledger).await;
-        told.extend(watching.await.unwrap());
+        events.extend(watching.await.unwrap());
     }
     let server = Setup::on(&home).start().await;
     let list = list(&server).await;
     ledger.compare(&list);
-    let resume = told.last().map_or(start, Event::version);
-    told.extend(catch_up(&server, resume).await);
+    let resume = events.last().map_or(start, Event::version);
+    events.extend(catch_up(&server, resume).await);
     assert!(ledger.acknowledged() > ROUNDS * 10, "only {} writes", ledger.acknowledged());
-    ledger.check_story(&told, &list);
+    ledger.check_story(&events, &list);
     let at_once = catch_up(&server, start).await;
-    assert_eq!(at_once, told, "who was cut off saw what one sees who asks at the end");
+    assert_eq!(at_once, events, "who was cut off saw what one sees who asks at the end");
     server.stop().await;
 }
 
@@ -145,7 +145,7 @@ async fn send(request: Request<'_>, connection: &mut Connection) -> Outcome {
     Outcome::Done((answer["kind"] != "Status").then(|| version_of(&answer)))
 }
 
-/// Everything that is told until the server dies. A line that was cut in two was not told.
+/// Everything that is events until the server dies. A line that was cut in two was not events.
 async fn watch(client: Client, resume: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let path = format!("{}?watch=true&resourceVersion={resume}", secrets("platform"));
@@ -157,7 +157,7 @@ async fn watch(client: Client, resume: u64) -> Vec<Event> {
     events
 }
 
-/// Everything that is told from a version on. One more write marks the end.
+/// Everything that is events from a version on. One more write marks the end.
 async fn catch_up(server: &Server, resume: u64) -> Vec<Event> {
     let mut object = secret("", "end");
     object["metadata"] = serde_json::json!({ "generateName": MARKER });
@@ -166,7 +166,7 @@ async fn catch_up(server: &Server, resume: u64) -> Vec<Event> {
     let mut watch = server.client().watch(&secrets("platform"), &query).await;
     let mut events = Vec::new();
     loop {
-        let event = watch.next().await.expect("the end is told, too");
+        let event = watch.next().await.expect("the end is events, too");
         if event.version() == version_of(&made) {
             return events;
         }

@@ -68,9 +68,9 @@ async fn a_second_process_on_the_same_directory_is_refused() {
     let ended = Setup::on(&home).run_to_end().await;
     assert!(!ended.status.success());
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
-    let said = &ended.stderr;
-    assert!(said.contains("another process has the database open"), "{said}");
-    assert!(said.contains(home.data().to_str().unwrap()), "it says which directory: {said}");
+    let stderr = &ended.stderr;
+    assert!(stderr.contains("another process has the database open"), "{stderr}");
+    assert!(stderr.contains(home.data().to_str().unwrap()), "it says which directory: {stderr}");
     assert_eq!(
         std::fs::read(home.kubeconfig()).unwrap(),
         before,

@@ -53,12 +53,12 @@ async fn a_wrong_setting_is_refused_by_its_name() {
     ] {
         let setup =
             Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
-        let said = refused(setup.argument(format!("{flag}={value}"))).await;
-        assert!(said.contains(named), "{flag} {value}: {said}");
+        let message = refused(setup.argument(format!("{flag}={value}"))).await;
+        assert!(message.contains(named), "{flag} {value}: {message}");
         assert!(!home.data().exists(), "nothing is made before the settings are right");
     }
-    let said = refused(Setup::on(&home).environment("POSTERN_HISTORY", "soon")).await;
-    assert!(said.contains("history"), "{said}");
+    let message = refused(Setup::on(&home).environment("POSTERN_HISTORY", "soon")).await;
+    assert!(message.contains("history"), "{message}");
 }
 
 fn file(home: &Home, text: &str) -> String {
@@ -79,8 +79,8 @@ async fn one_file_holds_settings_and_nothing_unknown() {
     ] {
         let setup =
             Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
-        let said = refused(setup.argument("--config").argument(file(&home, text))).await;
-        assert!(said.contains(named), "{text}: {said}");
+        let message = refused(setup.argument("--config").argument(file(&home, text))).await;
+        assert!(message.contains(named), "{text}: {message}");
         assert!(!home.data().exists(), "nothing is made before the settings are right");
     }
     let text = format!("data-dir: {}\nlisten: 127.0.0.1:0\nlog: debug\n", home.data().display());

@@ -5,7 +5,7 @@ use postern_tests::objects::version_of;
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use crate::stage::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, collection, key_path, make, user};
 
 /// One wrong value for each field, with what the refusal must say.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {

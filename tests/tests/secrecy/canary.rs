@@ -54,7 +54,7 @@ impl Search {
     }
 
     /// Panics where one of them is, and shows what stands around it.
-    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
+    pub(crate) fn assert_absent(&self, what: &str, bytes: &[u8]) {
         let Some(at) = self.find(bytes) else { return };
         let around = &bytes[at.saturating_sub(200)..bytes.len().min(at + 100)];
         panic!("{what} tells a secret: …{}…", String::from_utf8_lossy(around));

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::canary;
-use crate::stage::{KEYS, collection, key_path};
+use crate::leak_check::{KEYS, collection, key_path};
 
 const ROUNDS: usize = 12;
 const WRITERS: usize = 8;

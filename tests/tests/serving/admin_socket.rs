@@ -14,7 +14,7 @@ fn socket(home: &Home) -> PathBuf {
 }
 
 /// What is answered to a line, the last word of it.
-pub(super) async fn told(home: &Home, line: &str) -> (String, Value) {
+pub(super) async fn send_command(home: &Home, line: &str) -> (String, Value) {
     let exchange = async {
         // A server can answer requests a moment before it takes commands.
         let mut stream =
@@ -40,7 +40,7 @@ async fn a_reset_key_lets_the_administrator_in_at_once() {
     let server = Server::start().await;
     let home = server.home();
     let old = server.kubeconfig().clone();
-    let (text, answer) = told(home, "{\"command\":\"reset-key\"}\n").await;
+    let (text, answer) = send_command(home, "{\"command\":\"reset-key\"}\n").await;
     let answer = &answer["answer"]["reset-key"];
     assert_eq!(answer["kubeconfig"], home.kubeconfig().to_str().unwrap());
     assert_eq!(answer["other_keys"], serde_json::json!(["admin"]));
@@ -55,7 +55,7 @@ async fn a_reset_key_lets_the_administrator_in_at_once() {
     let keys: Value = Client::new(&new).get(&keys).send().await.expect(200);
     assert_eq!(keys["items"].as_array().unwrap().len(), 2);
     for place in [text, home.logged(), home.printed(), keys.to_string()] {
-        assert!(!place.contains(&new.token), "the key is told");
+        assert!(!place.contains(&new.token), "the key is send_command");
     }
     let home = home.clone();
     server.stop().await;
@@ -72,7 +72,7 @@ async fn an_administrator_who_is_being_deleted_is_made_anew() {
     server.client().patch(&path, "merge-patch", &held).send().await.expect(200);
     server.client().delete(&path).send().await.expect(200);
     assert_eq!(status_of(server.kubeconfig()).await, 401, "his keys have stopped");
-    let (text, _) = told(server.home(), "{\"command\":\"reset-key\"}\n").await;
+    let (text, _) = send_command(server.home(), "{\"command\":\"reset-key\"}\n").await;
     let new = Kubeconfig::read(&server.home().kubeconfig()).unwrap();
     assert_ne!(new.token, server.kubeconfig().token, "{text}");
     assert_eq!(status_of(&new).await, 200);
@@ -83,14 +83,14 @@ async fn an_administrator_who_is_being_deleted_is_made_anew() {
 async fn storage_is_cared_for_while_it_serves() {
     let server = Server::start().await;
     let home = server.home();
-    let (_, rotated) = told(home, "{\"command\":\"rotate-key\"}\n").await;
+    let (_, rotated) = send_command(home, "{\"command\":\"rotate-key\"}\n").await;
     assert_eq!(rotated["answer"]["rotate-key"]["all"].as_array().unwrap().len(), 2);
-    let (text, resealed) = told(home, "{\"command\":\"reseal\"}\n").await;
+    let (text, resealed) = send_command(home, "{\"command\":\"reseal\"}\n").await;
     assert_eq!(resealed["answer"]["reseal"]["damaged"], 0);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (_, before) = lines.split_last().unwrap();
     assert!(before.iter().all(|line| line["progress"]["seen"].is_u64()), "{text}");
-    let (_, checked) = told(home, "{\"command\":\"check\"}\n").await;
+    let (_, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
     assert_eq!(checked["answer"]["check"]["damaged_total"], 0);
     let home = home.clone();
     server.stop().await;
@@ -103,13 +103,13 @@ async fn nonsense_is_answered_and_does_no_harm() {
     let server = Server::start().await;
     let home = server.home();
     for line in ["\n", "nonsense\n", "{\"command\":\"drop-all\"}\n", "{}\n"] {
-        let (text, answer) = told(home, line).await;
+        let (text, answer) = send_command(home, line).await;
         assert!(answer["error"].is_string(), "{line}: {text}");
     }
     // Without an end, and longer than any command: an error, or the connection's end.
-    let (_, answer) = told(home, &"x".repeat(100_000)).await;
+    let (_, answer) = send_command(home, &"x".repeat(100_000)).await;
     assert!(answer.is_null() || answer["error"].is_string());
-    let (_, checked) = told(home, "{\"command\":\"check\"}\n").await;
+    let (_, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
     assert!(checked["answer"]["check"].is_object());
 }
 

@@ -1,13 +1,13 @@
 //! Aggregated discovery: asked for by `Accept`, on the paths of the plain lists.
 
 use postern_tests::Server;
-use postern_tests::http::{Client, Reply, based};
+use postern_tests::http::{Client, Response, based};
 use serde_json::{Value, json};
 
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const BETA: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-async fn ask(client: &Client, path: &str, accept: &str) -> Reply {
+async fn ask(client: &Client, path: &str, accept: &str) -> Response {
     client.get(&based(path)).header("accept", accept).send().await
 }
 

@@ -8,7 +8,7 @@ use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::admin_socket::told;
+use crate::admin_socket::send_command;
 
 const KEYS: &str = "ownedaccesskeys";
 
@@ -24,11 +24,11 @@ async fn records(home: &Home, count: usize, fits: impl Fn(&Value) -> bool) -> Ve
 /// Stages and codes of the request with an id.
 async fn stages(home: &Home, count: usize, id: &str) -> Vec<(String, u64)> {
     let found = records(home, count, |record| record["auditID"] == id).await;
-    let shown = |record: &Value| {
+    let stage_and_code = |record: &Value| {
         let code = record["responseStatus"]["code"].as_u64().unwrap_or_default();
         (record["stage"].as_str().unwrap().to_owned(), code)
     };
-    found.iter().map(shown).collect()
+    found.iter().map(stage_and_code).collect()
 }
 
 fn stage(name: &str, code: u64) -> (String, u64) {
@@ -373,7 +373,7 @@ async fn nothing_is_done_that_cannot_be_recorded() {
     let reply = admin.post(&secrets("platform")).json(&secret("db", "v")).send().await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
     assert!(reply.text().contains("audit log"), "{}", reply.text());
-    assert_eq!(admin.get(&secrets("platform")).send().await.status, 503, "nor is anything shown");
+    assert_eq!(admin.get(&secrets("platform")).send().await.status, 503, "reads are refused, too");
     assert_eq!(admin.get(&based("/apis")).send().await.status, 200, "this is not recorded");
     let metrics = admin.get("/metrics").send().await.expect_text(200);
     assert!(metrics.contains("apiserver_audit_requests_rejected_total 1"), "{metrics}");
@@ -403,7 +403,7 @@ async fn the_log_can_go_to_the_standard_output() {
 async fn commands_of_the_administrator_are_recorded() {
     let server = Server::start().await;
     let home = server.home();
-    told(home, "{\"command\":\"reset-key\"}\n").await;
+    send_command(home, "{\"command\":\"reset-key\"}\n").await;
     let found = records(home, 2, |record| record["verb"] == "reset-key").await;
     assert_eq!(found[0]["stage"], "RequestReceived");
     assert_eq!(found[1]["stage"], "ResponseComplete");

@@ -4,7 +4,7 @@
 use std::fs::create_dir;
 use std::os::unix::fs::symlink;
 
-use postern_tests::kubectl::{Kubectl, Said, repository};
+use postern_tests::kubectl::{CommandOutput, Kubectl, repository};
 use postern_tests::{Server, wait};
 use tokio::process::Command;
 
@@ -18,7 +18,7 @@ fn shell_of(page: &str, heading: &str) -> String {
 }
 
 /// Runs a script where `postern-data` and `examples` are what they are for a reader.
-async fn run(server: &Server, script: &str) -> Said {
+async fn run(server: &Server, script: &str) -> CommandOutput {
     let place = server.home().path().join("reader");
     create_dir(&place).unwrap();
     symlink(server.home().data(), place.join("postern-data")).unwrap();
@@ -31,7 +31,7 @@ async fn run(server: &Server, script: &str) -> Said {
     command.current_dir(&place).env("PATH", path).env("HOME", &place).env("KUBERC", "off");
     command.env_remove("KUBECONFIG").kill_on_drop(true);
     let output = wait::within("the tour to end", command.output()).await.unwrap();
-    Said {
+    CommandOutput {
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
         ok: output.status.success(),
@@ -41,8 +41,8 @@ async fn run(server: &Server, script: &str) -> Said {
 #[tokio::test]
 async fn the_readme_is_true() {
     let server = Server::start().await;
-    let said = run(&server, &shell_of("README.md", "## Five minutes with kubectl")).await;
-    assert!(said.ok, "{}\n{}", said.out, said.err);
+    let output = run(&server, &shell_of("README.md", "## Five minutes with kubectl")).await;
+    assert!(output.ok, "{}\n{}", output.out, output.err);
     let left = server.kubectl().ok(&["get", "ss,ns", "-A", "-o", "name"]).await;
     assert_eq!(left, "namespace/default\nnamespace/platform\n", "the tour cleans up");
 }
@@ -50,8 +50,8 @@ async fn the_readme_is_true() {
 #[tokio::test]
 async fn the_page_on_curl_is_true() {
     let server = Server::start().await;
-    let said = run(&server, &shell_of("docs/curl.md", "# Postern by plain curl")).await;
-    assert!(said.ok, "{}\n{}", said.out, said.err);
+    let output = run(&server, &shell_of("docs/curl.md", "# Postern by plain curl")).await;
+    assert!(output.ok, "{}\n{}", output.out, output.err);
     for expected in [
         "readyz check passed",
         "aHVudGVyMg==",
@@ -62,9 +62,9 @@ async fn the_page_on_curl_is_true() {
         "never stored",
         "k8s.io/initial-events-end",
     ] {
-        assert!(said.out.contains(expected), "{expected} is not in:\n{}", said.out);
+        assert!(output.out.contains(expected), "{expected} is not in:\n{}", output.out);
     }
-    assert!(!said.out.contains(&server.kubeconfig().token));
+    assert!(!output.out.contains(&server.kubeconfig().token));
 }
 
 #[tokio::test]
@@ -77,8 +77,8 @@ async fn the_three_commands_of_the_first_start_work() {
     .await;
     assert!(printed.contains(server.home().kubeconfig().to_str().unwrap()), "{printed}");
     assert!(!printed.contains(&server.kubeconfig().token), "the key is never printed");
-    let said = run(&server, &commands(&printed).join("\n")).await;
-    assert!(said.ok, "{printed}\n{}\n{}", said.out, said.err);
+    let output = run(&server, &commands(&printed).join("\n")).await;
+    assert!(output.ok, "{printed}\n{}\n{}", output.out, output.err);
 }
 
 fn commands(printed: &str) -> Vec<&str> {

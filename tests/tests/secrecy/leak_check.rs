@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use postern_tests::http::{Client, Reply, Request, based};
+use postern_tests::http::{Client, Request, Response, based};
 use postern_tests::objects::GROUP;
 pub(crate) use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Random, Server, Setup};
@@ -72,14 +72,14 @@ impl Secrets {
 }
 
 /// A server that logs everything, and what must not be found in its answers and remains.
-pub(crate) struct Stage {
+pub(crate) struct LeakCheck {
     pub(crate) home: Home,
     pub(crate) server: Server,
     search: RefCell<Search>,
     random: RefCell<Random>,
 }
 
-impl Stage {
+impl LeakCheck {
     /// A new one.
     pub(crate) async fn new(seed: u64) -> Self {
         let home = Home::new();
@@ -94,7 +94,7 @@ impl Stage {
     }
 
     /// New values, looked for from now on.
-    pub(crate) fn secrets(&self) -> Secrets {
+    pub(crate) fn new_secrets(&self) -> Secrets {
         let secrets = Secrets::new(&mut self.random.borrow_mut());
         for value in secrets.all() {
             self.search.borrow_mut().add(value);
@@ -103,27 +103,27 @@ impl Stage {
     }
 
     /// One new value, looked for from now on.
-    pub(crate) fn secret(&self) -> String {
-        self.secrets().key
+    pub(crate) fn new_secret(&self) -> String {
+        self.new_secrets().key
     }
 
     /// A value that the server made, looked for from now on.
-    pub(crate) fn learn(&self, value: &str) {
+    pub(crate) fn add_secret(&self, value: &str) {
         self.search.borrow_mut().add(value);
     }
 
     /// Sends, and the answer must tell nothing.
-    pub(crate) async fn ask(&self, request: Request<'_>) -> Reply {
+    pub(crate) async fn send(&self, request: Request<'_>) -> Response {
         let what = format!("{request:?}").split("headers").next().unwrap_or_default().to_owned();
         let reply = request.send().await;
         let shown = format!("{} {:?} {}", reply.status, reply.headers, reply.text());
-        self.refuse(&format!("the answer to {what}"), shown.as_bytes());
+        self.assert_absent(&format!("the answer to {what}"), shown.as_bytes());
         reply
     }
 
     /// Panics where the bytes tell one of the secrets.
-    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
-        self.search.borrow().refuse(what, bytes);
+    pub(crate) fn assert_absent(&self, what: &str, bytes: &[u8]) {
+        self.search.borrow().assert_absent(what, bytes);
     }
 
     /// Sends a create. Its answer may tell the key, and nothing else.
@@ -131,34 +131,37 @@ impl Stage {
         let reply = request.send().await;
         let mut object = reply.expect(201);
         let key = object["spec"].as_object_mut().unwrap().remove("key");
-        self.refuse("the answer to a create, without its key", object.to_string().as_bytes());
-        self.refuse("a header", format!("{:?}", reply.headers).as_bytes());
+        self.assert_absent(
+            "the answer to a create, without its key",
+            object.to_string().as_bytes(),
+        );
+        self.assert_absent("a header", format!("{:?}", reply.headers).as_bytes());
         object["spec"]["key"] = key.expect("the answer to a create shows the key");
         object
     }
 
     /// Looks at everything that is left: the metrics, then the files after a sudden death, what a
     /// new server on them answers, and its log.
-    pub(crate) async fn end(self) {
+    pub(crate) async fn finish(self) {
         // Over HTTP/2, whose library has the most to tell a log.
         let [_, client] = self.clients();
         let metrics = client.get(&based("/metrics")).send().await.expect_text(200);
-        self.refuse("the metrics", metrics.as_bytes());
+        self.assert_absent("the metrics", metrics.as_bytes());
         let Self { home, server, search, .. } = self;
         let search = search.into_inner();
         server.kill();
-        search.refuse("the database", &read_all(&home.data().join("db")));
+        search.assert_absent("the database", &read_all(&home.data().join("db")));
         let server = start(&home).await;
         let list = server.client().get(&collection(KEYS)).send().await.expect_text(200);
-        search.refuse("a list after a restart", list.as_bytes());
+        search.assert_absent("a list after a restart", list.as_bytes());
         server.stop().await;
         let rest = read_all(&home.data().join("db"));
         assert!(rest.len() > 10_000, "there is a database");
-        search.refuse("the database at rest", &rest);
+        search.assert_absent("the database at rest", &rest);
         let log = home.logged() + &home.printed();
         assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as can be");
-        search.refuse("the log", log.as_bytes());
-        search.refuse("the audit log", &read_all(&home.audit_log()));
+        search.assert_absent("the log", log.as_bytes());
+        search.assert_absent("the audit log", &read_all(&home.audit_log()));
     }
 }
 

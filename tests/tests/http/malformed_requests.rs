@@ -16,8 +16,8 @@ async fn a_credential_that_is_none_is_401() {
     let key = server.kubeconfig().token.clone();
     let path = secrets("platform");
     let without = || client.get(&path).without("authorization");
-    let shown = failure(&without().send().await);
-    assert!(shown.starts_with("401 Unauthorized\nUnauthorized"), "{shown}");
+    let text = failure(&without().send().await);
+    assert!(text.starts_with("401 Unauthorized\nUnauthorized"), "{text}");
     for value in [
         String::new(),
         "Bearer".into(),
@@ -35,8 +35,8 @@ async fn a_credential_that_is_none_is_401() {
     ] {
         let reply = without().header("authorization", &value).send().await;
         assert_eq!(reply.status, 401, "{value}");
-        let shown = failure(&reply);
-        assert!(shown.starts_with("401 Unauthorized\n"), "{value}: {shown}");
+        let text = failure(&reply);
+        assert!(text.starts_with("401 Unauthorized\n"), "{value}: {text}");
         assert!(!reply.text().contains(&key), "a refusal repeats the credential");
     }
     let doubled = client.get(&path).header("authorization", &format!("Bearer {key}"));

@@ -1,14 +1,14 @@
 //! Nobody reaches what is not his, and what is given once is not given twice.
 
 use postern_tests::Server;
-use postern_tests::http::{Client, Reply};
+use postern_tests::http::{Client, Response};
 use postern_tests::objects::{name_of, version_of};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::stage::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, collection, key_path, make, user};
 
 const VALUE: &str = "a-value-of-somebody-0123456789-0123456789";
 
@@ -17,7 +17,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 /// Requests that name another's key, and are refused whatever they say.
-async fn try_another(client: &Client, name: &str) -> Vec<(String, Reply)> {
+async fn try_another(client: &Client, name: &str) -> Vec<(String, Response)> {
     let mut replies = Vec::new();
     for (kind, changes) in [
         ("merge-patch", json!({ "spec": { "user": "ada" } })),
@@ -150,7 +150,7 @@ async fn lists_pages_and_old_watches_show_ones_own() {
     assert_eq!(paged, own);
     let since = format!("&resourceVersion={}&timeoutSeconds=1", version_of(&start));
     let told = ada.watch(&collection(KEYS), &since).await.rest().await;
-    let mut told: Vec<String> = told.iter().map(Event::shown).collect();
+    let mut told: Vec<String> = told.iter().map(Event::summary).collect();
     told.sort();
     let wanted: Vec<String> = own.iter().map(|name| format!("ADDED {name}")).collect();
     assert_eq!(told, wanted);

@@ -19,8 +19,8 @@ async fn a_key_has_a_limited_number_of_watches() {
     let one = client.watch(&secrets("platform"), "").await;
     let two = client.watch(&secrets("default"), "").await;
     let reply = client.get(&format!("{}?watch=true", secrets("platform"))).send().await;
-    let shown = failure(&reply);
-    assert!(shown.starts_with("429 TooManyRequests\n"), "{shown}");
+    let text = failure(&reply);
+    assert!(text.starts_with("429 TooManyRequests\n"), "{text}");
     assert_eq!(reply.header("retry-after"), Some("1"));
     assert_eq!(reply.json()["details"]["retryAfterSeconds"], 1);
     client.get(&secrets("platform")).send().await.expect(200);
