@@ -55,7 +55,7 @@ async fn round(server: Server, number: usize, random: &mut Random) -> Vec<Asked>
     let mut asked = Vec::new();
     for _ in 0..random.below(KEYS_MAX) {
         let report = wait::within("a key to be made", reports.recv()).await;
-        asked.push(report.expect("the writers go on until the server is gone"));
+        asked.push(report.expect("the writers continue until the server is killed"));
     }
     server.kill();
     writers.join_all().await;
