@@ -1,4 +1,4 @@
-//! Deleting: what the answer says, conditions, grace, and whole collections.
+//! Deleting: the response, preconditions, grace periods, and whole collections.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -13,7 +13,7 @@ async fn create(server: &Server, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_answer_names_what_is_gone() {
+async fn the_response_names_the_deleted_object() {
     let server = Server::start().await;
     let client = server.client();
     let made = create(&server, "s1").await;
@@ -33,7 +33,7 @@ async fn the_answer_names_what_is_gone() {
 }
 
 #[tokio::test]
-async fn preconditions_are_conditions() {
+async fn preconditions_are_checked() {
     let server = Server::start().await;
     let client = server.client();
     let made = create(&server, "s1").await;
@@ -56,7 +56,7 @@ async fn preconditions_are_conditions() {
 }
 
 #[tokio::test]
-async fn options_come_from_the_body_in_every_version_of_theirs() {
+async fn options_are_read_from_the_body_in_every_version() {
     let server = Server::start().await;
     let client = server.client();
     for body in [
@@ -129,7 +129,7 @@ async fn a_grace_period_keeps_the_object_until_it_has_passed() {
 }
 
 #[tokio::test]
-async fn a_collection_goes_as_far_as_it_is_selected() {
+async fn deletecollection_deletes_what_is_selected() {
     let server = Server::start().await;
     let client = server.client();
     for (name, app) in [("a", "shop"), ("b", "shop"), ("c", "billing")] {

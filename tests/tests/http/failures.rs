@@ -1,4 +1,4 @@
-//! The exact bodies of failures: clients decide by reason and details, people by the message.
+//! The exact bodies of failures: programs use the reason and the details, people read the message.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -26,7 +26,7 @@ async fn what_does_not_exist_is_404() {
         format!("{GROUP}/sharedsecrets/s1/nothing"),
         "/kubernetes/management/apis/other.example.com/v1".to_owned(),
         "/kubernetes/management/nothing".to_owned(),
-        // Two letters transposed: a misprint in the specification, and not served.
+        // Two letters are swapped: a misprint in the specification, which is not served.
         GROUP.replace("kubernetes", "kuberentes") + "/namespaces/platform/sharedsecrets",
     ] {
         let reply = client.get(&path).send().await;
@@ -124,7 +124,7 @@ async fn an_update_needs_a_version() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_url_is_400() {
+async fn a_body_that_contradicts_the_url_is_400() {
     let server = Server::start().await;
     let client = server.client();
     let read = client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -181,7 +181,7 @@ async fn a_verb_that_a_resource_lacks_is_405() {
 }
 
 #[tokio::test]
-async fn a_form_that_nobody_speaks_is_406_or_415() {
+async fn an_unknown_format_is_406_or_415() {
     let server = Server::start().await;
     let client = server.client();
     let reply = client.get(&secrets("platform")).accept("image/png").send().await;
@@ -203,7 +203,7 @@ async fn a_form_that_nobody_speaks_is_406_or_415() {
 }
 
 #[tokio::test]
-async fn options_that_cannot_be_are_422_and_unreadable_ones_400() {
+async fn invalid_options_are_422_and_unreadable_ones_400() {
     let server = Server::start().await;
     let client = server.client();
     let collection = secrets("platform");

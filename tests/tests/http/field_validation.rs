@@ -1,4 +1,5 @@
-//! Unknown and duplicate fields: refused, told, or passed over, as the client asks.
+//! Field validation: unknown and duplicate fields are refused, reported in warnings, or ignored, as
+//! the client requests.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -19,7 +20,7 @@ async fn post(server: &Server, validation: &str, kind: &str, body: &str) -> Resp
 }
 
 #[tokio::test]
-async fn strict_refuses_and_names_them_all() {
+async fn strict_refuses_and_names_all_fields() {
     let server = Server::start().await;
     for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
         let reply = post(&server, "&fieldValidation=Strict", kind, body).await;
@@ -41,7 +42,7 @@ async fn strict_refuses_and_names_them_all() {
 }
 
 #[tokio::test]
-async fn warn_is_the_default_and_tells_each_once() {
+async fn warn_is_the_default_and_reports_each_field_once() {
     let server = Server::start().await;
     for validation in ["", "&fieldValidation=Warn"] {
         for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)]
@@ -62,7 +63,7 @@ async fn warn_is_the_default_and_tells_each_once() {
 }
 
 #[tokio::test]
-async fn ignore_says_nothing() {
+async fn ignore_reports_nothing() {
     let server = Server::start().await;
     for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
         let reply = post(&server, "&fieldValidation=Ignore", kind, body).await;
@@ -101,7 +102,7 @@ async fn unknown_fields_are_found_everywhere() {
 }
 
 #[tokio::test]
-async fn a_patch_is_looked_at_too_and_repeats_no_secret() {
+async fn a_patch_is_validated_too_and_repeats_no_secret() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "canary")).send().await.expect(201);

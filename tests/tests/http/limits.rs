@@ -1,5 +1,5 @@
-//! What is too much: bodies, depth, aliases, names, values. Every one a clear answer, and the server
-//! goes on.
+//! Limits: bodies, depth, aliases, names, values. Each has a clear response, and the server keeps
+//! running.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// JSON of exactly so many bytes, the rest of it spaces.
+/// Returns JSON of exactly `length` bytes, padded with spaces.
 fn padded(name: &str, length: usize) -> String {
     let mut text = secret(name, "v").to_string();
     text.push_str(&" ".repeat(length - text.len()));

@@ -1,6 +1,6 @@
-//! What the server answers over plain HTTP, request by request.
+//! The server's responses over HTTP, request by request, without a Kubernetes client.
 //!
-//! One file for each part of the contract. Each test starts a server of its own.
+//! One file for each part of the contract. Each test starts its own server.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;

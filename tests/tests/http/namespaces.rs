@@ -1,4 +1,4 @@
-//! Namespaces: the two that are always there, and the life of others.
+//! Namespaces: the two that always exist, and the lifecycle of others.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -17,7 +17,7 @@ fn path(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn two_are_there_from_the_first_start_and_stay() {
+async fn two_namespaces_always_exist() {
     let server = Server::start().await;
     let client = server.client();
     for name in ["default", "platform"] {
@@ -46,7 +46,7 @@ async fn a_name_is_a_label() {
 }
 
 #[tokio::test]
-async fn what_is_in_a_namespace_goes_with_it() {
+async fn objects_in_a_namespace_are_deleted_with_it() {
     let server = Server::start().await;
     let client = server.client();
     make(&server, "team-a").await;

@@ -1,4 +1,4 @@
-//! Patching: JSON Patch as the specification has it, JSON merge patch, and what neither may do.
+//! Patches: JSON Patch as in the specification, JSON merge patch, and what neither may do.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -115,7 +115,7 @@ async fn a_merge_patch_merges_and_null_removes() {
 }
 
 #[tokio::test]
-async fn a_patch_cannot_change_who_an_object_is() {
+async fn a_patch_cannot_change_the_identity_of_an_object() {
     let server = with_one().await;
     let client = server.client();
     let before = client.get(&secret_path("s1")).send().await.expect(200);
@@ -139,7 +139,7 @@ async fn a_patch_cannot_change_who_an_object_is() {
 }
 
 #[tokio::test]
-async fn a_patch_of_nothing_is_404_and_an_invalid_result_422() {
+async fn a_patch_of_a_missing_object_is_404_and_an_invalid_result_422() {
     let server = with_one().await;
     let client = server.client();
     let patch = json!({"spec": {"displayName": "D"}});
@@ -157,7 +157,7 @@ async fn a_patch_of_nothing_is_404_and_an_invalid_result_422() {
 }
 
 #[tokio::test]
-async fn patches_without_a_version_never_lose_to_each_other() {
+async fn concurrent_patches_without_a_version_all_succeed() {
     let server = with_one().await;
     let client = server.client();
     let mut writers = tokio::task::JoinSet::new();

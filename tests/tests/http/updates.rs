@@ -1,4 +1,4 @@
-//! Replacing: what stays, what counts as a change, and who wins.
+//! Replacing: what is preserved, what counts as a change, and which writer wins.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of};
@@ -32,7 +32,7 @@ async fn a_replace_changes_the_spec_and_keeps_the_identity() {
 }
 
 #[tokio::test]
-async fn yaml_as_last_read_can_be_put_back() {
+async fn yaml_that_was_read_can_be_put_back() {
     let server = Server::start().await;
     let client = server.client();
     made(&server).await;
@@ -90,7 +90,7 @@ async fn the_uid_is_a_condition() {
 }
 
 #[tokio::test]
-async fn nothing_is_created_by_a_replace() {
+async fn a_replace_does_not_create() {
     let server = Server::start().await;
     let client = server.client();
     let mut object = made(&server).await;

@@ -1,12 +1,12 @@
-//! `resourceVersion` and `resourceVersionMatch`, get, list and watch, row by row; and what
-//! compaction takes away.
+//! `resourceVersion` and `resourceVersionMatch`, get, list and watch, row by row of Kubernetes'
+//! table; and what compaction removes.
 
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::{failure, failure_of};
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-/// Three states of one collection, and their versions.
+/// Creates three states of one collection, and returns their versions.
 async fn three(server: &Server) -> [u64; 3] {
     let client = server.client();
     let mut versions = [0; 3];
@@ -29,7 +29,7 @@ async fn lists_follow_the_table() {
     let client = server.client();
     let [one, two, three] = three(&server).await;
     let collection = secrets("platform");
-    // Not older than what was asked for: here everything, as nothing else is newer.
+    // Not older than the requested version. Here this is everything, because nothing is newer.
     for query in [
         String::new(),
         "?resourceVersion=".to_owned(),
@@ -80,7 +80,7 @@ async fn gets_follow_the_table() {
 }
 
 #[tokio::test]
-async fn the_future_is_waited_for_and_then_given_up() {
+async fn a_version_of_the_far_future_times_out() {
     let server = Server::start().await;
     let client = server.client();
     let [_, _, three] = three(&server).await;
@@ -107,7 +107,7 @@ async fn the_future_is_waited_for_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn the_near_future_comes() {
+async fn a_version_of_the_near_future_is_waited_for() {
     let server = Server::start().await;
     let client = server.client();
     let [_, _, three] = three(&server).await;
@@ -148,13 +148,13 @@ async fn watches_follow_the_table() {
     }
 }
 
-/// A server that keeps so little history that a test can see it go.
-async fn forgetful() -> Server {
+/// A server with so little history that a test can wait for its compaction.
+async fn with_short_history() -> Server {
     let home = Home::new();
     Setup::on(&home).argument("--history").argument("1s").start().await
 }
 
-/// Waits until the version is compacted, writing a little on the way.
+/// Waits until the version is compacted, and writes some objects meanwhile.
 async fn compacted(server: &Server, version: u64) {
     let client = server.client();
     let path =
@@ -171,7 +171,7 @@ async fn compacted(server: &Server, version: u64) {
 
 #[tokio::test]
 async fn what_is_compacted_is_410() {
-    let server = forgetful().await;
+    let server = with_short_history().await;
     let client = server.client();
     let [one, ..] = three(&server).await;
     let collection = secrets("platform");

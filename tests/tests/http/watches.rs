@@ -1,4 +1,4 @@
-//! Watches: the order of events, streaming lists, bookmarks, and where a watch begins and ends.
+//! Watches: the order of events, streaming lists, bookmarks, and where a watch starts and ends.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -52,7 +52,7 @@ async fn headers_come_before_the_first_event() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_says_where_the_list_ends() {
+async fn a_bookmark_ends_the_initial_events_of_a_streaming_list() {
     let server = Server::start().await;
     let client = server.client();
     for name in ["a", "b"] {
@@ -98,7 +98,7 @@ async fn an_initial_state_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_cleanly_at_its_time_and_says_how_far_it_came() {
+async fn a_watch_ends_cleanly_after_its_timeout_with_a_bookmark() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -116,7 +116,10 @@ async fn a_watch_ends_cleanly_at_its_time_and_says_how_far_it_came() {
         "{events:?}"
     );
     let last = events.last().unwrap();
-    assert!(last.version() > version, "a bookmark tells progress, also when others changed");
+    assert!(
+        last.version() > version,
+        "a bookmark has a newer version, also when only other objects changed"
+    );
     assert_eq!(last.object["kind"], "SharedSecret");
     assert!(last.object.get("spec").is_none());
     let query = format!("&resourceVersion={version}&timeoutSeconds=1");

@@ -18,7 +18,7 @@ pub(crate) fn key_path(name: &str) -> String {
     format!("{GROUP}/{KEYS}/{name}")
 }
 
-/// A user, and a client with a key of his.
+/// Creates a user with an access key, and returns a client with this key.
 pub(crate) async fn user(admin: &Client, name: &str) -> Client {
     make(admin, "users", name, json!({})).await;
     let key = make(admin, KEYS, &format!("{name}-key"), json!({ "user": name })).await;
