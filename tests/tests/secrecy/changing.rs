@@ -1,4 +1,4 @@
-//! What changes tell: nothing of what is never shown, neither the old values nor the new ones.
+//! Responses to changes contain no write-only fields, neither the old values nor the new ones.
 
 use postern_tests::http::Client;
 use postern_tests::status::failure;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::leak_check::{KEYS, LeakCheck, Secrets, collection, key_path};
 
-/// The paths of what is never shown.
+/// The paths of the write-only fields.
 const PATHS: [&str; 5] = [
     "/spec/key",
     "/spec/identity/connectorData",
@@ -33,10 +33,10 @@ async fn json_patches(check: &LeakCheck, client: &Client, name: &str) {
             (json!([{ "op": "shout", "path": path, "value": value }]), 400),
             (json!({ "op": "add", "path": path, "value": value }), 400),
         ] {
-            let found = patch(check, client, name, &operations).await;
-            // What does not fit the object is a bad request or not to be processed.
-            let fits = found == code || (code >= 400 && [400, 422].contains(&found));
-            assert!(fits, "{found} for {operations}");
+            let status = patch(check, client, name, &operations).await;
+            // A patch that does not fit the object is 400 or 422.
+            let fits = status == code || (code >= 400 && [400, 422].contains(&status));
+            assert!(fits, "{status} for {operations}");
         }
     }
 }
@@ -65,7 +65,7 @@ async fn merge_patches(check: &LeakCheck, client: &Client, name: &str) {
         let kind = format!("application/{kind}+json");
         let request = client.request("PATCH", &key_path(name)).body(&kind, body);
         let reply = check.send(request).await;
-        // Patch types may be served or not: that they tell nothing is what counts here.
+        // The patch type may be served or not. Only the absence of secrets matters here.
         assert!(reply.status < 500, "{}", reply.text());
     }
     let strict = format!("{}?fieldValidation=Strict", key_path(name));
@@ -98,7 +98,7 @@ async fn changes_repeat_neither_old_nor_new_values() {
 }
 
 #[tokio::test]
-async fn what_is_never_shown_is_in_no_managed_fields() {
+async fn managed_fields_do_not_name_write_only_fields() {
     let check = LeakCheck::new(12).await;
     let [client, _] = check.clients();
     let object = check.new_secrets().object("managed");
@@ -108,7 +108,7 @@ async fn what_is_never_shown_is_in_no_managed_fields() {
     check.send(patch).await.expect(200);
     let read = check.send(client.get(&key_path("managed"))).await.expect(200);
     let managed = read["metadata"]["managedFields"].to_string();
-    assert!(managed.contains("f:email"), "what is shown is noted: {managed}");
+    assert!(managed.contains("f:email"), "other fields are named: {managed}");
     for name in ["f:key", "f:connectorData", "f:idToken", "f:accessToken", "f:refreshToken"] {
         assert!(!managed.contains(name), "{name} is in {managed}");
     }
@@ -159,7 +159,7 @@ async fn made_by_the_server(check: &LeakCheck, client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_generated_key_is_told_once_in_all_its_life() {
+async fn a_generated_key_is_returned_only_once() {
     let check = LeakCheck::new(14).await;
     let [client, _] = check.clients();
     let first = made_by_the_server(&check, &client).await;

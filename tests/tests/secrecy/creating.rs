@@ -1,4 +1,4 @@
-//! What a create tells: the key, once, in its own answer.
+//! The response to a create contains the key, and no other secret.
 
 use postern_tests::http::Client;
 use postern_tests::status::failure;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::leak_check::{KEYS, LeakCheck, collection, key_path};
 
-/// JSON is YAML, and a comment makes it YAML alone.
+/// Returns the object as YAML: JSON with a comment is YAML but not JSON.
 fn yaml(object: &Value) -> String {
     format!("# one key\n{object}\n")
 }
@@ -24,7 +24,7 @@ async fn create_every_way(check: &LeakCheck, client: &Client, prefix: &str) {
                 _ => client.post(&path).yaml(&yaml(&object)),
             };
             let made = check.create(request).await;
-            assert_eq!(made["spec"]["key"], secrets.key, "shown once");
+            assert_eq!(made["spec"]["key"], secrets.key, "returned once");
             check.send(client.get(&key_path(&name))).await.expect(200);
         }
     }
@@ -35,7 +35,7 @@ async fn create_every_way(check: &LeakCheck, client: &Client, prefix: &str) {
 }
 
 #[tokio::test]
-async fn a_create_shows_the_key_and_nothing_else() {
+async fn a_create_returns_the_key_and_no_other_secret() {
     let check = LeakCheck::new(1).await;
     for (client, prefix) in check.clients().iter().zip(["one", "two"]) {
         create_every_way(&check, client, prefix).await;
@@ -44,7 +44,7 @@ async fn a_create_shows_the_key_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn dry_runs_show_nothing_and_issue_nothing() {
+async fn dry_runs_return_no_key_and_issue_none() {
     let check = LeakCheck::new(2).await;
     let [client, _] = check.clients();
     let path = format!("{}?dryRun=All", collection(KEYS));
@@ -65,7 +65,7 @@ async fn dry_runs_show_nothing_and_issue_nothing() {
     check.finish().await;
 }
 
-/// Bodies that carry secrets and are refused.
+/// Returns bodies that contain secrets and are refused.
 fn refused(check: &LeakCheck) -> Vec<(&'static str, String)> {
     let secrets = check.new_secrets();
     let object = secrets.object("refused");
@@ -109,7 +109,7 @@ fn refused(check: &LeakCheck) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn refusals_repeat_nothing() {
+async fn refusals_repeat_no_secret() {
     let check = LeakCheck::new(3).await;
     for client in check.clients() {
         for validation in ["Strict", "Warn", "Ignore"] {
@@ -118,10 +118,10 @@ async fn refusals_repeat_nothing() {
             let last = bodies.len() - 1;
             for (number, (content_type, body)) in bodies.into_iter().enumerate() {
                 let reply = check.send(client.post(&path).body(content_type, body.clone())).await;
-                // A field that is there twice is refused only by who asks for that.
-                let taken = number == last && validation != "Strict";
+                // Duplicate fields are refused only with `Strict`.
+                let accepted = number == last && validation != "Strict";
                 let code = reply.status;
-                assert_eq!(code == 201, taken, "{validation} {code} {body}: {}", reply.text());
+                assert_eq!(code == 201, accepted, "{validation} {code} {body}: {}", reply.text());
                 assert!(code < 500, "{code} {body}: {}", reply.text());
             }
         }
