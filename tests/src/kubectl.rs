@@ -75,16 +75,16 @@ impl Kubectl {
 
     /// Runs kubectl, which has to succeed, and returns its standard output.
     pub async fn ok(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(said.ok, "kubectl {arguments:?} failed: {}{}", said.out, said.err);
-        said.out
+        let output = self.run(arguments).await;
+        assert!(output.ok, "kubectl {arguments:?} failed: {}{}", output.out, output.err);
+        output.out
     }
 
     /// Runs kubectl, which has to fail, and returns its standard error.
     pub async fn fails(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(!said.ok, "kubectl {arguments:?} did not fail: {}", said.out);
-        said.err
+        let output = self.run(arguments).await;
+        assert!(!output.ok, "kubectl {arguments:?} did not fail: {}", output.out);
+        output.err
     }
 
     /// Runs kubectl with `-o json`, which has to succeed, and returns the object.

@@ -79,5 +79,5 @@ async fn objects_in_a_namespace_are_deleted_with_it() {
     .await;
     make(&server, "team-a").await;
     let list = client.get(&secrets("team-a")).send().await.expect(200);
-    assert_eq!(list["items"], json!([]), "a namesake begins empty");
+    assert_eq!(list["items"], json!([]), "a new namespace with the same name is empty");
 }

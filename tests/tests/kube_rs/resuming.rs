@@ -1,4 +1,4 @@
-//! Watchers across restarts, cut wires and compaction: nothing is missed, nothing seen twice.
+//! Watchers across restarts, lost connections and compaction: no event is missed or repeated.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use serde_json::json;
 
 use crate::setup::{client, client_over, display_name, object, secrets, shared_secret};
 
-/// What a watcher has seen, in order, and what it would have in its cache now.
+/// The events that a watcher received, in order, and the cache that they lead to.
 #[derive(Default)]
 struct Seen {
-    /// `name=state@version` for each change, behind the first list.
+    /// `name=state@version` for each change after the first list.
     changes: Vec<String>,
     lists: usize,
     cache: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ impl Seen {
 
 fn entry(object: &DynamicObject, state: &str) -> String {
     let version = object.resource_version().expect("a version");
-    // The version of a deletion is not in the answer to the delete, so it is not compared.
+    // The response to a delete does not contain the version, so it is not compared.
     if state == "deleted" {
         format!("{} deleted", object.name_any())
     } else {
@@ -61,7 +61,7 @@ fn entry(object: &DynamicObject, state: &str) -> String {
     }
 }
 
-/// Follows in the background for as long as the test lasts.
+/// Watches in the background until the test ends.
 fn follow(api: Api<DynamicObject>, config: watcher::Config) -> Arc<Mutex<Seen>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let shared = Arc::clone(&seen);
@@ -74,7 +74,7 @@ fn follow(api: Api<DynamicObject>, config: watcher::Config) -> Arc<Mutex<Seen>> 
     seen
 }
 
-/// Writes a few of every kind and says in which order they came to be.
+/// Does a few writes of every kind, and adds the expected events to `log` in order.
 async fn write(client: &Client, round: usize, log: &mut Vec<String>) {
     let (api, resource) = (secrets(client).await, shared_secret(client).await);
     for number in 0..6 {
@@ -102,7 +102,7 @@ fn configurations() -> [watcher::Config; 2] {
 }
 
 #[tokio::test]
-async fn heavy_restarts_are_not_noticed_by_who_resumes() {
+async fn heavy_watchers_resume_across_restarts() {
     let home = Home::new();
     let relay = Relay::new().await;
     let mut server = Setup::on(&home).start().await;
@@ -124,7 +124,7 @@ async fn heavy_restarts_are_not_noticed_by_who_resumes() {
             server.kill();
         }
         server = Setup::on(&home).start().await;
-        // Some changes come while no watcher is there to see them.
+        // Some changes happen while no watcher is connected.
         write(&client(&home).await, 100 + round, &mut log).await;
         relay.connect_to(&server);
     }
@@ -135,12 +135,12 @@ async fn heavy_restarts_are_not_noticed_by_who_resumes() {
         .await;
         let seen = seen.lock().unwrap();
         assert_eq!(seen.changes, log);
-        assert_eq!(seen.lists, 1, "nobody had to list again: {:?}", seen.failures);
+        assert_eq!(seen.lists, 1, "no watcher had to list again: {:?}", seen.failures);
     }
 }
 
 #[tokio::test]
-async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
+async fn heavy_compaction_leads_to_a_new_list_and_the_right_cache() {
     let home = Home::new();
     let relay = Relay::new().await;
     let server: Server = Setup::on(&home).argument("--history").argument("1s").start().await;
@@ -189,7 +189,7 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
     write(&direct, 3, &mut log).await;
     let expected = listed(&direct).await;
     for seen in &watchers {
-        wait::until("a watcher to have the right picture", async || {
+        wait::until("a watcher to have the right cache", async || {
             (seen.lock().unwrap().cache == expected).then_some(())
         })
         .await;
@@ -198,6 +198,6 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
         let mut changes = seen.changes.clone();
         changes.sort();
         changes.dedup();
-        assert_eq!(changes.len(), seen.changes.len(), "nothing is seen twice");
+        assert_eq!(changes.len(), seen.changes.len(), "no event is repeated");
     }
 }

@@ -51,7 +51,7 @@ async fn merge_patches_labels_and_annotations() {
     assert!(!bad.is_empty());
 }
 
-/// An editor that runs a sed script over the file.
+/// Returns an editor command that runs a sed script on the file.
 fn editor(kubectl: &Kubectl, script: &str) -> String {
     let path = kubectl.file("editor.sh", &format!("#!/bin/sh\nexec sed -i '{script}' \"$1\"\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -59,7 +59,7 @@ fn editor(kubectl: &Kubectl, script: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_editor_changes_what_is_there() {
+async fn edit_changes_the_object() {
     let (_server, kubectl) = with_one().await;
     for (format, script, display_name) in [
         ("yaml", "s/displayName: .*/displayName: edited as YAML/", "edited as YAML"),
@@ -113,7 +113,7 @@ async fn replace_puts_back_what_was_read() {
 }
 
 #[tokio::test]
-async fn dry_runs_leave_nothing() {
+async fn dry_runs_store_nothing() {
     let (_server, kubectl) = with_one().await;
     let before = kubectl.json(&["get", "ss", ONE]).await;
     let dry = "--dry-run=server";
@@ -129,7 +129,7 @@ async fn dry_runs_leave_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_the_servers_words() {
+async fn errors_are_printed_as_the_server_sends_them() {
     let (_server, kubectl) = with_one().await;
     let manifest = |name: &str, field: &str| {
         format!(
@@ -179,6 +179,9 @@ async fn apply_and_diff_work_on_the_clients_side() {
     assert!(kubectl.ok(&["apply", "-f", &changed]).await.ends_with("db.password configured\n"));
     let object = kubectl.json(&["get", "ss", ONE]).await;
     assert_eq!(object["spec"]["displayName"], "Applied");
-    assert!(object["spec"]["data"].get("username").is_none(), "what is not applied any more goes");
+    assert!(
+        object["spec"]["data"].get("username").is_none(),
+        "a value that is no longer applied is removed"
+    );
     assert_eq!(kubectl.ok(&["diff", "-f", &changed]).await, "");
 }

@@ -40,7 +40,7 @@ async fn a_finalizer_makes_delete_wait() {
 }
 
 #[tokio::test]
-async fn policies_and_grace_are_taken() {
+async fn policies_and_grace_periods_are_accepted() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     for extra in [

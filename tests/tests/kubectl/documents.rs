@@ -1,4 +1,4 @@
-//! The pages that a newcomer follows, run as they stand: the README with kubectl, and
+//! The commands in the documents for new users run as they are: the README with kubectl, and
 //! `docs/curl.md` with curl.
 
 use std::fs::create_dir;
@@ -8,7 +8,7 @@ use postern_tests::kubectl::{CommandOutput, Kubectl, repository};
 use postern_tests::{Server, wait};
 use tokio::process::Command;
 
-/// The shell blocks of a page, from a heading on.
+/// Returns the shell blocks of a page after a heading.
 fn shell_of(page: &str, heading: &str) -> String {
     let text = std::fs::read_to_string(repository().join(page)).unwrap();
     let (_, text) = text.split_once(heading).unwrap_or_else(|| panic!("{page} has no {heading}"));
@@ -17,20 +17,20 @@ fn shell_of(page: &str, heading: &str) -> String {
     blocks.map(|block| block.split("```").next().unwrap()).collect()
 }
 
-/// Runs a script where `postern-data` and `examples` are what they are for a reader.
+/// Runs a script in a directory with `postern-data` and `examples`, as a reader has them.
 async fn run(server: &Server, script: &str) -> CommandOutput {
-    let place = server.home().path().join("reader");
-    create_dir(&place).unwrap();
-    symlink(server.home().data(), place.join("postern-data")).unwrap();
-    symlink(repository().join("examples"), place.join("examples")).unwrap();
-    create_dir(place.join("bin")).unwrap();
-    symlink(Kubectl::program(), place.join("bin/kubectl")).unwrap();
-    let path = format!("{}/bin:{}", place.display(), std::env::var("PATH").unwrap());
+    let directory = server.home().path().join("reader");
+    create_dir(&directory).unwrap();
+    symlink(server.home().data(), directory.join("postern-data")).unwrap();
+    symlink(repository().join("examples"), directory.join("examples")).unwrap();
+    create_dir(directory.join("bin")).unwrap();
+    symlink(Kubectl::program(), directory.join("bin/kubectl")).unwrap();
+    let path = format!("{}/bin:{}", directory.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("bash");
     command.args(["-euxo", "pipefail", "-c", script]);
-    command.current_dir(&place).env("PATH", path).env("HOME", &place).env("KUBERC", "off");
+    command.current_dir(&directory).env("PATH", path).env("HOME", &directory).env("KUBERC", "off");
     command.env_remove("KUBECONFIG").kill_on_drop(true);
-    let output = wait::within("the tour to end", command.output()).await.unwrap();
+    let output = wait::within("the script to end", command.output()).await.unwrap();
     CommandOutput {
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
@@ -39,16 +39,16 @@ async fn run(server: &Server, script: &str) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn the_readme_is_true() {
+async fn the_commands_of_the_readme_work() {
     let server = Server::start().await;
     let output = run(&server, &shell_of("README.md", "## Five minutes with kubectl")).await;
     assert!(output.ok, "{}\n{}", output.out, output.err);
     let left = server.kubectl().ok(&["get", "ss,ns", "-A", "-o", "name"]).await;
-    assert_eq!(left, "namespace/default\nnamespace/platform\n", "the tour cleans up");
+    assert_eq!(left, "namespace/default\nnamespace/platform\n", "the script deletes its objects");
 }
 
 #[tokio::test]
-async fn the_page_on_curl_is_true() {
+async fn the_commands_of_the_curl_page_work() {
     let server = Server::start().await;
     let output = run(&server, &shell_of("docs/curl.md", "# Postern by plain curl")).await;
     assert!(output.ok, "{}\n{}", output.out, output.err);
@@ -70,7 +70,7 @@ async fn the_page_on_curl_is_true() {
 #[tokio::test]
 async fn the_three_commands_of_the_first_start_work() {
     let server = Server::start().await;
-    let printed = wait::until("the first start's words", async || {
+    let printed = wait::until("the output of the first start", async || {
         let printed = server.home().printed();
         (commands(&printed).len() == 3).then_some(printed)
     })
@@ -82,7 +82,7 @@ async fn the_three_commands_of_the_first_start_work() {
 }
 
 fn commands(printed: &str) -> Vec<&str> {
-    let begins =
+    let is_command =
         |line: &&str| ["export ", "kubectl ", "curl "].iter().any(|word| line.starts_with(word));
-    printed.lines().map(str::trim).filter(begins).collect()
+    printed.lines().map(str::trim).filter(is_command).collect()
 }

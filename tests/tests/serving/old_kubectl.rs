@@ -1,6 +1,6 @@
 //! The oldest kubectl that is supported, which knows `OpenAPI` 2 in protobuf and nothing newer.
 //!
-//! `POSTERN_TEST_KUBECTL_OLD` names it; without that, the test says so and does nothing.
+//! `POSTERN_TEST_KUBECTL_OLD` names it. If it is not set, the test prints this and does nothing.
 
 use postern_tests::Server;
 use postern_tests::kubectl::{CommandOutput, Kubectl};
