@@ -1,6 +1,6 @@
-# Short names for what is done often; each is one command that also works without just.
+# Short names for frequent commands. Each is one command that also works without just.
 
-# What the list of recipes shows when no recipe is named.
+# Lists the recipes when no recipe is named.
 _default:
     @just --list
 
@@ -8,23 +8,23 @@ _default:
 serve *ARGS:
     cargo run --release -- serve {{ARGS}}
 
-# Everything that a change has to pass.
+# Runs everything that a change has to pass.
 test:
     cargo xtask test
 
-# The same without the slow tests.
+# Runs the same without the slow tests.
 quick:
     cargo xtask test --quick
 
-# The inner loop.
+# Runs the tests while you work.
 watch *FILTER:
     cargo nextest run {{FILTER}}
 
-# How fast it is, beside others.
+# Benchmarks, compared with other programs.
 bench *ARGS:
     cargo xtask bench {{ARGS}}
 
-# Direction of dependencies, length of functions and files.
+# Checks the direction of dependencies and the length of functions and files.
 layout:
     cargo xtask check-layout
 

@@ -1,7 +1,7 @@
-//! Finding the binary under test, and building it where nobody did.
+//! Finding the binary under test, and building it when it is not built yet.
 //!
-//! Cargo tells a test only the binaries of the test's own package, so the harness asks cargo
-//! itself: once for each run, however many processes the run has.
+//! Cargo gives a test only the binaries of the test's own package. So the harness runs cargo
+//! itself: once for each test run, however many processes the run has.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The path of `postern`: `POSTERN_TEST_BIN`, or what cargo builds now.
+/// Returns the path of `postern`: `POSTERN_TEST_BIN`, or the binary that cargo builds now.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("POSTERN_TEST_BIN") {
@@ -18,8 +18,8 @@ pub(crate) fn path() -> &'static Path {
     })
 }
 
-/// Builds under a lock. Nextest runs each test in a process of its own and gives them all the
-/// number of the run: the first one builds and leaves the path in a file named for the run.
+/// Builds under a lock. Nextest runs each test in its own process and gives all of them the id of
+/// the run: the first process builds, and writes the path and this id to a file for the others.
 fn build_once() -> PathBuf {
     let Some(run) = std::env::var_os("NEXTEST_RUN_ID") else {
         return build();
@@ -42,34 +42,34 @@ fn build_once() -> PathBuf {
     path
 }
 
-/// Where this test was built, so that the binary is built there too, and alike.
+/// The target directory and the profile of this test. The binary is built with the same ones.
 struct Profile {
     target: PathBuf,
     name: OsString,
 }
 
 impl Profile {
-    /// Reads it from our own path, `<target>/<profile>/deps/<test>`.
+    /// Returns those of the running test, from its own path: `<target>/<profile>/deps/<test>`.
     fn of_this_test() -> Self {
         let test = std::env::current_exe().unwrap();
-        let profile = test.parent().and_then(Path::parent).expect("a test lies in deps/");
-        let target = profile.parent().expect("a profile lies in the target directory");
+        let profile = test.parent().and_then(Path::parent).expect("a test is in deps/");
+        let target = profile.parent().expect("a profile is in the target directory");
         let name = profile.file_name().expect("a profile has a name");
         let name = if name == "debug" { "dev".into() } else { name.to_owned() };
         Self { target: target.to_path_buf(), name }
     }
 }
 
-/// The directory of the workspace. Cargo and nextest tell at run time where a test's package lies;
-/// what it was at build time is wrong where two checkouts share a target directory.
+/// Returns the directory of the workspace. Cargo and nextest pass the directory of a test's package at
+/// run time. The directory at build time can be wrong when two checkouts share a target directory.
 pub(crate) fn workspace() -> PathBuf {
     let own = std::env::var_os("CARGO_MANIFEST_DIR");
     let own = PathBuf::from(own.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()));
-    own.parent().expect("the tests lie in the workspace").to_path_buf()
+    own.parent().expect("the tests are in the workspace").to_path_buf()
 }
 
-/// With `--workspace`, so that the binary gets the same features as in the build of the tests,
-/// and its dependencies are not compiled a second time.
+/// Builds the binary with `--workspace`: it gets the same features as in the build of the tests, and
+/// its dependencies are not compiled a second time.
 fn build() -> PathBuf {
     let profile = Profile::of_this_test();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -90,7 +90,7 @@ fn build() -> PathBuf {
     path.expect("cargo named no executable")
 }
 
-/// The path in one of cargo's messages, where it is about the binary.
+/// Returns the path in one of cargo's messages, if the message is about the binary.
 fn executable_of(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     (message["target"]["name"] == "postern")

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory that outlives the servers that run on it, one after the other, and goes with the
-/// last of its owners.
+/// A directory for servers that run on it one after the other. It is deleted when the last clone is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Home {
     directory: Arc<TempDir>,
 }
 
 impl Home {
-    /// A new, empty one.
+    /// Returns a new, empty one.
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
@@ -22,13 +22,13 @@ impl Home {
         Self { directory: Arc::new(directory) }
     }
 
-    /// The directory itself, for files of the test's own.
+    /// The directory itself, where a test can put its own files.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What `--data-dir` gets. It does not exist before the first start.
+    /// The value of `--data-dir`. The directory does not exist before the first start.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.path().join("data")
@@ -40,7 +40,7 @@ impl Home {
         self.data().join("admin.kubeconfig")
     }
 
-    /// The audit log, where it is when nothing else is said.
+    /// The audit log, at its default path.
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         self.data().join("audit/audit.log")

@@ -1,7 +1,7 @@
-//! A small HTTPS client that sends exactly what it is told, and shows exactly what comes back.
+//! A small HTTPS client that sends exactly what a test gives it, and returns the exact response.
 //!
-//! It neither repairs paths nor adds headers of its own beyond the credential, so that a test can
-//! be as rude as a client on the network can be.
+//! It neither normalizes paths nor adds headers except the credential, so that a test can send
+//! malformed requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -36,19 +36,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// HTTP/1.1 with the kubeconfig's own credential.
+    /// Returns a client for HTTP/1.1 with the kubeconfig's credential.
     #[must_use]
     pub fn new(kubeconfig: &Kubeconfig) -> Self {
-        Self::speaking(kubeconfig, b"http/1.1")
+        Self::with_protocol(kubeconfig, b"http/1.1")
     }
 
-    /// The same on HTTP/2.
+    /// Returns the same for HTTP/2.
     #[must_use]
     pub fn http2(kubeconfig: &Kubeconfig) -> Self {
-        Self::speaking(kubeconfig, b"h2")
+        Self::with_protocol(kubeconfig, b"h2")
     }
 
-    fn speaking(kubeconfig: &Kubeconfig, protocol: &[u8]) -> Self {
+    fn with_protocol(kubeconfig: &Kubeconfig, protocol: &[u8]) -> Self {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&kubeconfig.authority) {
             roots.add(certificate.expect("the kubeconfig's authority is PEM")).unwrap();
@@ -114,7 +114,7 @@ impl Client {
         Watch::new(self.get(&format!("{collection}?watch=true{query}")).stream().await)
     }
 
-    /// The raw connection, for what is not even HTTP.
+    /// Returns the raw TLS connection, for bytes that are not HTTP.
     ///
     /// # Errors
     /// That of the network, or of the handshake.
@@ -132,22 +132,22 @@ impl Client {
         &self.authority
     }
 
-    /// A connection that is kept for several requests.
+    /// Opens a connection for several requests.
     ///
     /// # Errors
-    /// Why it could not be made, as text.
+    /// Why it could not be opened, as text.
     pub async fn connect(&self) -> Result<Connection, String> {
         let stream = Box::pin(self.raw()).await.map_err(|error| error.to_string())?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
         let sender = if http2 {
-            let shaken = Box::pin(http2::handshake(TokioExecutor::new(), io)).await;
-            let (sender, connection) = shaken.map_err(|error| error.to_string())?;
+            let handshake = Box::pin(http2::handshake(TokioExecutor::new(), io)).await;
+            let (sender, connection) = handshake.map_err(|error| error.to_string())?;
             tokio::spawn(connection);
             Sender::Two(sender)
         } else {
-            let shaken = Box::pin(http1::handshake(io)).await;
-            let (sender, connection) = shaken.map_err(|error| error.to_string())?;
+            let handshake = Box::pin(http1::handshake(io)).await;
+            let (sender, connection) = handshake.map_err(|error| error.to_string())?;
             tokio::spawn(connection);
             Sender::One(sender)
         };
@@ -167,14 +167,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The same connection a second time, for requests at once; only HTTP/2 can.
+    /// Returns another handle to the same connection, for concurrent requests. Only HTTP/2 can do this.
     #[must_use]
     pub fn shared(&self) -> Self {
-        let Sender::Two(sender) = &self.sender else { panic!("HTTP/1.1 has one at a time") };
+        let Sender::Two(sender) = &self.sender else {
+            panic!("HTTP/1.1 has one request at a time")
+        };
         Self { sender: Sender::Two(sender.clone()), authority: self.authority.clone() }
     }
 
-    async fn begin(
+    async fn send(
         &mut self,
         mut request: http::Request<Body>,
     ) -> Result<http::Response<Incoming>, String> {
@@ -206,7 +208,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// One more header; a second one of the same name is a second header.
+    /// Adds a header. A second header with the same name is sent as well.
     pub fn header(mut self, name: impl TryInto<HeaderName>, value: &str) -> Self {
         let name = name.try_into().ok().expect("a header's name");
         let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header's value");
@@ -214,51 +216,51 @@ impl Request<'_> {
         self
     }
 
-    /// Without a header that would be sent.
+    /// Removes a header.
     pub fn without(mut self, name: &str) -> Self {
         self.request.headers_mut().remove(name);
         self
     }
 
-    /// Asks for an answer in this form.
+    /// Asks for a response in this format.
     pub fn accept(self, accept: &str) -> Self {
         self.header("accept", accept)
     }
 
-    /// A body of any type.
+    /// Sets a body of any type.
     pub fn body(mut self, content_type: &str, body: impl Into<Bytes>) -> Self {
         *self.request.body_mut() = Full::new(body.into()).boxed_unsync();
         self.request.headers_mut().remove(CONTENT_TYPE);
         self.header(CONTENT_TYPE, content_type)
     }
 
-    /// A JSON body.
+    /// Sets a JSON body.
     pub fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// A YAML body.
+    /// Sets a YAML body.
     pub fn yaml(self, body: &str) -> Self {
         self.body("application/yaml", body.to_owned())
     }
 
-    /// A body that comes as it pleases, of unknown length.
+    /// Sets a streamed body of unknown length.
     pub fn streamed(mut self, content_type: &str, body: Body) -> Self {
         *self.request.body_mut() = body;
         self.header(CONTENT_TYPE, content_type)
     }
 
-    /// Sends on a connection of its own and reads the whole answer.
-    pub async fn send(self) -> Reply {
+    /// Sends the request on a new connection and reads the whole response.
+    pub async fn send(self) -> Response {
         let what = format!("{} {}", self.request.method(), self.request.uri());
         self.try_send().await.unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// Like [`Request::send`], for servers that may not be there.
+    /// Like [`Request::send`], for servers that may not be running.
     ///
     /// # Errors
-    /// Why there is no answer, as text.
-    pub async fn try_send(self) -> Result<Reply, String> {
+    /// Why there is no response, as text.
+    pub async fn try_send(self) -> Result<Response, String> {
         let what = format!("{} {}", self.request.method(), self.request.uri());
         let exchange = async {
             let mut connection = self.client.connect().await?;
@@ -267,19 +269,19 @@ impl Request<'_> {
         wait::within(&what, Box::pin(exchange)).await
     }
 
-    /// Like [`Request::try_send`], on a connection that is kept.
+    /// Like [`Request::try_send`], on an open connection.
     ///
     /// # Errors
-    /// Why there is no answer, as text.
-    pub async fn try_send_on(self, connection: &mut Connection) -> Result<Reply, String> {
-        let response = connection.begin(self.request).await?;
+    /// Why there is no response, as text.
+    pub async fn try_send_on(self, connection: &mut Connection) -> Result<Response, String> {
+        let response = connection.send(self.request).await?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
         let status = parts.status.as_u16();
-        Ok(Reply { status, version: parts.version, headers: parts.headers, body })
+        Ok(Response { status, version: parts.version, headers: parts.headers, body })
     }
 
-    /// Sends and reads the answer line by line. It has to begin with 200.
+    /// Sends the request and reads the response line by line. Its code has to be 200.
     pub async fn stream(self) -> Lines {
         let what = format!("{} {}", self.request.method(), self.request.uri());
         let lines = wait::within(&what, self.try_stream()).await;
@@ -292,7 +294,7 @@ impl Request<'_> {
     /// Why there is no stream, as text.
     pub async fn try_stream(self) -> Result<Lines, String> {
         let mut connection = self.client.connect().await?;
-        let response = connection.begin(self.request).await?;
+        let response = connection.send(self.request).await?;
         let (parts, body) = response.into_parts();
         if parts.status != 200 {
             let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
@@ -304,12 +306,12 @@ impl Request<'_> {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone)]
-pub struct Reply {
-    /// Its code.
+pub struct Response {
+    /// Its status code.
     pub status: u16,
-    /// The protocol that it came over.
+    /// The protocol version.
     pub version: http::Version,
     /// Its headers.
     pub headers: http::HeaderMap,
@@ -317,7 +319,7 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-impl Reply {
+impl Response {
     /// The body as text.
     #[must_use]
     pub fn text(&self) -> String {
@@ -331,13 +333,13 @@ impl Reply {
             .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))
     }
 
-    /// The body as JSON, after a look at the code.
+    /// The body as JSON, after a check of the code.
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         self.json()
     }
 
-    /// The body as text, after a look at the code.
+    /// The body as text, after a check of the code.
     pub fn expect_text(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.text());
         self.text()
@@ -357,9 +359,9 @@ impl Reply {
     }
 }
 
-/// An answer that is read line by line, while it comes.
+/// A response that is read line by line while it arrives.
 pub struct Lines {
-    /// The headers that it began with.
+    /// Its headers.
     pub headers: http::HeaderMap,
     body: Incoming,
     buffer: Vec<u8>,
@@ -374,15 +376,15 @@ impl std::fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// The next line; `None` at the clean end.
+    /// Returns the next line; `None` at the clean end.
     ///
     /// # Errors
-    /// When the connection breaks, or ends within a line.
+    /// If the connection breaks, or ends within a line.
     pub async fn next(&mut self) -> Result<Option<String>, String> {
-        wait::within("a line of a stream", self.next_at_leisure()).await
+        wait::within("a line of a stream", self.next_without_deadline()).await
     }
 
-    async fn next_at_leisure(&mut self) -> Result<Option<String>, String> {
+    async fn next_without_deadline(&mut self) -> Result<Option<String>, String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -402,7 +404,7 @@ impl Lines {
     }
 }
 
-/// A path below the base path.
+/// Returns a path below the base path.
 #[must_use]
 pub fn based(path: &str) -> String {
     format!("{BASE}{path}")

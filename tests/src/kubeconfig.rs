@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// The way in, as the file tells it.
+/// How to reach the server, as the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// `https://HOST:PORT/kubernetes/management`
@@ -20,10 +20,10 @@ pub struct Kubeconfig {
 }
 
 impl Kubeconfig {
-    /// Reads the current context of a kubeconfig; an unfinished or foreign file is an error text.
+    /// Reads the current context of a kubeconfig.
     ///
     /// # Errors
-    /// Says what is missing.
+    /// What is missing, if the file is incomplete or not a kubeconfig.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let file: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Running kubectl as a person does.
+//! Running kubectl as a user does.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -13,9 +13,9 @@ pub struct Kubectl {
     home: Home,
 }
 
-/// What came of one command.
+/// The result of one command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// Its standard output.
     pub out: String,
     /// Its standard error.
@@ -29,14 +29,14 @@ impl Kubectl {
         Self { home: home.clone() }
     }
 
-    /// The program: `POSTERN_TEST_KUBECTL`, or the one that `cargo xtask fetch` brought.
+    /// The program: `POSTERN_TEST_KUBECTL`, or the one that `cargo xtask fetch` downloaded.
     #[must_use]
     pub fn program() -> PathBuf {
         if let Some(path) = std::env::var_os("POSTERN_TEST_KUBECTL") {
             return PathBuf::from(path);
         }
         let path = repository().join(".cache/venv/bin/kubectl");
-        assert!(path.exists(), "there is no kubectl: `cargo xtask fetch` brings it");
+        assert!(path.exists(), "there is no kubectl: `cargo xtask fetch` downloads it");
         path
     }
 
@@ -48,7 +48,7 @@ impl Kubectl {
             .args(arguments)
             .current_dir(repository())
             .env("KUBECONFIG", self.home.kubeconfig())
-            // Nothing of the user's own: no cache, no preferences.
+            // Nothing of the user who runs the tests: no cache, no preferences.
             .env("HOME", self.home.path())
             .env("KUBECACHEDIR", self.home.path().join("kube-cache"))
             .env("KUBERC", "off")
@@ -57,43 +57,43 @@ impl Kubectl {
         command
     }
 
-    /// Runs to the end.
-    pub async fn run(&self, arguments: &[&str]) -> Said {
+    /// Runs kubectl to the end.
+    pub async fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_command(self.command(arguments)).await
     }
 
     /// Runs a command of [`Kubectl::command`] to the end.
-    pub async fn run_command(&self, mut command: Command) -> Said {
+    pub async fn run_command(&self, mut command: Command) -> CommandOutput {
         let what = format!("{:?}", command.as_std());
         let output: Output = wait::within(&what, command.output()).await.expect("kubectl starts");
-        Said {
+        CommandOutput {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
             ok: output.status.success(),
         }
     }
 
-    /// Runs, has to succeed, and answers the standard output.
+    /// Runs kubectl, which has to succeed, and returns its standard output.
     pub async fn ok(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(said.ok, "kubectl {arguments:?} failed: {}{}", said.out, said.err);
-        said.out
+        let output = self.run(arguments).await;
+        assert!(output.ok, "kubectl {arguments:?} failed: {}{}", output.out, output.err);
+        output.out
     }
 
-    /// Runs, has to fail, and answers the standard error.
+    /// Runs kubectl, which has to fail, and returns its standard error.
     pub async fn fails(&self, arguments: &[&str]) -> String {
-        let said = self.run(arguments).await;
-        assert!(!said.ok, "kubectl {arguments:?} did not fail: {}", said.out);
-        said.err
+        let output = self.run(arguments).await;
+        assert!(!output.ok, "kubectl {arguments:?} did not fail: {}", output.out);
+        output.err
     }
 
-    /// Runs with `-o json`, has to succeed, and answers the object.
+    /// Runs kubectl with `-o json`, which has to succeed, and returns the object.
     pub async fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let arguments = [arguments, &["-o", "json"]].concat();
         serde_json::from_str(&self.ok(&arguments).await).unwrap()
     }
 
-    /// A file of the test's own, for `-f`.
+    /// Writes a file for `-f` and returns its path.
     #[must_use]
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.home.path().join(name);
@@ -102,7 +102,7 @@ impl Kubectl {
     }
 }
 
-/// The directory of the workspace; kubectl runs there, so that `examples/` is found.
+/// Returns the directory of the workspace. kubectl runs there, so that `examples/` is found.
 #[must_use]
 pub fn repository() -> PathBuf {
     crate::binary::workspace()

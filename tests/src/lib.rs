@@ -1,14 +1,14 @@
-//! The harness of the black-box tests: a server of one's own, clients for it, and waiting for
-//! conditions.
+//! The harness of the black-box tests: it starts a server for each test, has clients for it, and
+//! waits for conditions.
 //!
-//! What does not live here: any code of the product, and any expectation about it beyond the way
-//! it is started. The tests themselves are in `tests/`.
+//! What does not live here: any code of the product, and any expectation about it except how it is
+//! started. The tests themselves are in `tests/`.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::print_stderr,
-    reason = "test code: a panic is how it fails, and the server's last words go with it"
+    reason = "test code: a panic is how it fails, and the end of the server's log is printed with it"
 )]
 
 mod binary;

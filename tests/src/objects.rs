@@ -1,4 +1,4 @@
-//! Objects and paths that the tests use again and again.
+//! Objects and paths that many tests use.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ pub fn collection(resource: &str) -> String {
     format!("{GROUP}/{resource}")
 }
 
-/// Makes an object without a namespace, which has to work.
+/// Creates a cluster-scoped object, which has to succeed, and returns it.
 pub async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     client.post(&collection(resource)).json(&object).send().await.expect(201)
@@ -63,8 +63,8 @@ pub fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().expect("the object has a name")
 }
 
-/// `metadata.resourceVersion`, as the number that it happens to be. Clients take it as opaque; the
-/// tests know its order.
+/// `metadata.resourceVersion`, as the number that it is. For clients it is opaque; the tests
+/// use its order.
 #[must_use]
 pub fn version_of(object: &Value) -> u64 {
     let text = object["metadata"]["resourceVersion"].as_str();

@@ -1,4 +1,4 @@
-//! Numbers that look random and come again with the same seed.
+//! Pseudo-random numbers: the same seed gives the same sequence.
 
 /// A small generator (the `SplitMix64` sequence). Not for secrets.
 #[derive(Debug, Clone)]

@@ -1,5 +1,5 @@
-//! A wire between client and server that can be cut: one address for the client, whatever port
-//! the server has just now.
+//! A TCP proxy between client and server that can be disconnected. The client uses one address,
+//! whatever port the server has at the moment.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Server;
 
-/// The wire. While it is cut, connections are accepted and dropped at once.
+/// The proxy. While it has no server, it accepts connections and closes them at once.
 #[derive(Debug)]
 pub struct Relay {
     port: u16,
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl Relay {
-    /// A new wire that leads nowhere yet.
+    /// Starts a proxy that has no server yet.
     pub async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -33,14 +33,14 @@ impl Relay {
         Self { port, state, accepting }
     }
 
-    /// Leads to a server from now on.
-    pub fn join(&self, server: &Server) {
+    /// Forwards new connections to a server from now on.
+    pub fn connect_to(&self, server: &Server) {
         let target = server.kubeconfig().authority_of_server().to_owned();
         self.state.lock().unwrap().target = Some(target);
     }
 
-    /// Leads nowhere from now on, and ends what was connected.
-    pub fn cut(&self) {
+    /// Has no server from now on, and closes all connections.
+    pub fn disconnect(&self) {
         *self.state.lock().unwrap() = State::default();
     }
 
@@ -54,7 +54,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.cut();
+        self.disconnect();
     }
 }
 
@@ -65,7 +65,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
         let Some(target) = state.target.clone() else { continue };
         state.connections.spawn(async move {
             if let Ok(mut server) = TcpStream::connect(target).await {
-                // Either side may end it, in whatever way.
+                // Either side may close it, cleanly or not.
                 drop(copy_bidirectional(&mut client, &mut server).await);
             }
         });

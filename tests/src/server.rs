@@ -1,4 +1,4 @@
-//! Starting the binary, waiting until it serves, and ending it in the ways that machines do.
+//! Starting the binary, waiting until it is ready, and stopping or killing it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,7 +17,7 @@ pub struct Setup {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// How a process that did not serve came to its end.
+/// The result of a server process that has exited.
 #[derive(Debug)]
 pub struct Ended {
     /// Its exit status.
@@ -48,7 +48,7 @@ impl Setup {
             .argument("127.0.0.1:0")
     }
 
-    /// No arguments at all; still in the given home.
+    /// No arguments at all, in the given home.
     #[must_use]
     pub fn bare(home: &Home) -> Self {
         Self { home: home.clone(), arguments: Vec::new(), environment: Vec::new() }
@@ -68,7 +68,7 @@ impl Setup {
         self
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the server and waits until it is ready.
     pub async fn start(self) -> Server {
         let child = self.spawn(&self.home.stdout(), &self.home.stderr());
         let mut server = Server::of(child, self.home.clone());
@@ -76,17 +76,17 @@ impl Setup {
         server
     }
 
-    /// Starts it without waiting. Such a server's kubeconfig is not known yet.
+    /// Starts the server without waiting. Its kubeconfig is not known yet.
     #[must_use]
     pub fn start_unready(self) -> Server {
         let child = self.spawn(&self.home.stdout(), &self.home.stderr());
         Server::of(child, self.home.clone())
     }
 
-    /// Starts it and waits until it is ready or has ended by itself, whichever comes.
+    /// Starts the server and waits until it is ready or has exited, whichever is first.
     ///
     /// # Errors
-    /// How it ended.
+    /// The result of the process, if it has exited.
     pub async fn start_or_end(self) -> Result<Server, Ended> {
         let (out, err) = self.separate_output();
         let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
@@ -96,7 +96,7 @@ impl Setup {
         }
     }
 
-    /// Starts it and waits until it ends, which it is expected to do by itself.
+    /// Starts the server and waits until it exits by itself.
     pub async fn run_to_end(self) -> Ended {
         let (out, err) = self.separate_output();
         let mut server = Server::of(self.spawn(&out, &err), self.home.clone());
@@ -104,7 +104,7 @@ impl Setup {
         Ended::read(status, &out, &err)
     }
 
-    /// Two files for what this one process prints.
+    /// Returns two empty files, for the output of this process alone.
     fn separate_output(&self) -> (PathBuf, PathBuf) {
         let (out, err) = (self.home.path().join("end-stdout"), self.home.path().join("end-stderr"));
         drop((File::create(&out).unwrap(), File::create(&err).unwrap()));
@@ -140,7 +140,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One with a home of its own and every setting at its default.
+    /// Starts a server with a new home and default settings.
     pub async fn start() -> Self {
         Setup::on(&Home::new()).start().await
     }
@@ -156,11 +156,10 @@ impl Server {
         }
     }
 
-    /// The kubeconfig is read anew at each look, as a start writes the new port into it; one that
-    /// still shows the old port meets nobody, or somebody whose certificate is not from our
-    /// authority.
+    /// Reads the kubeconfig again for each check, because each start writes the new port into it. With
+    /// the old port, there is no server, or one whose certificate is not from our authority.
     async fn ready_or_end(&mut self) -> Option<ExitStatus> {
-        let found = wait::until("the server to be ready", async || {
+        let result = wait::until("the server to be ready", async || {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Err(status));
             }
@@ -169,7 +168,7 @@ impl Server {
             (reply.status == 200).then_some(Ok(kubeconfig))
         })
         .await;
-        match found {
+        match result {
             Ok(kubeconfig) => {
                 self.kubeconfig = Some(kubeconfig);
                 None
@@ -178,7 +177,7 @@ impl Server {
         }
     }
 
-    /// The way in.
+    /// How to reach the server.
     #[must_use]
     pub fn kubeconfig(&self) -> &Kubeconfig {
         self.kubeconfig.as_ref().expect("the server is ready")
@@ -214,7 +213,7 @@ impl Server {
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     }
 
-    /// Waits for the end and answers how it was.
+    /// Waits for the exit and returns the status.
     pub async fn ended(&mut self) -> ExitStatus {
         wait::until("the server to end", async || self.child.try_wait().unwrap()).await
     }
@@ -226,7 +225,7 @@ impl Server {
         assert!(status.success(), "the server ended with {status}:\n{}", self.home.logged());
     }
 
-    /// SIGKILL: the end that nobody can prepare for.
+    /// Sends SIGKILL, so that the server cannot clean up.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -235,7 +234,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails when it has ended already, which is fine.
+        // Fails if it has exited already, which is fine.
         if self.child.kill().is_ok() {
             drop(self.child.wait());
         }
@@ -243,7 +242,7 @@ impl Drop for Server {
             let log = self.home.logged();
             let lines: Vec<_> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(40)..];
-            eprintln!("the server's last words:\n{}", tail.join("\n"));
+            eprintln!("the end of the server's log:\n{}", tail.join("\n"));
         }
     }
 }

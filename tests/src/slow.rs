@@ -1,4 +1,4 @@
-//! Requests whose body takes its time.
+//! Requests with a slow body.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::http::Body;
 
-/// A body of two halves: the second one comes when the sender says so.
+/// Returns a body of two halves, and a sender. The second half is sent when the sender is used.
 #[must_use]
 pub fn slow_body(object: &serde_json::Value) -> (oneshot::Sender<()>, Body) {
     let (finish, finished) = oneshot::channel::<()>();
@@ -23,7 +23,7 @@ pub fn slow_body(object: &serde_json::Value) -> (oneshot::Sender<()>, Body) {
             let frame = match step {
                 0 => one,
                 1 => {
-                    // A sender that is gone says so, too.
+                    // A dropped sender counts as used.
                     drop(finished.take()?.await);
                     two
                 }

@@ -1,21 +1,21 @@
-//! Failures, shown in a form that a snapshot can hold whole.
+//! Failures as text, in a format for snapshots.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::http::Reply;
+use crate::http::Response;
 
-/// A Status as text: its code and reason, its message, its details. What is the same in every
+/// Returns a Status as text: its code and reason, its message, its details. What is the same in every
 /// failure is checked here and left out.
 #[must_use]
-pub fn failure(reply: &Reply) -> String {
+pub fn failure(reply: &Response) -> String {
     assert_eq!(reply.header("content-type"), Some("application/json"), "{}", reply.text());
-    assert!(reply.header("audit-id").is_some(), "every answer has an Audit-Id");
+    assert!(reply.header("audit-id").is_some(), "every response has an Audit-Id");
     failure_of(&reply.json(), reply.status)
 }
 
-/// [`failure`] for a Status that came some other way, such as in an event.
+/// Like [`failure`], for a Status that is not a response, such as one in an event.
 #[must_use]
 pub fn failure_of(status: &Value, code: u16) -> String {
     let mut rest = status.clone();
@@ -25,16 +25,16 @@ pub fn failure_of(status: &Value, code: u16) -> String {
     assert_eq!(take("apiVersion"), "v1");
     let metadata = take("metadata");
     assert_eq!(take("status"), "Failure");
-    assert_eq!(take("code"), code, "the Status has the code of the answer");
+    assert_eq!(take("code"), code, "the Status has the code of the response");
     let (reason, message, details) = (take("reason"), take("message"), take("details"));
     assert_eq!(rest, json!({}), "fields that a Status does not have");
-    let mut shown = format!("{code} {}\n", reason.as_str().unwrap_or("without a reason"));
-    writeln!(shown, "{}", message.as_str().expect("a Status has a message")).unwrap();
+    let mut text = format!("{code} {}\n", reason.as_str().unwrap_or("without a reason"));
+    writeln!(text, "{}", message.as_str().expect("a Status has a message")).unwrap();
     if metadata != json!({}) {
-        writeln!(shown, "metadata: {metadata}").unwrap();
+        writeln!(text, "metadata: {metadata}").unwrap();
     }
     if !details.is_null() {
-        writeln!(shown, "{details}").unwrap();
+        writeln!(text, "{details}").unwrap();
     }
-    shown
+    text
 }

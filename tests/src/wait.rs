@@ -1,27 +1,28 @@
-//! Waiting for a condition with a deadline, and never for a time.
+//! Waiting for a condition with a deadline, and never for a fixed time.
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before the test calls it lost. Generous: a slow machine is no
-/// failure, and a condition that holds is seen at once.
+/// How long anything may take before the test fails. The time is generous: a slow machine is not a
+/// failure, and a condition that holds is noticed at once.
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Between two looks at a condition.
+/// The time between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks again and again until there is an answer; panics with `what` behind the deadline.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Checks again and again until there is a value, and returns it. Panics with `what` after the
+/// deadline.
+pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(answer) = look().await {
-            return answer;
+        if let Some(value) = check().await {
+            return value;
         }
         assert!(started.elapsed() < DEADLINE, "gave up waiting for: {what}");
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-/// The future's value; panics with `what` when the deadline comes first.
+/// Returns the future's value. Panics with `what` if the deadline is first.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(DEADLINE, future).await;
     waited.unwrap_or_else(|_| panic!("gave up waiting for: {what}"))

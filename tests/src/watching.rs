@@ -16,14 +16,14 @@ pub struct Watch {
 pub struct Event {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub kind: String,
-    /// What it is about.
+    /// The object of the event.
     pub object: Value,
 }
 
 impl Event {
-    /// `TYPE name`, the short form for comparing sequences.
+    /// Returns `TYPE name`, to compare sequences of events.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn summary(&self) -> String {
         match self.object["metadata"]["name"].as_str() {
             Some(name) => format!("{} {name}", self.kind),
             None => self.kind.clone(),
@@ -36,7 +36,7 @@ impl Event {
         objects::version_of(&self.object)
     }
 
-    /// Whether it is the bookmark behind the initial events of a streaming list.
+    /// Whether it is the bookmark after the initial events of a streaming list.
     #[must_use]
     pub fn ends_initial_events(&self) -> bool {
         self.kind == "BOOKMARK"
@@ -51,9 +51,9 @@ impl Watch {
         Self { lines }
     }
 
-    /// The next event; `None` at the clean end of the stream.
+    /// Returns the next event; `None` at the clean end of the stream.
     pub async fn next(&mut self) -> Option<Event> {
-        self.try_next().await.expect("the watch goes on")
+        self.try_next().await.expect("the watch continues")
     }
 
     /// Like [`Watch::next`], for streams that may break.
@@ -68,7 +68,7 @@ impl Watch {
         Ok(Some(Event { kind, object: event["object"].take() }))
     }
 
-    /// The next events, as many as wanted.
+    /// Returns the next `count` events.
     pub async fn take(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::with_capacity(count);
         while events.len() < count {
@@ -77,12 +77,12 @@ impl Watch {
         events
     }
 
-    /// The next events in short form.
-    pub async fn shown(&mut self, count: usize) -> Vec<String> {
-        self.take(count).await.iter().map(Event::shown).collect()
+    /// Returns the summaries of the next `count` events.
+    pub async fn summaries(&mut self, count: usize) -> Vec<String> {
+        self.take(count).await.iter().map(Event::summary).collect()
     }
 
-    /// Everything up to and with the bookmark that ends a streaming list.
+    /// Returns all events up to the bookmark that ends a streaming list, bookmark included.
     pub async fn initial(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         loop {
@@ -95,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// Everything until the stream ends cleanly.
+    /// Returns all events until the stream ends cleanly.
     pub async fn rest(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

@@ -25,7 +25,7 @@ impl Curl {
         }
     }
 
-    /// `-X METHOD P/path` with a body of a type, if any: the code and the answer.
+    /// Runs `-X METHOD P/path` with a body and its type, if any. Returns the code and the response.
     async fn send(&self, method: &str, path: &str, body: Option<(&str, &str)>) -> (u16, Value) {
         let mut command = Command::new("curl");
         let bearer = format!("Authorization: Bearer {}", self.token);
@@ -51,16 +51,16 @@ impl Curl {
         path: &str,
         body: Option<(&str, &str)>,
     ) -> Value {
-        let (found, answer) = self.send(method, path, body).await;
-        assert_eq!(found, code, "{method} {path}: {answer}");
-        answer
+        let (status, response) = self.send(method, path, body).await;
+        assert_eq!(status, code, "{method} {path}: {response}");
+        response
     }
 }
 
 const YAML: &str = "application/yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// What was read, with a new display name, and whatever else the reader leaves as it is.
+/// Returns an object that was read, with a new display name and otherwise unchanged.
 fn modified(read: &Value) -> String {
     let mut object = read.clone();
     object["spec"]["displayName"] = json!("modified");
@@ -117,10 +117,10 @@ async fn curl_does_everything_with_access_keys() {
     assert_eq!(put["spec"]["displayName"], "modified");
     let patched = as_key.expect(200, "PATCH", one, Some((JSON_PATCH, &annotate("seen")))).await;
     assert_eq!(patched["metadata"]["annotations"]["seen"], "yes");
-    // The object that the create answered, its key included, can be sent back as well.
-    let mut shown = made.clone();
-    shown["metadata"] = patched["metadata"].clone();
-    let body = serde_saphyr::to_string(&shown).unwrap();
+    // The object that the create returned, its key included, can be sent back as well.
+    let mut returned = made.clone();
+    returned["metadata"] = patched["metadata"].clone();
+    let body = serde_saphyr::to_string(&returned).unwrap();
     curl.expect(200, "PUT", one, Some((YAML, &body))).await;
     as_key.expect(200, "GET", one, None).await;
     let gone = as_key.expect(200, "DELETE", one, None).await;
@@ -130,7 +130,7 @@ async fn curl_does_everything_with_access_keys() {
 }
 
 #[tokio::test]
-async fn curl_switches_keys_off_and_on() {
+async fn curl_disables_and_enables_keys() {
     let server = Server::start().await;
     let curl = Curl::new(&server);
     let (all, one) = ("ownedaccesskeys", "ownedaccesskeys/k1");

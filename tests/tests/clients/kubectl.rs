@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use postern_tests::kubectl::{Kubectl, Said};
+use postern_tests::kubectl::{CommandOutput, Kubectl};
 use postern_tests::objects::BASE;
 use postern_tests::{Server, wait};
 use serde_json::Value;
@@ -39,37 +39,37 @@ impl Program {
         command
     }
 
-    async fn run(&self, line: &str) -> Said {
+    async fn run(&self, line: &str) -> CommandOutput {
         let arguments: Vec<&str> = line.split(' ').collect();
         self.kubectl.run_command(self.command(&arguments)).await
     }
 
-    /// Runs, and has to say all of these.
-    async fn says(&self, line: &str, wanted: &[&str]) -> String {
-        let said = self.run(line).await;
-        let text = format!("{}{}", said.out, said.err);
-        assert!(said.ok, "{line}: {text}");
+    /// Runs a command, which has to succeed and to print all of `wanted`. Returns its standard output.
+    async fn expect(&self, line: &str, wanted: &[&str]) -> String {
+        let output = self.run(line).await;
+        let text = format!("{}{}", output.out, output.err);
+        assert!(output.ok, "{line}: {text}");
         for wanted in wanted {
-            assert!(text.contains(wanted), "{line} does not say {wanted:?}: {text}");
+            assert!(text.contains(wanted), "{line} does not print {wanted:?}: {text}");
         }
-        said.out
+        output.out
     }
 
     async fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.says(&format!("{line} -o json"), &[]).await).unwrap()
+        serde_json::from_str(&self.expect(&format!("{line} -o json"), &[]).await).unwrap()
     }
 
-    /// `edit` with an editor that runs a sed script over what it is given.
+    /// Runs `edit` with an editor that runs a sed script on the file.
     async fn edit(&self, object: &str, script: &str) {
         let editor = self.kubectl.file("editor", &format!("#!/bin/sh\nsed -i '{script}' \"$1\"\n"));
         let mut command = self.command(&["edit", object]);
         command.env("KUBE_EDITOR", format!("sh {editor}"));
-        let said = self.kubectl.run_command(command).await;
-        assert!(said.ok && said.out.contains("edited"), "{}{}", said.out, said.err);
+        let output = self.kubectl.run_command(command).await;
+        assert!(output.ok && output.out.contains("edited"), "{}{}", output.out, output.err);
     }
 }
 
-/// The newest one, and the oldest where there is one.
+/// Returns the newest one, and the oldest if it is set.
 fn programs() -> Vec<PathBuf> {
     let old = std::env::var_os("POSTERN_TEST_KUBECTL_OLD").map(PathBuf::from);
     if old.is_none() {
@@ -78,20 +78,20 @@ fn programs() -> Vec<PathBuf> {
     [Some(Kubectl::program()), old].into_iter().flatten().collect()
 }
 
-/// What differs between the two kinds in the same story.
-struct Story {
+/// What differs between the two kinds in the scenario.
+struct Scenario {
     kind: &'static str,
     name: &'static str,
     object: &'static str,
     collection: &'static str,
     /// The field that is explained, and its type.
     explained: (&'static str, &'static str),
-    /// What `apply` says to what it has applied already. Of a key's annotation the server cuts what
-    /// is secret, and writes the rest anew.
+    /// What `apply` prints when it applies the same object again. From the annotation of a key, the
+    /// server removes what is secret, and writes the rest again.
     applied_again: &'static str,
 }
 
-const KEY: Story = Story {
+const KEY: Scenario = Scenario {
     kind: "ownedaccesskey",
     name: "k1",
     object: "apiVersion: management.platform.sh/v1\nkind: OwnedAccessKey\nmetadata:\n  name: k1\n\
@@ -102,7 +102,7 @@ const KEY: Story = Story {
     applied_again: "",
 };
 
-const SECRET: Story = Story {
+const SECRET: Scenario = Scenario {
     kind: "sharedsecret",
     name: "s1",
     object: "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: s1\n  \
@@ -112,71 +112,71 @@ const SECRET: Story = Story {
     applied_again: "unchanged",
 };
 
-/// Everything that part 4 of the specification has, as kubectl does it.
-async fn tell(program: &Program, story: &Story) {
-    let Story { kind, name, object, .. } = *story;
+/// Runs everything in part 4 of the specification with kubectl.
+async fn run_scenario(program: &Program, scenario: &Scenario) {
+    let Scenario { kind, name, object, .. } = *scenario;
     let one = format!("{kind} {name}");
     let file = program.kubectl.file("object.yaml", object);
-    program.says(&format!("create -f {file}"), &["created"]).await;
-    read(program, story).await;
-    program.says(&format!("annotate {one} example.com/note=yes"), &["annotated"]).await;
-    program.says(&format!("label {one} team=red"), &["labeled"]).await;
+    program.expect(&format!("create -f {file}"), &["created"]).await;
+    read(program, scenario).await;
+    program.expect(&format!("annotate {one} example.com/note=yes"), &["annotated"]).await;
+    program.expect(&format!("label {one} team=red"), &["labeled"]).await;
     let patch = "[{\"op\":\"add\",\"path\":\"/metadata/annotations/seen\",\"value\":\"yes\"}]";
-    program.says(&format!("patch {one} --type json -p {patch}"), &["patched"]).await;
+    program.expect(&format!("patch {one} --type json -p {patch}"), &["patched"]).await;
     let patch = "{\"spec\":{\"displayName\":\"second\"}}";
-    program.says(&format!("patch {one} --type merge -p {patch}"), &["patched"]).await;
+    program.expect(&format!("patch {one} --type merge -p {patch}"), &["patched"]).await;
     let mut read = program.json(&format!("get {one}")).await;
     assert_eq!(read["metadata"]["annotations"]["seen"], "yes");
     assert_eq!(read["metadata"]["labels"]["team"], "red");
     read["spec"]["displayName"] = "third".into();
     let whole = serde_saphyr::to_string(&read).unwrap();
     let whole = program.kubectl.file("whole.yaml", &whole);
-    program.says(&format!("replace -f {whole}"), &["replaced"]).await;
+    program.expect(&format!("replace -f {whole}"), &["replaced"]).await;
     program.edit(&format!("{kind}/{name}"), "s/displayName: third/displayName: fourth/").await;
     let read = program.json(&format!("get {one}")).await;
     assert_eq!(read["spec"]["displayName"], "fourth");
-    apply(program, story).await;
-    program.says(&format!("delete {one}"), &["deleted"]).await;
+    apply(program, scenario).await;
+    program.expect(&format!("delete {one}"), &["deleted"]).await;
     let gone = program.run(&format!("get {one}")).await;
     assert!(!gone.ok && gone.err.contains("NotFound"), "{}", gone.err);
 }
 
-/// `get` in every form, `explain`, `api-resources`, and the plain request.
-async fn read(program: &Program, story: &Story) {
-    let Story { kind, name, collection, explained, .. } = *story;
-    program.says(&format!("get {kind}s"), &["NAME", name]).await;
-    program.says(&format!("get {kind} {name} -o wide"), &["first"]).await;
-    program.says(&format!("get {kind} {name} -o yaml"), &["displayName: first"]).await;
-    program.says(&format!("get {kind} -o name"), &[name]).await;
-    program.says(&format!("describe {kind} {name}"), &[name]).await;
+/// Runs `get` in every output format, `explain`, `api-resources`, and the plain request.
+async fn read(program: &Program, scenario: &Scenario) {
+    let Scenario { kind, name, collection, explained, .. } = *scenario;
+    program.expect(&format!("get {kind}s"), &["NAME", name]).await;
+    program.expect(&format!("get {kind} {name} -o wide"), &["first"]).await;
+    program.expect(&format!("get {kind} {name} -o yaml"), &["displayName: first"]).await;
+    program.expect(&format!("get {kind} -o name"), &[name]).await;
+    program.expect(&format!("describe {kind} {name}"), &[name]).await;
     let (field, r#type) = explained;
-    program.says(&format!("explain {field}"), &[r#type]).await;
-    program.says("api-resources --api-group=management.platform.sh", &[kind]).await;
-    program.says(&format!("get --raw {}{GROUP}/{collection}", program.raw_base), &[name]).await;
+    program.expect(&format!("explain {field}"), &[r#type]).await;
+    program.expect("api-resources --api-group=management.platform.sh", &[kind]).await;
+    program.expect(&format!("get --raw {}{GROUP}/{collection}", program.raw_base), &[name]).await;
 }
 
-/// `apply` on the client's side: first over what was created otherwise, then over its own.
-async fn apply(program: &Program, story: &Story) {
+/// Runs client-side `apply`: first on an object that was created in another way, then on its own.
+async fn apply(program: &Program, scenario: &Scenario) {
     for (before, after) in [("first", "fifth"), ("first", "sixth")] {
-        let changed = story.object.replace(before, after);
+        let changed = scenario.object.replace(before, after);
         let file = program.kubectl.file("applied.yaml", &changed);
-        program.says(&format!("apply -f {file}"), &["configured"]).await;
-        let again = program.says(&format!("apply -f {file}"), &[]).await;
-        assert!(again.contains(story.applied_again), "{again}");
-        let read = program.json(&format!("get {} {}", story.kind, story.name)).await;
+        program.expect(&format!("apply -f {file}"), &["configured"]).await;
+        let again = program.expect(&format!("apply -f {file}"), &[]).await;
+        assert!(again.contains(scenario.applied_again), "{again}");
+        let read = program.json(&format!("get {} {}", scenario.kind, scenario.name)).await;
         assert_eq!(read["spec"]["displayName"], after);
     }
-    let wrong = story.object.replace("displayName", "displayNome");
+    let wrong = scenario.object.replace("displayName", "displayNome");
     let file = program.kubectl.file("wrong.yaml", &wrong);
-    let said = program.run(&format!("apply -f {file}")).await;
-    assert!(!said.ok && said.err.contains("displayNome"), "validation is on: {}", said.err);
+    let output = program.run(&format!("apply -f {file}")).await;
+    assert!(!output.ok && output.err.contains("displayNome"), "validation is on: {}", output.err);
 }
 
 #[tokio::test]
 async fn every_kubectl_does_everything_with_access_keys() {
     for path in programs() {
         let server = Server::start().await;
-        tell(&Program::new(path, &server), &KEY).await;
+        run_scenario(&Program::new(path, &server), &KEY).await;
     }
 }
 
@@ -184,12 +184,12 @@ async fn every_kubectl_does_everything_with_access_keys() {
 async fn every_kubectl_does_everything_with_shared_secrets() {
     for path in programs() {
         let server = Server::start().await;
-        tell(&Program::new(path, &server), &SECRET).await;
+        run_scenario(&Program::new(path, &server), &SECRET).await;
     }
 }
 
 #[tokio::test]
-async fn every_kubectl_shows_a_created_key_once() {
+async fn every_kubectl_prints_a_created_key_once() {
     for path in programs() {
         let server = Server::start().await;
         let program = Program::new(path, &server);
@@ -200,7 +200,7 @@ async fn every_kubectl_shows_a_created_key_once() {
         assert!(read["spec"].get("key").is_none());
         let base = program.raw_base;
         let who = format!("--token={value} get --raw {base}{GROUP}/selves/me");
-        program.says(&who, &["\"accessKey\":\"k1\""]).await;
+        program.expect(&who, &["\"accessKey\":\"k1\""]).await;
     }
 }
 
@@ -213,27 +213,27 @@ async fn every_kubectl_watches_and_waits() {
         let mut command = program.command(&["get", "ownedaccesskeys", "-w"]);
         let mut watching = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-        let mut shows = async |name: &str| {
+        let mut wait_for_line = async |name: &str| {
             let found = async {
                 while let Some(line) = lines.next_line().await.unwrap() {
                     if line.starts_with(name) {
                         return;
                     }
                 }
-                panic!("the watch ended before it showed {name}");
+                panic!("the watch ended before it printed {name}");
             };
             wait::within(name, found).await;
         };
-        shows("admin").await;
-        program.says(&format!("create -f {file}"), &["created"]).await;
-        shows("k1").await;
+        wait_for_line("admin").await;
+        program.expect(&format!("create -f {file}"), &["created"]).await;
+        wait_for_line("k1").await;
         let waiting = program.run("wait --for=delete ownedaccesskey/k1 --timeout=50s");
-        let deleting = program.says("delete ownedaccesskey k1 --wait=false", &["deleted"]);
+        let deleting = program.expect("delete ownedaccesskey k1 --wait=false", &["deleted"]);
         let (waited, _) = tokio::join!(waiting, deleting);
-        // Whoever begins to wait when it has gone already is told so, in one way or the other.
-        let told =
+        // If the object was deleted before the wait started, kubectl prints one of two errors.
+        let already_deleted =
             ["NotFound", "no matching resources"].iter().any(|text| waited.err.contains(text));
-        let gone = waited.ok || told;
+        let gone = waited.ok || already_deleted;
         assert!(gone, "{}{}", waited.out, waited.err);
         watching.kill().await.unwrap();
     }

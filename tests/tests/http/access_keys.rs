@@ -1,4 +1,4 @@
-//! Access keys: shown once, owned, switched off and on, replaced, and what they let through.
+//! Access keys: their values, owners and scopes; disabling, replacing and deleting them.
 
 use postern_tests::http::{Client, based};
 use postern_tests::objects::{GROUP, collection, make, name_of, secret, secrets, version_of};
@@ -18,7 +18,7 @@ async fn refused(client: &Client, resource: &str, spec: Value) -> String {
     failure(&client.post(&collection(resource)).json(&object).send().await)
 }
 
-/// A user, and a client with a key of his.
+/// Creates a user with an access key, and returns a client with this key.
 async fn user(server: &Server, name: &str) -> (Client, String) {
     let admin = server.client();
     make(&admin, "users", name, json!({ "displayName": name })).await;
@@ -38,10 +38,10 @@ async fn merge(client: &Client, name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_key_is_shown_by_its_creation_and_never_again() {
+async fn a_key_is_returned_by_its_creation_and_never_again() {
     let server = Server::start().await;
     let (ada, value) = user(&server, "ada").await;
-    assert!(value.starts_with("pst_") && value.len() == 63, "the form that scanners know");
+    assert!(value.starts_with("pst_") && value.len() == 63, "the format that scanners know");
     let admin = server.client();
     let read = admin.get(&path(KEYS, "ada-key")).send().await;
     assert_eq!(read.expect(200)["spec"], json!({ "user": "ada", "type": "User" }));
@@ -69,8 +69,8 @@ async fn a_dry_run_issues_no_key() {
     let admin = server.client();
     let key = json!({ "metadata": { "name": "dry" }, "spec": { "user": "admin" } });
     let dry = format!("{}?dryRun=All", collection(KEYS));
-    let answer = admin.post(&dry).json(&key).send().await.expect(201);
-    assert!(answer["spec"].get("key").is_none(), "what is shown must work");
+    let object = admin.post(&dry).json(&key).send().await.expect(201);
+    assert!(object["spec"].get("key").is_none(), "a returned key must work");
     assert_eq!(admin.get(&path(KEYS, "dry")).send().await.status, 404);
 }
 
@@ -114,9 +114,9 @@ async fn a_disabled_key_says_so_and_its_watch_ends() {
     let (ada, value) = user(&server, "ada").await;
     let admin = server.client();
     let mut watch = ada.watch(&collection(KEYS), "").await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED ada-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED ada-key");
     merge(&admin, "ada-key", json!({ "disabled": true })).await;
-    let ends: Vec<String> = watch.rest().await.iter().map(Event::shown).collect();
+    let ends: Vec<String> = watch.rest().await.iter().map(Event::summary).collect();
     let text = "access key disabled";
     assert!(ends.last().unwrap().starts_with("ERROR"), "{ends:?}");
     assert!(failure(&ada.get(&collection(KEYS)).send().await).contains(text));
@@ -133,7 +133,7 @@ async fn restart(home: &Home, server: Server) -> Server {
 }
 
 #[tokio::test]
-async fn whoever_stops_the_owner_stops_his_keys() {
+async fn disabling_or_deleting_an_owner_invalidates_the_keys() {
     let server = Server::start().await;
     let (ada, _) = user(&server, "ada").await;
     let admin = server.client();
@@ -144,7 +144,7 @@ async fn whoever_stops_the_owner_stops_his_keys() {
     admin.delete(&path("users", "ada")).send().await.expect(200);
     make(&admin, "users", "ada", json!({})).await;
     let text = failure(&ada.get(&collection(KEYS)).send().await);
-    assert!(text.contains("access key not found"), "the new ada is somebody else: {text}");
+    assert!(text.contains("access key not found"), "the new ada is another user: {text}");
 }
 
 #[tokio::test]
@@ -167,13 +167,13 @@ async fn a_key_can_be_replaced_and_deleted() {
     assert_eq!(who(&ada).await["accessKey"], "ada-key");
     ada.delete(&path(KEYS, "ada-key")).send().await.expect(200);
     assert!(failure(&ada.get(&collection(KEYS)).send().await).contains("access key not found"));
-    // Nothing is left that would stand in the way of the same name and value.
+    // Nothing is left that would prevent a new key with the same name and value.
     make(&admin, KEYS, "ada-key", json!({ "user": "ada", "key": new })).await;
     assert_eq!(who(&ada).await["accessKey"], "ada-key");
 }
 
 #[tokio::test]
-async fn users_reach_their_own_keys_and_nothing_else() {
+async fn users_can_access_their_own_keys_and_nothing_else() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _) = user(&server, "ada").await;
@@ -224,33 +224,37 @@ async fn users_reach_their_own_keys_and_nothing_else() {
     }
     let groups = json!({ "spec": { "groups": ["ops"] } });
     let patch = ada.patch(&path(KEYS, "ada-key"), "merge-patch", &groups);
-    assert_eq!(patch.send().await.status, 403, "nor by a change");
+    assert_eq!(patch.send().await.status, 403, "a change is refused, too");
     let owner = json!({ "spec": { "user": "bob" } });
     let patch = ada.patch(&path(KEYS, "ada-key"), "merge-patch", &owner);
     assert_eq!(patch.send().await.status, 403);
     let deleted = ada.delete(&collection(KEYS)).send().await.expect(200);
-    assert_eq!(listed(deleted), ["ada-key", "ada-second"], "a collection is what one may delete");
+    assert_eq!(
+        listed(deleted),
+        ["ada-key", "ada-second"],
+        "deletecollection deletes what the caller may delete"
+    );
     assert_eq!(admin.get(&path(KEYS, "bob-key")).send().await.status, 200);
 }
 
 #[tokio::test]
-async fn a_watch_shows_only_what_one_may_read() {
+async fn a_watch_returns_only_keys_that_the_caller_may_read() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _) = user(&server, "ada").await;
     let mut watch = ada.watch(&collection(KEYS), "").await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED ada-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED ada-key");
     make(&admin, KEYS, "of-admin", json!({})).await;
     make(&admin, KEYS, "of-ada", json!({ "user": "ada" })).await;
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED of-ada");
-    // Whoever becomes somebody else has to look anew.
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada");
+    // A caller whose groups change has to list again.
     make(&admin, "teams", "red", json!({ "users": ["ada"] })).await;
     let last = watch.next().await.unwrap();
     assert_eq!((last.kind.as_str(), &last.object["code"]), ("ERROR", &json!(410)));
 }
 
 #[tokio::test]
-async fn a_scope_leaves_self_and_discovery() {
+async fn a_scoped_key_can_use_self_and_discovery() {
     let server = Server::start().await;
     let admin = server.client();
     let key = make(&admin, KEYS, "scoped", json!({ "scope": {} })).await;
@@ -274,7 +278,7 @@ async fn a_scope_leaves_self_and_discovery() {
 }
 
 #[tokio::test]
-async fn self_tells_who_one_is_and_about_keys_that_one_may_read() {
+async fn self_describes_the_caller_and_keys_that_the_caller_may_read() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _) = user(&server, "ada").await;
@@ -293,7 +297,7 @@ async fn self_tells_who_one_is_and_about_keys_that_one_may_read() {
 }
 
 #[tokio::test]
-async fn write_only_fields_stay_and_are_not_shown() {
+async fn write_only_fields_are_stored_and_not_returned() {
     let server = Server::start().await;
     let admin = server.client();
     let spec = json!({
@@ -315,12 +319,17 @@ async fn write_only_fields_stay_and_are_not_shown() {
     assert!(version_of(&changed) > version_of(&made));
     let patch = json!([{ "op": "test", "path": "/spec/identity/connectorData", "value": "x" }]);
     let reply = admin.patch(&path(KEYS, "sso"), "json-patch", &patch).send().await;
-    assert_eq!(reply.status, 422, "a patch sees the object without them: {}", reply.text());
+    assert_eq!(
+        reply.status,
+        422,
+        "a patch is applied to the object without them: {}",
+        reply.text()
+    );
     assert!(!reply.text().contains("canary"));
 }
 
 #[tokio::test]
-async fn subjects_are_unique_and_given_back() {
+async fn subjects_are_unique_and_become_free_again() {
     let server = Server::start().await;
     let admin = server.client();
     make(&admin, "users", "ada", json!({ "subject": "oidc|7" })).await;
@@ -338,7 +347,7 @@ async fn subjects_are_unique_and_given_back() {
 }
 
 #[tokio::test]
-async fn the_last_use_is_shown_and_moves_no_version() {
+async fn the_last_use_is_returned_and_changes_no_version() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let (ada, value) = user(&server, "ada").await;
@@ -354,21 +363,21 @@ async fn the_last_use_is_shown_and_moves_no_version() {
     let server = restart(&home, server).await;
     let admin = server.client();
     let again = admin.get(&path(KEYS, "ada-key")).send().await.expect(200);
-    assert_eq!(again["status"], after["status"], "kept across a restart");
+    assert_eq!(again["status"], after["status"], "it is stored across a restart");
     assert_eq!(who(&admin.with_token(&value)).await["accessKey"], "ada-key");
 }
 
 #[tokio::test]
-async fn what_is_deleted_stops_though_something_holds_it() {
+async fn deleted_keys_and_users_are_invalid_despite_finalizers() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _) = user(&server, "ada").await;
     let (bob, _) = user(&server, "bob").await;
     let hold = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
-    for held in [path(KEYS, "ada-key"), path("users", "bob")] {
-        admin.patch(&held, "merge-patch", &hold).send().await.expect(200);
-        admin.delete(&held).send().await.expect(200);
-        admin.get(&held).send().await.expect(200);
+    for one in [path(KEYS, "ada-key"), path("users", "bob")] {
+        admin.patch(&one, "merge-patch", &hold).send().await.expect(200);
+        admin.delete(&one).send().await.expect(200);
+        admin.get(&one).send().await.expect(200);
     }
     for client in [ada, bob] {
         let text = failure(&client.get(&collection(KEYS)).send().await);
@@ -377,7 +386,7 @@ async fn what_is_deleted_stops_though_something_holds_it() {
 }
 
 #[tokio::test]
-async fn a_user_who_goes_leaves_his_teams() {
+async fn a_deleted_user_leaves_all_teams() {
     let server = Server::start().await;
     let admin = server.client();
     user(&server, "ada").await;
@@ -385,18 +394,18 @@ async fn a_user_who_goes_leaves_his_teams() {
     admin.delete(&path("users", "ada")).send().await.expect(200);
     let red = admin.get(&path("teams", "red")).send().await.expect(200);
     assert_eq!(red["spec"]["users"], json!(["bob"]));
-    let look = async || {
+    let check = async || {
         let key = admin.get(&path(KEYS, "ada-key")).send().await;
         (key.status == 404).then_some(())
     };
-    postern_tests::wait::until("the key has gone with its owner", look).await;
+    postern_tests::wait::until("the key is deleted with its owner", check).await;
     let (ada, _) = user(&server, "ada").await;
     let groups = who(&ada).await["groups"].clone();
     assert!(!groups.as_array().unwrap().contains(&json!("ops")), "{groups}");
 }
 
 #[tokio::test]
-async fn a_key_stays_tied_to_its_owner() {
+async fn a_key_keeps_its_owner_reference() {
     let server = Server::start().await;
     let (ada, _) = user(&server, "ada").await;
     let cut = json!({ "metadata": { "ownerReferences": null, "labels": { "a": "b" } } });
@@ -406,7 +415,7 @@ async fn a_key_stays_tied_to_its_owner() {
 }
 
 #[tokio::test]
-async fn odd_names_and_times_are_refused_by_their_field() {
+async fn errors_name_the_field_of_invalid_names_and_times() {
     let server = Server::start().await;
     let admin = server.client();
     for (resource, spec, wanted) in [

@@ -6,7 +6,7 @@ use postern_tests::status::failure;
 use serde_json::json;
 
 #[tokio::test]
-async fn the_server_fills_what_is_its_own() {
+async fn the_server_sets_its_own_fields() {
     let server = Server::start().await;
     let client = server.client();
     let mut object = secret("db.password", "hunter2");
@@ -35,7 +35,7 @@ async fn the_server_fills_what_is_its_own() {
     assert!(version_of(&made) > 0);
     assert_eq!(value_of(&made), "hunter2");
     let read = client.get(&secret_path("db.password")).send().await.expect(200);
-    assert_eq!(read, made, "a get answers what the create answered");
+    assert_eq!(read, made, "a get returns what the create returned");
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn kind_and_version_of_the_api_may_be_left_out() {
 }
 
 #[tokio::test]
-async fn yaml_goes_in_as_json_does() {
+async fn yaml_is_accepted_like_json() {
     let server = Server::start().await;
     let client = server.client();
     let yaml = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  name: as-yaml\n  \
@@ -69,7 +69,7 @@ async fn yaml_goes_in_as_json_does() {
 }
 
 #[tokio::test]
-async fn a_generated_name_begins_as_asked() {
+async fn a_generated_name_has_the_requested_prefix() {
     let server = Server::start().await;
     let client = server.client();
     let mut object = secret("x", "v");
@@ -136,19 +136,16 @@ async fn values_are_strict_base64_and_never_repeated() {
         let mut object = secret("s1", "v");
         object["spec"]["data"] = json!({"broken": value});
         let reply = client.post(&secrets("platform")).json(&object).send().await;
-        let shown = failure(&reply);
-        assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
-        assert!(shown.contains("broken"), "the key is named: {shown}");
-        assert!(
-            !shown.contains("anary") && !shown.contains("Y2Fu"),
-            "the value is repeated: {shown}"
-        );
+        let text = failure(&reply);
+        assert!(text.starts_with("400 BadRequest\n"), "{text}");
+        assert!(text.contains("broken"), "the key is named: {text}");
+        assert!(!text.contains("anary") && !text.contains("Y2Fu"), "the value is repeated: {text}");
     }
     for value in [json!(5), json!(null), json!(["djE="]), json!({"a": "djE="})] {
         let mut object = secret("s1", "v");
         object["spec"]["data"] = json!({"broken": value});
         let reply = client.post(&secrets("platform")).json(&object).send().await;
-        // A null entry is left out by some clients' encoders; it must not become a value.
+        // Some clients' encoders send null for a missing entry. It must not become a value.
         if value.is_null() && reply.status == 201 {
             assert!(reply.json()["spec"]["data"].get("broken").is_none());
             continue;

@@ -1,4 +1,4 @@
-//! Deleting: what the answer says, conditions, grace, and whole collections.
+//! Deleting: the response, preconditions, grace periods, and whole collections.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -13,7 +13,7 @@ async fn create(server: &Server, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_answer_names_what_is_gone() {
+async fn the_response_names_the_deleted_object() {
     let server = Server::start().await;
     let client = server.client();
     let made = create(&server, "s1").await;
@@ -33,21 +33,21 @@ async fn the_answer_names_what_is_gone() {
 }
 
 #[tokio::test]
-async fn preconditions_are_conditions() {
+async fn preconditions_are_checked() {
     let server = Server::start().await;
     let client = server.client();
     let made = create(&server, "s1").await;
     let wrong = json!({"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}});
-    let shown = failure(&client.delete(&secret_path("s1")).json(&wrong).send().await);
+    let text = failure(&client.delete(&secret_path("s1")).json(&wrong).send().await);
     let uid = made["metadata"]["uid"].as_str().unwrap();
-    assert_snapshot!(shown.replace(uid, "<uid>"), @r#"
+    assert_snapshot!(text.replace(uid, "<uid>"), @r#"
     409 Conflict
     Operation cannot be fulfilled on sharedsecrets.management.platform.sh "s1": the UID in the precondition (11111111-2222-3333-4444-555555555555) does not match the UID in record (<uid>). The object might have been deleted and then recreated
     {"group":"management.platform.sh","kind":"sharedsecrets","name":"s1"}
     "#);
     let wrong = json!({"preconditions": {"resourceVersion": "1"}});
-    let shown = failure(&client.delete(&secret_path("s1")).json(&wrong).send().await);
-    assert!(shown.starts_with("409 Conflict\n"), "{shown}");
+    let text = failure(&client.delete(&secret_path("s1")).json(&wrong).send().await);
+    assert!(text.starts_with("409 Conflict\n"), "{text}");
     let right = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions",
         "preconditions": {"uid": uid, "resourceVersion": made["metadata"]["resourceVersion"]},
@@ -56,7 +56,7 @@ async fn preconditions_are_conditions() {
 }
 
 #[tokio::test]
-async fn options_come_from_the_body_in_every_version_of_theirs() {
+async fn options_are_read_from_the_body_in_every_version() {
     let server = Server::start().await;
     let client = server.client();
     for body in [
@@ -76,8 +76,8 @@ async fn options_come_from_the_body_in_every_version_of_theirs() {
         (json!({"gracePeriodSeconds": "long"}), 400),
         (json!([]), 400),
     ] {
-        let shown = failure(&client.delete(&secret_path("s1")).json(&body).send().await);
-        assert!(shown.starts_with(&code.to_string()), "{body}: {shown}");
+        let text = failure(&client.delete(&secret_path("s1")).json(&body).send().await);
+        assert!(text.starts_with(&code.to_string()), "{body}: {text}");
     }
     let query = format!("{}?propagationPolicy=Background&gracePeriodSeconds=0", secret_path("s1"));
     client.delete(&query).send().await.expect(200);
@@ -98,10 +98,10 @@ async fn a_grace_period_keeps_the_object_until_it_has_passed() {
     let read = client.get(&secret_path("s1")).send().await.expect(200);
     assert_eq!(read, lingering);
     let again = client.post(&secrets("platform")).json(&secret("s1", "w")).send().await;
-    let shown = failure(&again);
+    let text = failure(&again);
     assert!(
-        shown.starts_with("409 AlreadyExists\nobject is being deleted: sharedsecrets"),
-        "{shown}"
+        text.starts_with("409 AlreadyExists\nobject is being deleted: sharedsecrets"),
+        "{text}"
     );
     let longer =
         client.delete(&secret_path("s1")).json(&json!({"gracePeriodSeconds": 7200})).send().await;
@@ -123,13 +123,13 @@ async fn a_grace_period_keeps_the_object_until_it_has_passed() {
     })
     .await;
     let events = watch.take(2).await;
-    let shown: Vec<_> = events.iter().map(postern_tests::watching::Event::shown).collect();
-    assert_eq!(shown, ["MODIFIED s1", "DELETED s1"]);
+    let summaries: Vec<_> = events.iter().map(postern_tests::watching::Event::summary).collect();
+    assert_eq!(summaries, ["MODIFIED s1", "DELETED s1"]);
     assert_eq!(events[1].object["metadata"]["uid"], made["metadata"]["uid"]);
 }
 
 #[tokio::test]
-async fn a_collection_goes_as_far_as_it_is_selected() {
+async fn deletecollection_deletes_what_is_selected() {
     let server = Server::start().await;
     let client = server.client();
     for (name, app) in [("a", "shop"), ("b", "shop"), ("c", "billing")] {

@@ -1,4 +1,4 @@
-//! Discovery, version and `OpenAPI`: what clients read before they do anything.
+//! Discovery, version and `OpenAPI`: what clients read first.
 
 use std::collections::BTreeSet;
 
@@ -74,9 +74,9 @@ async fn what_is_listed_is_served() {
             if name.contains('/') || !verbs.contains(&json!("list")) {
                 continue;
             }
-            let found = read(&client, &format!("{root}/{name}")).await;
+            let list = read(&client, &format!("{root}/{name}")).await;
             let kind = format!("{}List", resource["kind"].as_str().unwrap());
-            assert_eq!(found["kind"], kind, "{name}");
+            assert_eq!(list["kind"], kind, "{name}");
         }
     }
 }
@@ -158,7 +158,7 @@ async fn openapi_describes_what_is_served_and_nothing_else() {
         assert_ne!(reply.status, 415, "{kind} is listed and not served");
     }
     let parameters = one["patch"]["parameters"].to_string() + &one["parameters"].to_string();
-    assert!(parameters.contains("\"fieldValidation\""), "the server says that it validates");
+    assert!(parameters.contains("\"fieldValidation\""), "the document declares field validation");
     for reference in references(&document) {
         let name =
             reference.strip_prefix("#/components/schemas/").expect("a reference in the document");

@@ -1,4 +1,4 @@
-//! The exact bodies of failures: clients decide by reason and details, people by the message.
+//! The exact bodies of failures: programs use the reason and the details, people read the message.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -26,13 +26,13 @@ async fn what_does_not_exist_is_404() {
         format!("{GROUP}/sharedsecrets/s1/nothing"),
         "/kubernetes/management/apis/other.example.com/v1".to_owned(),
         "/kubernetes/management/nothing".to_owned(),
-        // Two letters transposed: a misprint in the specification, and not served.
+        // Two letters are swapped: a misprint in the specification, which is not served.
         GROUP.replace("kubernetes", "kuberentes") + "/namespaces/platform/sharedsecrets",
     ] {
         let reply = client.get(&path).send().await;
-        let shown = failure(&reply);
+        let text = failure(&reply);
         let expected = "404 NotFound\nthe server could not find the requested resource\n";
-        assert!(shown.starts_with(expected), "{path}: {shown}");
+        assert!(text.starts_with(expected), "{path}: {text}");
     }
 }
 
@@ -124,7 +124,7 @@ async fn an_update_needs_a_version() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_url_is_400() {
+async fn a_body_that_contradicts_the_url_is_400() {
     let server = Server::start().await;
     let client = server.client();
     let read = client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -175,35 +175,35 @@ async fn a_verb_that_a_resource_lacks_is_405() {
         ("POST", GROUP.to_owned()),
     ] {
         let reply = client.request(method, &path).json(&secret("s1", "v")).send().await;
-        let shown = failure(&reply);
-        assert!(shown.starts_with("405 MethodNotAllowed\n"), "{method} {path}: {shown}");
+        let text = failure(&reply);
+        assert!(text.starts_with("405 MethodNotAllowed\n"), "{method} {path}: {text}");
     }
 }
 
 #[tokio::test]
-async fn a_form_that_nobody_speaks_is_406_or_415() {
+async fn an_unknown_format_is_406_or_415() {
     let server = Server::start().await;
     let client = server.client();
     let reply = client.get(&secrets("platform")).accept("image/png").send().await;
-    let shown = failure(&reply);
+    let text = failure(&reply);
     let expected = "406 NotAcceptable\nonly the following media types are accepted: \
                     application/json, application/yaml";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
     let reply = client.post(&secrets("platform")).body("text/plain", "hello").send().await;
-    let shown = failure(&reply);
+    let text = failure(&reply);
     let expected = "415 UnsupportedMediaType\nthe body of the request was in an unknown format - \
                     accepted media types include: application/json, application/yaml";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
     let reply = client.request("PATCH", &secret_path("s1")).json(&json!({})).send().await;
-    let shown = failure(&reply);
+    let text = failure(&reply);
     let expected = "415 UnsupportedMediaType\nthe body of the request was in an unknown format - \
                     accepted media types include: application/json-patch+json";
-    assert!(shown.starts_with(expected), "{shown}");
-    assert!(shown.contains("application/merge-patch+json"), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("application/merge-patch+json"), "{text}");
 }
 
 #[tokio::test]
-async fn options_that_cannot_be_are_422_and_unreadable_ones_400() {
+async fn invalid_options_are_422_and_unreadable_ones_400() {
     let server = Server::start().await;
     let client = server.client();
     let collection = secrets("platform");
@@ -232,10 +232,10 @@ async fn options_that_cannot_be_are_422_and_unreadable_ones_400() {
         ("watch=true&sendInitialEvents=true&resourceVersionMatch=Exact", 422),
     ] {
         let reply = client.get(&format!("{collection}?{query}")).send().await;
-        let shown = failure(&reply);
-        assert!(shown.starts_with(&code.to_string()), "{query}: {shown}");
+        let text = failure(&reply);
+        assert!(text.starts_with(&code.to_string()), "{query}: {text}");
         if code == 422 {
-            assert!(shown.contains("\nListOptions.meta.k8s.io \"\" is invalid: "), "{shown}");
+            assert!(text.contains("\nListOptions.meta.k8s.io \"\" is invalid: "), "{text}");
         }
     }
     let list = client.get(&format!("{collection}?unknown=1&timeout=32s&pretty=false")).send().await;

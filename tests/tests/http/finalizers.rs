@@ -1,4 +1,5 @@
-//! Finalizers: an object stays until the last of them is off, and nothing but that can happen to it.
+//! Finalizers: a deleted object stays until the last finalizer is removed, and cannot be changed in
+//! other ways.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets, version_of};
@@ -13,7 +14,7 @@ async fn guarded(server: &Server, finalizers: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_finalizer_holds_the_object_until_it_is_off() {
+async fn a_finalizer_keeps_the_object_until_it_is_removed() {
     let server = Server::start().await;
     let client = server.client();
     let made = guarded(&server, &["example.com/a", "example.com/b"]).await;
@@ -27,22 +28,22 @@ async fn a_finalizer_holds_the_object_until_it_is_off() {
     let again = client.delete(&secret_path("s1")).send().await.expect(200);
     assert_eq!(again["metadata"]["deletionTimestamp"], marked["metadata"]["deletionTimestamp"]);
     assert_eq!(again["metadata"]["generation"], 2);
-    // In any order: the first one stays longest.
+    // Finalizers can be removed in any order: here the first one is removed last.
     let patch = json!([{"op": "remove", "path": "/metadata/finalizers/1"}]);
     let one = client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
     assert_eq!(one["metadata"]["finalizers"], json!(["example.com/a"]));
     let patch = json!({"metadata": {"finalizers": null}});
     let last = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
-    assert_eq!(last["kind"], "SharedSecret", "the answer is the object that is gone now");
+    assert_eq!(last["kind"], "SharedSecret", "the response is the deleted object");
     assert_eq!(client.get(&secret_path("s1")).send().await.status, 404);
     let events = watch.take(3).await;
-    let shown: Vec<_> = events.iter().map(Event::shown).collect();
-    assert_eq!(shown, ["MODIFIED s1", "MODIFIED s1", "DELETED s1"]);
+    let summaries: Vec<_> = events.iter().map(Event::summary).collect();
+    assert_eq!(summaries, ["MODIFIED s1", "MODIFIED s1", "DELETED s1"]);
     assert!(events.is_sorted_by_key(Event::version));
 }
 
 #[tokio::test]
-async fn the_last_finalizer_can_go_by_a_replace() {
+async fn the_last_finalizer_can_be_removed_by_a_replace() {
     let server = Server::start().await;
     let client = server.client();
     guarded(&server, &["example.com/a"]).await;
@@ -53,17 +54,17 @@ async fn the_last_finalizer_can_go_by_a_replace() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_gets_no_new_finalizer_and_no_second_life() {
+async fn an_object_being_deleted_gets_no_new_finalizer_and_stays_deleted() {
     let server = Server::start().await;
     let client = server.client();
     guarded(&server, &["example.com/a"]).await;
     let marked = client.delete(&secret_path("s1")).send().await.expect(200);
     let patch = json!({"metadata": {"finalizers": ["example.com/a", "example.com/new"]}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
-    assert!(shown.starts_with("422 Invalid\n"), "{shown}");
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
+    assert!(text.starts_with("422 Invalid\n"), "{text}");
     let expected =
         "no new finalizers can be added if the object is being deleted, found new finalizers";
-    assert!(shown.contains(expected), "{shown}");
+    assert!(text.contains(expected), "{text}");
     let patch = json!({"metadata": {"deletionTimestamp": null}});
     let reply = client.patch(&secret_path("s1"), "merge-patch", &patch).send().await;
     assert!([200, 422].contains(&reply.status), "{}", reply.text());
@@ -74,7 +75,7 @@ async fn what_is_being_deleted_gets_no_new_finalizer_and_no_second_life() {
 }
 
 #[tokio::test]
-async fn without_a_deletion_finalizers_come_and_go() {
+async fn without_a_deletion_finalizers_can_be_added_and_removed() {
     let server = Server::start().await;
     let client = server.client();
     guarded(&server, &["example.com/a"]).await;
@@ -83,12 +84,12 @@ async fn without_a_deletion_finalizers_come_and_go() {
         client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
     }
     let bad = json!({"metadata": {"finalizers": ["not a name"]}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &bad).send().await);
-    assert!(shown.starts_with("422 Invalid\n") && shown.contains("metadata.finalizers"), "{shown}");
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &bad).send().await);
+    assert!(text.starts_with("422 Invalid\n") && text.contains("metadata.finalizers"), "{text}");
 }
 
 #[tokio::test]
-async fn a_policy_does_not_push_a_finalizer_aside() {
+async fn a_policy_does_not_override_a_finalizer() {
     let server = Server::start().await;
     let client = server.client();
     for policy in ["Foreground", "Orphan", "Background"] {
@@ -104,7 +105,7 @@ async fn a_policy_does_not_push_a_finalizer_aside() {
 }
 
 #[tokio::test]
-async fn a_collection_with_finalizers_lingers() {
+async fn a_collection_with_finalizers_stays() {
     let server = Server::start().await;
     let client = server.client();
     guarded(&server, &["example.com/a"]).await;

@@ -1,4 +1,4 @@
-//! Garbage collection: what goes when its owner goes, what waits, what lives on.
+//! Garbage collection: which dependents are deleted with their owner, which wait, which stay.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{secret, secret_path, secrets};
@@ -34,17 +34,17 @@ async fn get(client: &Client, name: &str) -> Option<Value> {
 }
 
 async fn gone(client: &Client, name: &str) {
-    let look = async || get(client, name).await.is_none().then_some(());
-    until(&format!("{name} is gone"), look).await;
+    let check = async || get(client, name).await.is_none().then_some(());
+    until(&format!("{name} is gone"), check).await;
 }
 
 fn owners_of(object: &Value) -> usize {
     object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len)
 }
 
-/// Waits until the collector has seen everything that was written so far: it takes one object
-/// after the other, and this one comes last.
-async fn settled(client: &Client) {
+/// Waits until the collector has processed everything that was written so far: it processes one
+/// object after the other, and this one is the last.
+async fn wait_for_collector(client: &Client) {
     let dangling = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
         "metadata": { "name": "nobody", "uid": "nobody" } });
     put(client, "zz-last", &[(&dangling, false)], &[]).await;
@@ -63,8 +63,8 @@ async fn in_the_background_dependents_follow_their_last_owner() {
     delete(&client, "one", "Background").await;
     assert!(get(&client, "one").await.is_none(), "the owner does not wait");
     gone(&client, "child").await;
-    let look = async || get(&client, "both").await.filter(|both| owners_of(both) == 1);
-    until("the dangling reference is gone", look).await;
+    let check = async || get(&client, "both").await.filter(|both| owners_of(both) == 1);
+    until("the dangling reference is gone", check).await;
     assert!(get(&client, "grandchild").await.is_some());
     delete(&client, "two", "Background").await;
     gone(&client, "both").await;
@@ -72,14 +72,14 @@ async fn in_the_background_dependents_follow_their_last_owner() {
 }
 
 #[tokio::test]
-async fn orphans_live_on() {
+async fn orphans_stay() {
     let server = Server::start().await;
     let client = server.client();
     let owner = put(&client, "owner", &[], &[]).await;
     put(&client, "child", &[(&owner, true)], &[]).await;
     delete(&client, "owner", "Orphan").await;
     gone(&client, "owner").await;
-    settled(&client).await;
+    wait_for_collector(&client).await;
     let child = get(&client, "child").await.unwrap();
     assert_eq!(owners_of(&child), 0);
     assert!(child["metadata"].get("deletionTimestamp").is_none());
@@ -98,7 +98,7 @@ async fn in_the_foreground_the_owner_waits_for_those_that_block_it() {
         child["metadata"].get("deletionTimestamp").map(drop)
     };
     until("the dependent is being deleted", terminating).await;
-    settled(&client).await;
+    wait_for_collector(&client).await;
     let waiting = get(&client, "owner").await.unwrap();
     assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     release(&client, "blocking").await;
@@ -106,7 +106,7 @@ async fn in_the_foreground_the_owner_waits_for_those_that_block_it() {
     gone(&client, "owner").await;
     assert!(
         get(&client, "other").await.is_some(),
-        "it did not block, and is held by its finalizer"
+        "it did not block, and its finalizer blocks its deletion"
     );
     release(&client, "other").await;
     gone(&client, "other").await;
@@ -118,7 +118,7 @@ async fn release(client: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn a_circle_comes_to_its_end() {
+async fn a_circle_of_owners_can_be_deleted() {
     let server = Server::start().await;
     let client = server.client();
     let a = put(&client, "a", &[], &[]).await;
@@ -126,7 +126,7 @@ async fn a_circle_comes_to_its_end() {
     let c = put(&client, "c", &[(&b, true)], &[]).await;
     let patch = json!({ "metadata": { "ownerReferences": [reference(&c, true)] } });
     client.patch(&secret_path("a"), "merge-patch", &patch).send().await.expect(200);
-    settled(&client).await;
+    wait_for_collector(&client).await;
     assert!(get(&client, "a").await.is_some(), "each has an owner");
     delete(&client, "a", "Foreground").await;
     for name in ["a", "b", "c"] {
@@ -135,34 +135,34 @@ async fn a_circle_comes_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_namesake_owns_nothing() {
+async fn an_object_with_the_same_name_owns_nothing() {
     let server = Server::start().await;
     let client = server.client();
     let first = put(&client, "owner", &[], &[]).await;
     put(&client, "child", &[(&first, false)], &["example.com/hold"]).await;
     delete(&client, "owner", "Background").await;
     put(&client, "owner", &[], &[]).await;
-    let look = async || {
+    let check = async || {
         get(&client, "child").await.unwrap()["metadata"].get("deletionTimestamp").map(drop)
     };
-    until("the child of the first owner is being deleted", look).await;
+    until("the child of the first owner is being deleted", check).await;
     assert!(get(&client, "owner").await.is_some());
 }
 
 #[tokio::test]
-async fn owners_that_nobody_knows_here_keep_what_they_own() {
+async fn an_owner_of_an_unknown_kind_keeps_its_dependents() {
     let server = Server::start().await;
     let client = server.client();
     let mut foreign = put(&client, "x", &[], &[]).await;
     foreign["kind"] = "Deployment".into();
     foreign["apiVersion"] = "apps/v1".into();
     put(&client, "child", &[(&foreign, false)], &[]).await;
-    settled(&client).await;
+    wait_for_collector(&client).await;
     assert!(get(&client, "child").await.is_some());
 }
 
 #[tokio::test]
-async fn blocking_an_owner_takes_the_right_to_delete_him() {
+async fn block_owner_deletion_requires_the_right_to_delete_the_owner() {
     let server = Server::start().await;
     let admin = server.client();
     let users = secrets("platform").replace("namespaces/platform/sharedsecrets", "users");
@@ -180,8 +180,8 @@ async fn blocking_an_owner_takes_the_right_to_delete_him() {
     as_ada.post(&keys).json(&blocking).send().await.expect(201);
 }
 
-/// Trees of owners are deleted in all three ways while the server is killed again and again. In
-/// the end everything is gone that should be, and nothing else.
+/// Trees of owners are deleted with all three policies while the server is killed again and again.
+/// In the end exactly the right objects are deleted.
 #[tokio::test]
 async fn heavy_kills_lose_and_orphan_nothing() {
     let home = Home::new();
@@ -207,33 +207,33 @@ async fn heavy_kills_lose_and_orphan_nothing() {
         client.delete(&secret_path(&name("graceful"))).json(&slow).send().await.expect(200);
         delete(&client, &name("owner"), policy).await;
         for _ in 0..random.below(3) {
-            settle_a_little(&client, &mut random).await;
+            send_some_requests(&client, &mut random).await;
         }
         server.kill();
         server = Setup::on(&home).start().await;
         let client = server.client();
         gone(&client, &name("owner")).await;
         gone(&client, &name("graceful")).await;
-        settled(&client).await;
+        wait_for_collector(&client).await;
         for child in 0..6 {
             for child in [name(&format!("child{child}")), name(&format!("child{child}")) + "-leaf"]
             {
                 if policy == "Orphan" {
-                    assert!(get(&client, &child).await.is_some(), "{child} lives on");
+                    assert!(get(&client, &child).await.is_some(), "{child} stays");
                 } else {
                     gone(&client, &child).await;
                 }
             }
         }
-        let look = async || get(&client, &name("shared")).await.filter(|one| owners_of(one) == 1);
-        until("the shared one has lost its dead owner", look).await;
+        let check = async || get(&client, &name("shared")).await.filter(|one| owners_of(one) == 1);
+        until("the shared one has lost its deleted owner", check).await;
         assert!(get(&client, &name("keeper")).await.is_some());
     }
     server.stop().await;
 }
 
-/// Some requests, so that the kill comes at another moment.
-async fn settle_a_little(client: &Client, random: &mut Random) {
+/// Sends some requests, so that the server is killed at another moment.
+async fn send_some_requests(client: &Client, random: &mut Random) {
     for _ in 0..random.below(20) {
         client.get(&secrets("platform")).send().await.expect(200);
     }

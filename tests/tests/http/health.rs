@@ -1,10 +1,10 @@
-//! The endpoints that say whether the server serves.
+//! The health endpoints.
 
 use postern_tests::Server;
 use postern_tests::http::based;
 
 #[tokio::test]
-async fn health_is_told_without_a_key() {
+async fn health_needs_no_key() {
     let server = Server::start().await;
     let client = server.client();
     for name in ["livez", "readyz", "healthz"] {
@@ -42,7 +42,7 @@ async fn health_is_told_without_a_key() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_wrong_does_not_matter_to_health() {
+async fn a_wrong_key_does_not_affect_health() {
     let server = Server::start().await;
     let client = server.client().with_token("wrong");
     client.get("/readyz").send().await.expect_text(200);

@@ -1,4 +1,5 @@
-//! Acting as somebody else: with his rights and no others, and only for those who may.
+//! Impersonation: it gives the rights of the impersonated user and no others, and only to callers who
+//! may impersonate.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 const KEYS: &str = "ownedaccesskeys";
 
-/// Bob is in the team red.
+/// Creates the user bob, a member of the team red, and returns a client with bob's key.
 async fn bob(server: &Server) -> Client {
     let admin = server.client();
     make(&admin, "users", "bob", json!({ "groups": ["ops"] })).await;
@@ -26,11 +27,11 @@ async fn status(request: Request<'_>) -> Value {
 }
 
 #[tokio::test]
-async fn one_is_who_one_acts_as_and_has_his_rights_alone() {
+async fn the_caller_becomes_the_impersonated_user_with_only_those_rights() {
     let server = Server::start().await;
     let (bob, admin) = (bob(&server).await, server.client());
     let mut wanted = status(who(&bob)).await;
-    // All but the key, which is the one that was shown.
+    // Everything except the access key, which is the one that was sent.
     wanted["accessKey"] = "admin".into();
     assert_eq!(status(who(&admin).header("impersonate-user", "bob")).await, wanted);
     assert_eq!(wanted["user"]["teams"][0]["name"], "red");
@@ -38,7 +39,7 @@ async fn one_is_who_one_acts_as_and_has_his_rights_alone() {
     let text = failure(&as_bob(&secrets("platform")).send().await);
     assert!(text.contains("User \"bob\" cannot list resource \"sharedsecrets\""), "{text}");
     assert_eq!(admin.get(&secrets("platform")).send().await.status, 200);
-    // What is his own, he sees; and it is his what he makes.
+    // Own keys are listed, and a new key belongs to the impersonated user.
     let keys = as_bob(&collection(KEYS)).send().await.expect(200);
     assert_eq!(keys["items"].as_array().unwrap().len(), 1);
     let made = admin.post(&collection(KEYS)).header("impersonate-user", "bob");
@@ -47,31 +48,31 @@ async fn one_is_who_one_acts_as_and_has_his_rights_alone() {
 }
 
 #[tokio::test]
-async fn groups_uid_and_extra_fields_are_taken_as_they_are_named() {
+async fn groups_uid_and_extra_fields_are_used_as_sent() {
     let server = Server::start().await;
     let (_, admin) = (bob(&server).await, server.client());
     let as_carol = || {
         let request = who(&admin).header("Impersonate-User", "carol");
         request.header("Impersonate-Uid", "u-7").header("Impersonate-Extra-Example.com%2fWhy", "x")
     };
-    let shown = status(as_carol()).await;
+    let identity = status(as_carol()).await;
     let everyone = ["platform:authenticated", "system:authenticated"];
-    assert_eq!((&shown["subject"], &shown["uid"]), (&json!("carol"), &json!("u-7")));
-    assert_eq!(shown["groups"], json!(everyone));
+    assert_eq!((&identity["subject"], &identity["uid"]), (&json!("carol"), &json!("u-7")));
+    assert_eq!(identity["groups"], json!(everyone));
     let with_groups = as_carol().header("impersonate-group", "a").header("impersonate-group", "b");
     let groups = [&["a", "b"][..], &everyone].concat();
     assert_eq!(status(with_groups).await["groups"], json!(groups));
-    // Bob with other groups has those, and nothing of the team.
+    // With explicit groups, bob has only those, and not the groups of the team.
     let bob = who(&admin).header("impersonate-user", "bob").header("impersonate-group", "a");
     assert_eq!(status(bob).await["groups"], json!([&["a"][..], &everyone].concat()));
     let master = admin.get(&secrets("platform")).header("impersonate-user", "carol");
     assert_eq!(master.header("impersonate-group", "system:masters").send().await.status, 200);
     let nobody = who(&admin).header("impersonate-user", "system:anonymous");
-    assert_eq!(nobody.send().await.status, 403, "who is not authenticated may do nothing");
+    assert_eq!(nobody.send().await.status, 403, "an anonymous user may do nothing");
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so_in_upstreams_words() {
+async fn a_refusal_has_the_same_text_as_upstream() {
     let server = Server::start().await;
     let bob = bob(&server).await;
     for (name, value, resource, group) in [
@@ -83,7 +84,7 @@ async fn who_may_not_is_told_so_in_upstreams_words() {
         let wanted = format!("cannot impersonate resource \"{resource}\" in API group \"{group}\"");
         assert!(text.starts_with("403 Forbidden") && text.contains(&wanted), "{text}");
     }
-    // A scope is never widened, and the right to impersonate lies under it.
+    // Impersonation never widens a scope, and the scope limits the right to impersonate.
     let admin = server.client();
     let scoped = make(&admin, KEYS, "scoped", json!({ "scope": { "rules": [{}] } })).await;
     let scoped = admin.with_token(scoped["spec"]["key"].as_str().unwrap());
@@ -94,7 +95,7 @@ async fn who_may_not_is_told_so_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn headers_that_make_no_sense_are_refused_and_not_ignored() {
+async fn invalid_headers_are_refused_and_not_ignored() {
     let server = Server::start().await;
     let admin = server.client();
     for (headers, wanted) in [
@@ -120,20 +121,20 @@ async fn headers_that_make_no_sense_are_refused_and_not_ignored() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_whom_one_acts_as_changes() {
+async fn a_watch_ends_when_the_impersonated_user_changes() {
     let server = Server::start().await;
     let (_, admin) = (bob(&server).await, server.client());
     let watched = format!("{}?watch=true", collection(KEYS));
     let as_bob = || admin.get(&watched).header("impersonate-user", "bob");
     let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
-    assert_eq!(watch.next().await.unwrap().shown(), "ADDED bob-key");
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED bob-key");
     let team = format!("{}/red", collection("teams"));
     let change = json!({ "spec": { "groups": ["others"] } });
     admin.patch(&team, "merge-patch", &change).send().await.expect(200);
     let rest = watch.rest().await;
     let last = rest.last().unwrap();
     assert_eq!(last.object["code"], 410, "{}", last.object);
-    // A disabled user may do nothing, through others either.
+    // A disabled user may do nothing, also when impersonated.
     let user = format!("{}/bob", collection("users"));
     let change = json!({ "spec": { "disabled": true } });
     admin.patch(&user, "merge-patch", &change).send().await.expect(200);

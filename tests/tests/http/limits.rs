@@ -1,5 +1,5 @@
-//! What is too much: bodies, depth, aliases, names, values. Every one a clear answer, and the server
-//! goes on.
+//! Limits: bodies, depth, aliases, names, values. Each has a clear response, and the server keeps
+//! running.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// JSON of exactly so many bytes, the rest of it spaces.
+/// Returns JSON of exactly `length` bytes, padded with spaces.
 fn padded(name: &str, length: usize) -> String {
     let mut text = secret(name, "v").to_string();
     text.push_str(&" ".repeat(length - text.len()));
@@ -70,8 +70,8 @@ async fn twenty_thousand_brackets_are_400() {
     for body in [&deep, &objects, &field, &unclosed] {
         for kind in ["application/json", "application/yaml"] {
             let reply = client.post(&secrets("platform")).body(kind, body.clone()).send().await;
-            let shown = failure(&reply);
-            assert!(shown.starts_with("400 BadRequest\n"), "{kind}: {shown}");
+            let text = failure(&reply);
+            assert!(text.starts_with("400 BadRequest\n"), "{kind}: {text}");
         }
     }
     let indented = (0..2_000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
@@ -85,8 +85,8 @@ async fn twenty_thousand_brackets_are_400() {
         for body in [&deep, &objects, &unclosed] {
             let kind = format!("application/{kind}+json");
             let patch = client.request("PATCH", &secret_path("s1")).body(&kind, body.clone());
-            let shown = failure(&patch.send().await);
-            assert!(shown.starts_with("400 BadRequest\n"), "{kind}: {shown}");
+            let text = failure(&patch.send().await);
+            assert!(text.starts_with("400 BadRequest\n"), "{kind}: {text}");
         }
     }
     client.get("/readyz").send().await.expect_text(200);

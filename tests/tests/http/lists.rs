@@ -1,4 +1,4 @@
-//! Lists: their order, their pages, and at which version they are true.
+//! Lists: their order, their pages, and their resourceVersion.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -30,7 +30,7 @@ async fn an_empty_list_is_a_list() {
 }
 
 #[tokio::test]
-async fn a_list_is_whole_and_in_order() {
+async fn a_list_is_complete_and_in_order() {
     let server = Server::start().await;
     let client = server.client();
     for (namespace, name) in [("platform", "b"), ("default", "z"), ("platform", "a")] {
@@ -44,7 +44,7 @@ async fn a_list_is_whole_and_in_order() {
         assert!(version_of(item) <= version_of(&one));
         assert!(item["metadata"]["creationTimestamp"].is_string());
         let read = client.get(&secret_path(name_of(item))).send().await.expect(200);
-        assert_eq!(&read, item, "an item of a list is what a get answers");
+        assert_eq!(&read, item, "an item of a list equals the response to a get");
     }
     let all = client.get(&format!("{GROUP}/sharedsecrets")).send().await.expect(200);
     assert_eq!(names(&all), ["z", "a", "b"], "by namespace, then by name");
@@ -54,7 +54,7 @@ async fn a_list_is_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn pages_fit_together_whatever_happens_meanwhile() {
+async fn pages_are_consistent_while_objects_change() {
     let server = Server::start().await;
     let client = server.client();
     fill(&client, 7).await;
@@ -83,7 +83,7 @@ async fn pages_fit_together_whatever_happens_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_full_to_the_end_has_none_behind_it() {
+async fn a_full_last_page_has_no_continue_token() {
     let server = Server::start().await;
     let client = server.client();
     fill(&client, 4).await;
@@ -146,9 +146,9 @@ async fn a_token_is_checked() {
     let first = client.get(&format!("{collection}?limit=1")).send().await.expect(200);
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     let path = format!("{collection}?continue={token}&resourceVersion={}", version_of(&first));
-    let shown = failure(&client.get(&path).send().await);
+    let text = failure(&client.get(&path).send().await);
     let expected = "400 BadRequest\nspecifying resource version is not allowed when using continue";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
     client
         .get(&format!("{collection}?continue={token}&resourceVersion=0"))
         .send()
@@ -158,14 +158,14 @@ async fn a_token_is_checked() {
     assert!(failure(&client.get(&path).send().await).starts_with("422 Invalid\n"));
     let mut broken =
         vec!["x".to_owned(), "e30".into(), "bnVsbA".into(), "%00".into(), "a".repeat(4_000)];
-    for place in (0..token.len()).step_by(7) {
+    for index in (0..token.len()).step_by(7) {
         let mut bytes = token.clone().into_bytes();
-        bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
+        bytes[index] = if bytes[index] == b'A' { b'B' } else { b'A' };
         broken.push(String::from_utf8(bytes).unwrap());
     }
     for token in broken {
         let reply = client.get(&format!("{collection}?limit=1&continue={token}")).send().await;
-        // A changed token may still be one; it must never be a failure of the server.
+        // A changed token may still be valid. It must never cause a server error.
         assert!([200, 400, 410, 504].contains(&reply.status), "{token}: {}", reply.text());
         if reply.status == 200 {
             for name in names(&reply.json()) {

@@ -1,6 +1,6 @@
-//! What the server answers over plain HTTP, request by request.
+//! The server's responses over HTTP, request by request, without a Kubernetes client.
 //!
-//! One file for each part of the contract. Each test starts a server of its own.
+//! One file for each part of the contract. Each test starts its own server.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
@@ -8,20 +8,20 @@ mod creates;
 mod deletes;
 mod discovery;
 mod failures;
+mod field_validation;
 mod finalizers;
-mod flow;
 mod garbage;
 mod health;
 mod impersonation;
 mod limits;
 mod lists;
+mod malformed_requests;
 mod namespaces;
 mod negotiation;
+mod overload;
 mod patches;
 mod protocol;
-mod rude;
 mod selectors;
-mod strictness;
 mod tables;
 mod updates;
 mod versions;

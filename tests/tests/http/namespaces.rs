@@ -1,4 +1,4 @@
-//! Namespaces: the two that are always there, and the life of others.
+//! Namespaces: the two that always exist, and the lifecycle of others.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -17,14 +17,14 @@ fn path(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn two_are_there_from_the_first_start_and_stay() {
+async fn two_namespaces_always_exist() {
     let server = Server::start().await;
     let client = server.client();
     for name in ["default", "platform"] {
         let space = client.get(&path(name)).send().await.expect(200);
         assert_eq!(space["status"]["phase"], "Active");
-        let shown = failure(&client.delete(&path(name)).send().await);
-        assert!(shown.starts_with("403 Forbidden\n"), "{shown}");
+        let text = failure(&client.delete(&path(name)).send().await);
+        assert!(text.starts_with("403 Forbidden\n"), "{text}");
     }
     assert_snapshot!(failure(&client.delete(&path("default")).send().await), @r#"
     403 Forbidden
@@ -46,7 +46,7 @@ async fn a_name_is_a_label() {
 }
 
 #[tokio::test]
-async fn what_is_in_a_namespace_goes_with_it() {
+async fn objects_in_a_namespace_are_deleted_with_it() {
     let server = Server::start().await;
     let client = server.client();
     make(&server, "team-a").await;
@@ -60,9 +60,9 @@ async fn what_is_in_a_namespace_goes_with_it() {
     assert_eq!(marked["kind"], "Namespace");
     assert_eq!(marked["status"]["phase"], "Terminating");
     let reply = client.post(&secrets("team-a")).json(&secret("late", "v")).send().await;
-    let shown = failure(&reply);
+    let text = failure(&reply);
     let expected = "403 Forbidden\nsharedsecrets.management.platform.sh \"late\" is forbidden: unable to create new content in namespace team-a because it is being terminated\n";
-    assert!(shown.starts_with(expected), "{shown}");
+    assert!(text.starts_with(expected), "{text}");
     assert_eq!(reply.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
     wait::until("what nothing holds to be gone", async || {
         let list = client.get(&secrets("team-a")).send().await.expect(200);
@@ -79,5 +79,5 @@ async fn what_is_in_a_namespace_goes_with_it() {
     .await;
     make(&server, "team-a").await;
     let list = client.get(&secrets("team-a")).send().await.expect(200);
-    assert_eq!(list["items"], json!([]), "a namesake begins empty");
+    assert_eq!(list["items"], json!([]), "a new namespace with the same name is empty");
 }

@@ -1,10 +1,10 @@
-//! Forms of answers: JSON or YAML, pretty or not, compressed or not, and the headers around them.
+//! Response formats: JSON or YAML, pretty or not, compressed or not, and the response headers.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets};
 
 #[tokio::test]
-async fn the_first_acceptable_form_wins() {
+async fn the_first_acceptable_format_wins() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -32,7 +32,7 @@ async fn the_first_acceptable_form_wins() {
 }
 
 #[tokio::test]
-async fn failures_come_in_the_form_asked_for() {
+async fn failures_have_the_requested_format() {
     let server = Server::start().await;
     let reply = server.client().get(&secret_path("none")).accept("application/yaml").send().await;
     assert_eq!(reply.header("content-type"), Some("application/yaml"));
@@ -41,7 +41,7 @@ async fn failures_come_in_the_form_asked_for() {
 }
 
 #[tokio::test]
-async fn people_get_lines_and_programs_do_not() {
+async fn curl_gets_pretty_output_and_kubectl_does_not() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -57,7 +57,7 @@ async fn people_get_lines_and_programs_do_not() {
 }
 
 #[tokio::test]
-async fn only_large_answers_are_compressed_and_only_for_who_asks() {
+async fn only_large_responses_are_compressed_and_only_on_request() {
     let server = Server::start().await;
     let client = server.client();
     let value = "compressible ".repeat(20_000);
@@ -76,7 +76,7 @@ async fn only_large_answers_are_compressed_and_only_for_who_asks() {
 }
 
 #[tokio::test]
-async fn every_answer_has_its_headers() {
+async fn every_response_has_its_headers() {
     let server = Server::start().await;
     let client = server.client();
     let id = "11111111-2222-3333-4444-555555555555";

@@ -1,4 +1,4 @@
-//! Patching: JSON Patch as the specification has it, JSON merge patch, and what neither may do.
+//! Patches: JSON Patch as in the specification, JSON merge patch, and what neither may do.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
@@ -59,13 +59,13 @@ async fn json_patch_is_strict_and_all_or_nothing() {
     let server = with_one().await;
     let client = server.client();
     let before = client.get(&secret_path("s1")).send().await.expect(200);
-    let test = json!([{"op": "test", "path": "/metadata/name", "value": "other"}]);
-    let shown = failure(&client.patch(&secret_path("s1"), "json-patch", &test).send().await);
+    let failing = json!([{"op": "test", "path": "/metadata/name", "value": "other"}]);
+    let text = failure(&client.patch(&secret_path("s1"), "json-patch", &failing).send().await);
     assert!(
-        shown.starts_with(
+        text.starts_with(
             "422 Invalid\nthe server rejected our request due to an error in our request"
         ),
-        "{shown}"
+        "{text}"
     );
     for operation in [
         json!({"op": "replace", "path": "/spec/description", "value": "x"}),
@@ -78,9 +78,9 @@ async fn json_patch_is_strict_and_all_or_nothing() {
         let patch =
             json!([{"op": "add", "path": "/metadata/labels/first", "value": "x"}, operation]);
         let reply = client.patch(&secret_path("s1"), "json-patch", &patch).send().await;
-        let shown = failure(&reply);
-        assert!(shown.starts_with("422 Invalid\n"), "{operation}: {shown}");
-        assert!(!shown.contains("b25l") && !shown.contains("Y2Fu"), "a value is repeated: {shown}");
+        let text = failure(&reply);
+        assert!(text.starts_with("422 Invalid\n"), "{operation}: {text}");
+        assert!(!text.contains("b25l") && !text.contains("Y2Fu"), "a value is repeated: {text}");
     }
     for patch in [
         json!({"op": "add"}),
@@ -92,8 +92,8 @@ async fn json_patch_is_strict_and_all_or_nothing() {
         json!(null),
         json!([{"op": "add", "path": "no slash", "value": 1}]),
     ] {
-        let shown = failure(&client.patch(&secret_path("s1"), "json-patch", &patch).send().await);
-        assert!(shown.starts_with("400 BadRequest\n"), "{patch}: {shown}");
+        let text = failure(&client.patch(&secret_path("s1"), "json-patch", &patch).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{patch}: {text}");
     }
     let after = client.get(&secret_path("s1")).send().await.expect(200);
     assert_eq!(after, before);
@@ -115,7 +115,7 @@ async fn a_merge_patch_merges_and_null_removes() {
 }
 
 #[tokio::test]
-async fn a_patch_cannot_change_who_an_object_is() {
+async fn a_patch_cannot_change_the_identity_of_an_object() {
     let server = with_one().await;
     let client = server.client();
     let before = client.get(&secret_path("s1")).send().await.expect(200);
@@ -139,7 +139,7 @@ async fn a_patch_cannot_change_who_an_object_is() {
 }
 
 #[tokio::test]
-async fn a_patch_of_nothing_is_404_and_an_invalid_result_422() {
+async fn a_patch_of_a_missing_object_is_404_and_an_invalid_result_422() {
     let server = with_one().await;
     let client = server.client();
     let patch = json!({"spec": {"displayName": "D"}});
@@ -149,15 +149,15 @@ async fn a_patch_of_nothing_is_404_and_an_invalid_result_422() {
     {"group":"management.platform.sh","kind":"sharedsecrets","name":"none"}
     "#);
     let patch = json!({"spec": {"data": {"a b": "djE="}}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &patch).send().await);
     assert!(
-        shown.starts_with("422 Invalid\nSharedSecret.management.platform.sh \"s1\" is invalid: "),
-        "{shown}"
+        text.starts_with("422 Invalid\nSharedSecret.management.platform.sh \"s1\" is invalid: "),
+        "{text}"
     );
 }
 
 #[tokio::test]
-async fn patches_without_a_version_never_lose_to_each_other() {
+async fn concurrent_patches_without_a_version_all_succeed() {
     let server = with_one().await;
     let client = server.client();
     let mut writers = tokio::task::JoinSet::new();
@@ -174,8 +174,8 @@ async fn patches_without_a_version_never_lose_to_each_other() {
     assert_eq!(read["metadata"]["labels"].as_object().unwrap().len(), 12);
     assert_eq!(value_of(&read), "one");
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"displayName": "x"}});
-    let shown = failure(&client.patch(&secret_path("s1"), "merge-patch", &stale).send().await);
-    assert!(shown.starts_with("409 Conflict\n"), "{shown}");
+    let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &stale).send().await);
+    assert!(text.starts_with("409 Conflict\n"), "{text}");
     let fresh = json!({"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"displayName": "x"}});
     let done = client.patch(&secret_path("s1"), "merge-patch", &fresh).send().await.expect(200);
     assert!(version_of(&done) > version_of(&read));

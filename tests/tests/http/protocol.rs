@@ -1,11 +1,11 @@
-//! HTTP/1.1 and HTTP/2 alike: kept connections, many requests on one, and HEAD.
+//! HTTP/1.1 and HTTP/2: persistent connections, many requests on one connection, and HEAD.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
 use postern_tests::objects::{secret, secret_path, secrets};
 
 #[tokio::test]
-async fn both_protocols_answer_alike() {
+async fn both_protocols_return_the_same() {
     let server = Server::start().await;
     let (one, two) = (server.client(), Client::http2(server.kubeconfig()));
     one.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);

@@ -1,4 +1,4 @@
-//! Selectors, and what a watcher sees of an object that begins or ceases to match.
+//! Selectors, and the events of an object that starts or stops to match.
 
 use postern_tests::Server;
 use postern_tests::objects::{GROUP, name_of, secret, secret_path, secrets, version_of};
@@ -26,7 +26,7 @@ fn escaped(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn labels_are_selected_by_the_whole_grammar() {
+async fn label_selectors_support_the_whole_grammar() {
     let server = filled().await;
     let client = server.client();
     for (selector, expected) in [
@@ -68,13 +68,13 @@ async fn labels_are_selected_by_the_whole_grammar() {
         "a/b/c",
     ] {
         let path = format!("{}?labelSelector={}", secrets("platform"), escaped(selector));
-        let shown = failure(&client.get(&path).send().await);
-        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+        let text = failure(&client.get(&path).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{selector:?}: {text}");
     }
 }
 
 #[tokio::test]
-async fn fields_are_selected_by_name_and_namespace() {
+async fn field_selectors_support_name_and_namespace() {
     let server = filled().await;
     let client = server.client();
     client.post(&secrets("default")).json(&secret("a", "v")).send().await.expect(201);
@@ -97,7 +97,7 @@ async fn fields_are_selected_by_name_and_namespace() {
             .collect();
         assert_eq!(names.join(" "), expected, "{selector:?}");
     }
-    // One that is not known must never mean "everything".
+    // An unknown selector must never mean "everything".
     for selector in [
         "spec.data.value=dg==",
         "metadata.uid=x",
@@ -107,8 +107,8 @@ async fn fields_are_selected_by_name_and_namespace() {
         "metadata.name in (a)",
     ] {
         let path = format!("{}?fieldSelector={}", secrets("platform"), escaped(selector));
-        let shown = failure(&client.get(&path).send().await);
-        assert!(shown.starts_with("400 BadRequest\n"), "{selector:?}: {shown}");
+        let text = failure(&client.get(&path).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{selector:?}: {text}");
         let deleted = client.delete(&path).send().await;
         assert!(failure(&deleted).starts_with("400 BadRequest\n"), "{selector:?} deletes");
     }
@@ -117,7 +117,7 @@ async fn fields_are_selected_by_name_and_namespace() {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_objects_come_into_its_selection_and_leave_it() {
+async fn a_watch_reports_objects_that_start_and_stop_to_match() {
     let server = filled().await;
     let client = server.client();
     let version = version_of(&client.get(&secrets("platform")).send().await.expect(200));
@@ -137,8 +137,11 @@ async fn a_watcher_sees_objects_come_into_its_selection_and_leave_it() {
     client.delete(&secret_path("b")).send().await.expect(200);
     label("c", serde_json::Value::Null).await;
     let events = watch.take(6).await;
-    let shown: Vec<_> = events.iter().map(Event::shown).collect();
-    assert_eq!(shown, ["ADDED d", "DELETED a", "ADDED a", "MODIFIED a", "DELETED a", "DELETED c"]);
+    let summaries: Vec<_> = events.iter().map(Event::summary).collect();
+    assert_eq!(
+        summaries,
+        ["ADDED d", "DELETED a", "ADDED a", "MODIFIED a", "DELETED a", "DELETED c"]
+    );
     assert_eq!(events[1].object["metadata"]["labels"]["app"], "shop", "the state that matched");
     assert_eq!(events[1].version(), version_of(&left), "at the version that ended it");
 }

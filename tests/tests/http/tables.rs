@@ -1,4 +1,4 @@
-//! What kubectl prints and metadata informers keep: `Table` and `PartialObjectMetadata`, on get, list
+//! The formats for kubectl's output and for metadata informers: `Table` and `PartialObjectMetadata`, on get, list
 //! and watch.
 
 use postern_tests::Server;
@@ -26,7 +26,7 @@ fn no_secret_in(value: &Value) {
 }
 
 #[tokio::test]
-async fn a_list_is_a_table_for_who_asks() {
+async fn a_list_is_a_table_on_request() {
     let server = with_two().await;
     let reply = server
         .client()
@@ -60,7 +60,7 @@ async fn a_list_is_a_table_for_who_asks() {
 }
 
 #[tokio::test]
-async fn the_rows_hold_as_much_as_is_asked_for() {
+async fn the_rows_contain_the_requested_object() {
     let server = with_two().await;
     let client = server.client();
     let collection = secrets("platform");
@@ -74,8 +74,8 @@ async fn the_rows_hold_as_much_as_is_asked_for() {
     assert_eq!(metadata["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     let object = table("Object").await.expect(200);
     assert_eq!(object["rows"][0]["object"]["kind"], "SharedSecret");
-    let shown = failure(&table("Everything").await);
-    assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
+    let text = failure(&table("Everything").await);
+    assert!(text.starts_with("400 BadRequest\n"), "{text}");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_watched_table_defines_its_columns_once() {
 }
 
 #[tokio::test]
-async fn metadata_alone_is_metadata_alone() {
+async fn partial_object_metadata_has_only_metadata() {
     let server = with_two().await;
     let client = server.client();
     let one = client.get(&secret_path("a")).accept(PARTIAL).send().await.expect(200);
@@ -146,13 +146,13 @@ async fn metadata_alone_is_metadata_alone() {
 }
 
 #[tokio::test]
-async fn the_form_of_one_is_not_acceptable_for_a_list() {
+async fn the_format_of_one_object_is_not_acceptable_for_a_list() {
     let server = with_two().await;
     let client = server.client();
     let singular = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let shown = failure(&client.get(&secrets("platform")).accept(singular).send().await);
-    assert!(shown.starts_with("406 NotAcceptable\n"), "{shown}");
+    let text = failure(&client.get(&secrets("platform")).accept(singular).send().await);
+    assert!(text.starts_with("406 NotAcceptable\n"), "{text}");
     let plural = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    let shown = failure(&client.get(&secret_path("a")).accept(plural).send().await);
-    assert!(shown.starts_with("406 NotAcceptable\n"), "{shown}");
+    let text = failure(&client.get(&secret_path("a")).accept(plural).send().await);
+    assert!(text.starts_with("406 NotAcceptable\n"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Replacing: what stays, what counts as a change, and who wins.
+//! Replacing: what is preserved, what counts as a change, and which writer wins.
 
 use postern_tests::Server;
 use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of};
@@ -32,7 +32,7 @@ async fn a_replace_changes_the_spec_and_keeps_the_identity() {
 }
 
 #[tokio::test]
-async fn yaml_as_last_read_can_be_put_back() {
+async fn yaml_that_was_read_can_be_put_back() {
     let server = Server::start().await;
     let client = server.client();
     made(&server).await;
@@ -70,7 +70,7 @@ async fn a_replace_that_changes_nothing_writes_nothing() {
     let same = client.patch(&secret_path("s1"), "json-patch", &patch).send().await.expect(200);
     assert_eq!(same, object);
     client.post(&secrets("platform")).json(&secret("s2", "v")).send().await.expect(201);
-    assert_eq!(watch.shown(1).await, ["ADDED s2"], "the writes of nothing sent no event");
+    assert_eq!(watch.summaries(1).await, ["ADDED s2"], "the writes of nothing sent no event");
 }
 
 #[tokio::test]
@@ -80,9 +80,9 @@ async fn the_uid_is_a_condition() {
     let first = made(&server).await;
     let mut object = first.clone();
     object["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
-    let shown = failure(&client.put(&secret_path("s1")).json(&object).send().await);
-    assert!(shown.starts_with("409 Conflict\n"), "{shown}");
-    assert!(shown.contains("Precondition failed: UID in precondition: 11111111-"), "{shown}");
+    let text = failure(&client.put(&secret_path("s1")).json(&object).send().await);
+    assert!(text.starts_with("409 Conflict\n"), "{text}");
+    assert!(text.contains("Precondition failed: UID in precondition: 11111111-"), "{text}");
     object["metadata"].as_object_mut().unwrap().remove("uid");
     object["spec"]["displayName"] = "no uid given".into();
     let second = client.put(&secret_path("s1")).json(&object).send().await.expect(200);
@@ -90,16 +90,16 @@ async fn the_uid_is_a_condition() {
 }
 
 #[tokio::test]
-async fn nothing_is_created_by_a_replace() {
+async fn a_replace_does_not_create() {
     let server = Server::start().await;
     let client = server.client();
     let mut object = made(&server).await;
     client.delete(&secret_path("s1")).send().await.expect(200);
-    let shown = failure(&client.put(&secret_path("s1")).json(&object).send().await);
-    assert!(shown.starts_with("404 NotFound\n"), "{shown}");
+    let text = failure(&client.put(&secret_path("s1")).json(&object).send().await);
+    assert!(text.starts_with("404 NotFound\n"), "{text}");
     object["metadata"]["name"] = "other".into();
-    let shown = failure(&client.put(&secret_path("other")).json(&object).send().await);
-    assert!(shown.starts_with("404 NotFound\n"), "{shown}");
+    let text = failure(&client.put(&secret_path("other")).json(&object).send().await);
+    assert!(text.starts_with("404 NotFound\n"), "{text}");
 }
 
 #[tokio::test]
@@ -138,16 +138,16 @@ async fn owners_are_checked_and_kept() {
     other["uid"] = "11111111-2222-3333-4444-555555555555".into();
     other["name"] = "other".into();
     child["metadata"]["ownerReferences"] = json!([reference, other]);
-    let shown = failure(&client.post(&secrets("platform")).json(&child).send().await);
+    let text = failure(&client.post(&secrets("platform")).json(&child).send().await);
     let expected = "Only one reference can have Controller set to true. Found \"true\" in \
                     references for s1 and other";
-    assert!(shown.starts_with("422 Invalid\n") && shown.contains(expected), "{shown}");
+    assert!(text.starts_with("422 Invalid\n") && text.contains(expected), "{text}");
     for missing in ["apiVersion", "kind", "name", "uid"] {
         let mut broken = reference.clone();
         broken[missing] = "".into();
         child["metadata"]["ownerReferences"] = json!([broken]);
-        let shown = failure(&client.post(&secrets("platform")).json(&child).send().await);
-        assert!(shown.starts_with("422 Invalid\n"), "{missing}: {shown}");
-        assert!(shown.contains("metadata.ownerReferences"), "{missing}: {shown}");
+        let text = failure(&client.post(&secrets("platform")).json(&child).send().await);
+        assert!(text.starts_with("422 Invalid\n"), "{missing}: {text}");
+        assert!(text.contains("metadata.ownerReferences"), "{missing}: {text}");
     }
 }

@@ -1,12 +1,12 @@
-//! `resourceVersion` and `resourceVersionMatch`, get, list and watch, row by row; and what
-//! compaction takes away.
+//! `resourceVersion` and `resourceVersionMatch`, get, list and watch, row by row of Kubernetes'
+//! table; and what compaction removes.
 
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::{failure, failure_of};
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-/// Three states of one collection, and their versions.
+/// Creates three states of one collection, and returns their versions.
 async fn three(server: &Server) -> [u64; 3] {
     let client = server.client();
     let mut versions = [0; 3];
@@ -29,7 +29,7 @@ async fn lists_follow_the_table() {
     let client = server.client();
     let [one, two, three] = three(&server).await;
     let collection = secrets("platform");
-    // Not older than what was asked for: here everything, as nothing else is newer.
+    // Not older than the requested version. Here this is everything, because nothing is newer.
     for query in [
         String::new(),
         "?resourceVersion=".to_owned(),
@@ -74,13 +74,13 @@ async fn gets_follow_the_table() {
         let read = client.get(&format!("{}{query}", secret_path("s2"))).send().await.expect(200);
         assert_eq!(name_of(&read), "s2", "{query}");
     }
-    let shown =
+    let text =
         failure(&client.get(&format!("{}?resourceVersion=x", secret_path("s2"))).send().await);
-    assert!(shown.starts_with("400 BadRequest\n"), "{shown}");
+    assert!(text.starts_with("400 BadRequest\n"), "{text}");
 }
 
 #[tokio::test]
-async fn the_future_is_waited_for_and_then_given_up() {
+async fn a_version_of_the_far_future_times_out() {
     let server = Server::start().await;
     let client = server.client();
     let [_, _, three] = three(&server).await;
@@ -94,11 +94,11 @@ async fn the_future_is_waited_for_and_then_given_up() {
         ),
     ] {
         let reply = client.get(&path).send().await;
-        let shown = failure(&reply);
+        let text = failure(&reply);
         let expected = format!(
             "504 Timeout\nTimeout: Too large resource version: {future}, current: {three}\n"
         );
-        assert!(shown.starts_with(&expected), "{shown}");
+        assert!(text.starts_with(&expected), "{text}");
         let details = &reply.json()["details"];
         assert_eq!(details["retryAfterSeconds"], 1);
         assert_eq!(details["causes"][0]["reason"], "ResourceVersionTooLarge");
@@ -107,7 +107,7 @@ async fn the_future_is_waited_for_and_then_given_up() {
 }
 
 #[tokio::test]
-async fn the_near_future_comes() {
+async fn a_version_of_the_near_future_is_waited_for() {
     let server = Server::start().await;
     let client = server.client();
     let [_, _, three] = three(&server).await;
@@ -137,24 +137,24 @@ async fn watches_follow_the_table() {
         watches.push((client.watch(&collection, &query).await, query, events));
     }
     for (watch, query, events) in &mut watches {
-        let mut seen = watch.shown(events.len()).await;
+        let mut seen = watch.summaries(events.len()).await;
         // The order of the initial state is free.
         seen.sort();
         assert_eq!(&seen, events, "{query}");
     }
     client.post(&collection).json(&secret("live", "v")).send().await.expect(201);
     for (watch, query, _) in &mut watches {
-        assert_eq!(watch.shown(1).await, ["ADDED live"], "{query}");
+        assert_eq!(watch.summaries(1).await, ["ADDED live"], "{query}");
     }
 }
 
-/// A server that keeps so little history that a test can see it go.
-async fn forgetful() -> Server {
+/// A server with so little history that a test can wait for its compaction.
+async fn with_short_history() -> Server {
     let home = Home::new();
     Setup::on(&home).argument("--history").argument("1s").start().await
 }
 
-/// Waits until the version is compacted, writing a little on the way.
+/// Waits until the version is compacted, and writes some objects meanwhile.
 async fn compacted(server: &Server, version: u64) {
     let client = server.client();
     let path =
@@ -171,7 +171,7 @@ async fn compacted(server: &Server, version: u64) {
 
 #[tokio::test]
 async fn what_is_compacted_is_410() {
-    let server = forgetful().await;
+    let server = with_short_history().await;
     let client = server.client();
     let [one, ..] = three(&server).await;
     let collection = secrets("platform");
@@ -180,8 +180,8 @@ async fn what_is_compacted_is_410() {
     compacted(&server, version_of(&first)).await;
 
     let exact = format!("{collection}?resourceVersion={one}&resourceVersionMatch=Exact");
-    let shown = failure(&client.get(&exact).send().await);
-    assert!(shown.starts_with("410 Expired\n"), "{shown}");
+    let text = failure(&client.get(&exact).send().await);
+    assert!(text.starts_with("410 Expired\n"), "{text}");
 
     let reply = client.get(&format!("{collection}?limit=1&continue={token}")).send().await;
     let status = reply.expect(410);
@@ -198,7 +198,7 @@ async fn what_is_compacted_is_410() {
     let events = client.watch(&collection, &old).await.rest().await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].kind, "ERROR");
-    let shown = failure_of(&events[0].object, 410);
-    assert!(shown.starts_with("410 Expired\ntoo old resource version: "), "{shown}");
+    let text = failure_of(&events[0].object, 410);
+    assert!(text.starts_with("410 Expired\ntoo old resource version: "), "{text}");
     client.get(&collection).send().await.expect(200);
 }

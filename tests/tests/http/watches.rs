@@ -1,4 +1,4 @@
-//! Watches: the order of events, streaming lists, bookmarks, and where a watch begins and ends.
+//! Watches: the order of events, streaming lists, bookmarks, and where a watch starts and ends.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -27,8 +27,8 @@ async fn each_change_is_one_event_in_order() {
             client.patch(&secret_path("s1"), "merge-patch", &patch).send().await.expect(200);
         client.delete(&secret_path("s1")).send().await.expect(200);
         let events = watch.take(3).await;
-        let shown: Vec<_> = events.iter().map(Event::shown).collect();
-        assert_eq!(shown, ["ADDED s1", "MODIFIED s1", "DELETED s1"]);
+        let summaries: Vec<_> = events.iter().map(Event::summary).collect();
+        assert_eq!(summaries, ["ADDED s1", "MODIFIED s1", "DELETED s1"]);
         assert_eq!(events[0].object, made, "an event carries what the write answered");
         assert_eq!(events[1].object, changed);
         assert!(events[2].version() > version_of(&changed), "a deletion has its own version");
@@ -52,7 +52,7 @@ async fn headers_come_before_the_first_event() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_says_where_the_list_ends() {
+async fn a_bookmark_ends_the_initial_events_of_a_streaming_list() {
     let server = Server::start().await;
     let client = server.client();
     for name in ["a", "b"] {
@@ -67,9 +67,9 @@ async fn a_streaming_list_says_where_the_list_ends() {
         let mut watch = client.watch(&secrets("platform"), &query).await;
         let mut events = watch.initial().await;
         let end = events.pop().unwrap();
-        let mut shown: Vec<_> = events.iter().map(Event::shown).collect();
-        shown.sort();
-        assert_eq!(shown, ["ADDED a", "ADDED b"], "{query}");
+        let mut summaries: Vec<_> = events.iter().map(Event::summary).collect();
+        summaries.sort();
+        assert_eq!(summaries, ["ADDED a", "ADDED b"], "{query}");
         assert!(end.version() >= list, "{query}");
         assert_eq!(end.object["kind"], "SharedSecret");
         assert_eq!(end.object["apiVersion"], "management.platform.sh/v1");
@@ -78,7 +78,7 @@ async fn a_streaming_list_says_where_the_list_ends() {
         assert_eq!(fields, ["annotations", "resourceVersion"], "a bookmark holds no object");
         let name = format!("live-{}", query.len());
         client.post(&secrets("platform")).json(&secret(&name, "v")).send().await.expect(201);
-        assert_eq!(watch.shown(1).await, [format!("ADDED {name}")]);
+        assert_eq!(watch.summaries(1).await, [format!("ADDED {name}")]);
         client.delete(&secret_path(&name)).send().await.expect(200);
     }
     let empty = client.watch(&secrets("default"), STREAMING).await.initial().await;
@@ -94,11 +94,11 @@ async fn an_initial_state_can_be_left_out() {
         "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = client.watch(&secrets("platform"), query).await;
     client.post(&secrets("platform")).json(&secret("new", "v")).send().await.expect(201);
-    assert_eq!(watch.shown(1).await, ["ADDED new"]);
+    assert_eq!(watch.summaries(1).await, ["ADDED new"]);
 }
 
 #[tokio::test]
-async fn a_watch_ends_cleanly_at_its_time_and_says_how_far_it_came() {
+async fn a_watch_ends_cleanly_after_its_timeout_with_a_bookmark() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
@@ -116,7 +116,10 @@ async fn a_watch_ends_cleanly_at_its_time_and_says_how_far_it_came() {
         "{events:?}"
     );
     let last = events.last().unwrap();
-    assert!(last.version() > version, "a bookmark tells progress, also when others changed");
+    assert!(
+        last.version() > version,
+        "a bookmark has a newer version, also when only other objects changed"
+    );
     assert_eq!(last.object["kind"], "SharedSecret");
     assert!(last.object.get("spec").is_none());
     let query = format!("&resourceVersion={version}&timeoutSeconds=1");
@@ -138,9 +141,9 @@ async fn a_watch_sees_its_own_collection_and_no_other() {
     for (namespace, name) in [("default", "x"), ("platform", "other"), ("platform", "wanted")] {
         client.post(&secrets(namespace)).json(&secret(name, "v")).send().await.expect(201);
     }
-    assert_eq!(all.shown(3).await, ["ADDED x", "ADDED other", "ADDED wanted"]);
-    assert_eq!(one.shown(2).await, ["ADDED other", "ADDED wanted"]);
-    assert_eq!(single.shown(1).await, ["ADDED wanted"]);
+    assert_eq!(all.summaries(3).await, ["ADDED x", "ADDED other", "ADDED wanted"]);
+    assert_eq!(one.summaries(2).await, ["ADDED other", "ADDED wanted"]);
+    assert_eq!(single.summaries(1).await, ["ADDED wanted"]);
 }
 
 #[tokio::test]
@@ -187,7 +190,7 @@ async fn a_list_and_a_watch_from_it_leave_no_gap() {
         let query = format!("&resourceVersion={}", version_of(&list));
         let events = client.watch(&secrets("platform"), &query).await.take(60 - have).await;
         for (index, event) in events.iter().enumerate() {
-            assert_eq!(event.shown(), format!("ADDED s{:02}", have + index));
+            assert_eq!(event.summary(), format!("ADDED s{:02}", have + index));
         }
     }
     writing.await.unwrap();

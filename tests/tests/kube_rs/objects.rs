@@ -15,7 +15,7 @@ use kube::{Api, Error, ResourceExt as _};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, object, secrets, shared_secret, shown};
+use crate::setup::{client, display_name, object, secrets, shared_secret};
 
 fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
     match result {
@@ -25,7 +25,7 @@ fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn discovery_tells_what_can_be_done() {
+async fn discovery_lists_the_verbs() {
     let server = Server::start().await;
     let client = client(server.home()).await;
     let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
@@ -40,7 +40,7 @@ async fn discovery_tells_what_can_be_done() {
 }
 
 #[tokio::test]
-async fn an_object_lives_its_life() {
+async fn an_object_can_be_created_changed_and_deleted() {
     let server = Server::start().await;
     let client = client(server.home()).await;
     let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
@@ -51,7 +51,7 @@ async fn an_object_lives_its_life() {
     assert_eq!(refused(again), (409, "AlreadyExists".into()));
 
     let mut read = api.get("db.password").await.unwrap();
-    assert_eq!(shown(&read), "one");
+    assert_eq!(display_name(&read), "one");
     read.data["spec"]["displayName"] = "two".into();
     let replaced = api.replace("db.password", &post, &read).await.unwrap();
     assert_eq!(replaced.metadata.generation, Some(2));
@@ -100,7 +100,7 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn typed_kinds_of_kubernetes_fit() {
+async fn typed_kinds_of_kubernetes_work() {
     let server = Server::start().await;
     let client = client(server.home()).await;
     let api: Api<Namespace> = Api::all(client);
@@ -118,7 +118,7 @@ async fn typed_kinds_of_kubernetes_fit() {
 }
 
 #[tokio::test]
-async fn the_finalizer_helper_comes_through_its_whole_cycle() {
+async fn the_finalizer_helper_completes_its_cycle() {
     let server = Server::start().await;
     let client = client(server.home()).await;
     let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
@@ -143,7 +143,7 @@ async fn the_finalizer_helper_comes_through_its_whole_cycle() {
     assert_eq!(api.get("s1").await.unwrap().finalizers(), ["example.com/cleanup"]);
     cycle("apply").await;
     let marked = api.delete("s1", &DeleteParams::default()).await.unwrap();
-    assert!(marked.left().expect("the object lingers").metadata.deletion_timestamp.is_some());
+    assert!(marked.left().expect("the object still exists").metadata.deletion_timestamp.is_some());
     cycle("cleanup").await;
     assert!(api.get_opt("s1").await.unwrap().is_none());
 }

@@ -1,4 +1,4 @@
-//! Reflectors: a controller's picture of the server, kept by lists and watches of both kinds.
+//! Reflectors: a controller's cache, filled by lists and by both kinds of watches.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,14 +13,18 @@ use kube::{Api, ResourceExt as _};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, object, secrets, shared_secret, shown};
+use crate::setup::{client, display_name, object, secrets, shared_secret};
 
-fn picture(store: &Store<DynamicObject>) -> BTreeMap<String, String> {
-    store.state().iter().map(|object| (object.name_any(), shown(object).to_owned())).collect()
+fn contents(store: &Store<DynamicObject>) -> BTreeMap<String, String> {
+    store
+        .state()
+        .iter()
+        .map(|object| (object.name_any(), display_name(object).to_owned()))
+        .collect()
 }
 
 #[tokio::test]
-async fn a_reflector_has_the_servers_picture() {
+async fn a_reflector_has_the_same_objects_as_the_server() {
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
         let server = Server::start().await;
         let client = client(server.home()).await;
@@ -39,9 +43,9 @@ async fn a_reflector_has_the_servers_picture() {
             }
         });
         wait::within("the first list", store.wait_until_ready()).await.unwrap();
-        assert_eq!(picture(&store).len(), 20);
+        assert_eq!(contents(&store).len(), 20);
 
-        let mut expected = picture(&store);
+        let mut expected = contents(&store);
         for number in 0..20 {
             let name = format!("old{number}");
             if number % 2 == 0 {
@@ -56,7 +60,7 @@ async fn a_reflector_has_the_servers_picture() {
         api.create(&PostParams::default(), &object(&resource, "new", "x")).await.unwrap();
         expected.insert("new".into(), "x".into());
         wait::until("the reflector to have seen it all", async || {
-            (picture(&store) == expected).then_some(())
+            (contents(&store) == expected).then_some(())
         })
         .await;
         following.abort();

@@ -1,4 +1,4 @@
-//! Watchers across restarts, cut wires and compaction: nothing is missed, nothing seen twice.
+//! Watchers across restarts, lost connections and compaction: no event is missed or repeated.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use kube::{Api, Client};
 use postern_tests::{Home, Relay, Server, Setup, wait};
 use serde_json::json;
 
-use crate::setup::{client, client_over, object, secrets, shared_secret, shown};
+use crate::setup::{client, client_over, display_name, object, secrets, shared_secret};
 
-/// What a watcher has seen, in order, and what it would have in its cache now.
+/// The events that a watcher received, in order, and the cache that they lead to.
 #[derive(Default)]
 struct Seen {
-    /// `name=shown@version` for each change, behind the first list.
+    /// `name=state@version` for each change after the first list.
     changes: Vec<String>,
     lists: usize,
     cache: BTreeMap<String, String>,
@@ -32,15 +32,15 @@ impl Seen {
         match event {
             Ok(Event::Init) => self.relisted.clear(),
             Ok(Event::InitApply(object)) => {
-                self.relisted.insert(object.name_any(), shown(&object).to_owned());
+                self.relisted.insert(object.name_any(), display_name(&object).to_owned());
             }
             Ok(Event::InitDone) => {
                 self.lists += 1;
                 self.cache = std::mem::take(&mut self.relisted);
             }
             Ok(Event::Apply(object)) => {
-                self.changes.push(entry(&object, shown(&object)));
-                self.cache.insert(object.name_any(), shown(&object).to_owned());
+                self.changes.push(entry(&object, display_name(&object)));
+                self.cache.insert(object.name_any(), display_name(&object).to_owned());
             }
             Ok(Event::Delete(object)) => {
                 self.changes.push(entry(&object, "deleted"));
@@ -51,17 +51,17 @@ impl Seen {
     }
 }
 
-fn entry(object: &DynamicObject, shown: &str) -> String {
+fn entry(object: &DynamicObject, state: &str) -> String {
     let version = object.resource_version().expect("a version");
-    // The version of a deletion is not in the answer to the delete, so it is not compared.
-    if shown == "deleted" {
+    // The response to a delete does not contain the version, so it is not compared.
+    if state == "deleted" {
         format!("{} deleted", object.name_any())
     } else {
-        format!("{}={shown}@{version}", object.name_any())
+        format!("{}={state}@{version}", object.name_any())
     }
 }
 
-/// Follows in the background for as long as the test lasts.
+/// Watches in the background until the test ends.
 fn follow(api: Api<DynamicObject>, config: watcher::Config) -> Arc<Mutex<Seen>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let shared = Arc::clone(&seen);
@@ -74,7 +74,7 @@ fn follow(api: Api<DynamicObject>, config: watcher::Config) -> Arc<Mutex<Seen>> 
     seen
 }
 
-/// Writes a few of every kind and says in which order they came to be.
+/// Does a few writes of every kind, and adds the expected events to `log` in order.
 async fn write(client: &Client, round: usize, log: &mut Vec<String>) {
     let (api, resource) = (secrets(client).await, shared_secret(client).await);
     for number in 0..6 {
@@ -94,7 +94,7 @@ async fn write(client: &Client, round: usize, log: &mut Vec<String>) {
 
 async fn listed(client: &Client) -> BTreeMap<String, String> {
     let list = secrets(client).await.list(&ListParams::default()).await.unwrap();
-    list.items.iter().map(|object| (object.name_any(), shown(object).to_owned())).collect()
+    list.items.iter().map(|object| (object.name_any(), display_name(object).to_owned())).collect()
 }
 
 fn configurations() -> [watcher::Config; 2] {
@@ -102,11 +102,11 @@ fn configurations() -> [watcher::Config; 2] {
 }
 
 #[tokio::test]
-async fn heavy_restarts_are_not_noticed_by_who_resumes() {
+async fn heavy_watchers_resume_across_restarts() {
     let home = Home::new();
     let relay = Relay::new().await;
     let mut server = Setup::on(&home).start().await;
-    relay.join(&server);
+    relay.connect_to(&server);
     let watched = secrets(&client_over(&home, &relay).await).await;
     let watchers = configurations().map(|config| follow(watched.clone(), config));
     wait::until("the first lists", async || {
@@ -117,16 +117,16 @@ async fn heavy_restarts_are_not_noticed_by_who_resumes() {
     let mut log = Vec::new();
     for round in 0..6 {
         write(&client(&home).await, round, &mut log).await;
-        relay.cut();
+        relay.disconnect();
         if round % 2 == 0 {
             server.stop().await;
         } else {
             server.kill();
         }
         server = Setup::on(&home).start().await;
-        // Some changes come while no watcher is there to see them.
+        // Some changes happen while no watcher is connected.
         write(&client(&home).await, 100 + round, &mut log).await;
-        relay.join(&server);
+        relay.connect_to(&server);
     }
     for seen in &watchers {
         wait::until("a watcher to have seen the last change", async || {
@@ -135,16 +135,16 @@ async fn heavy_restarts_are_not_noticed_by_who_resumes() {
         .await;
         let seen = seen.lock().unwrap();
         assert_eq!(seen.changes, log);
-        assert_eq!(seen.lists, 1, "nobody had to list again: {:?}", seen.failures);
+        assert_eq!(seen.lists, 1, "no watcher had to list again: {:?}", seen.failures);
     }
 }
 
 #[tokio::test]
-async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
+async fn heavy_compaction_leads_to_a_new_list_and_the_right_cache() {
     let home = Home::new();
     let relay = Relay::new().await;
     let server: Server = Setup::on(&home).argument("--history").argument("1s").start().await;
-    relay.join(&server);
+    relay.connect_to(&server);
     let direct = client(&home).await;
     let watched = secrets(&client_over(&home, &relay).await).await;
     let watchers = configurations().map(|config| follow(watched.clone(), config));
@@ -158,7 +158,7 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
     let old = secrets(&direct).await.list(&ListParams::default()).await.unwrap();
     let old = old.metadata.resource_version.unwrap();
 
-    relay.cut();
+    relay.disconnect();
     write(&direct, 1, &mut log).await;
     let api = secrets(&direct).await;
     wait::until("history to be compacted", async || {
@@ -179,7 +179,7 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
         }
     })
     .await;
-    relay.join(&server);
+    relay.connect_to(&server);
     for seen in &watchers {
         wait::until("a watcher to list again", async || {
             (seen.lock().unwrap().lists == 2).then_some(())
@@ -189,7 +189,7 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
     write(&direct, 3, &mut log).await;
     let expected = listed(&direct).await;
     for seen in &watchers {
-        wait::until("a watcher to have the right picture", async || {
+        wait::until("a watcher to have the right cache", async || {
             (seen.lock().unwrap().cache == expected).then_some(())
         })
         .await;
@@ -198,6 +198,6 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_picture() {
         let mut changes = seen.changes.clone();
         changes.sort();
         changes.dedup();
-        assert_eq!(changes.len(), seen.changes.len(), "nothing is seen twice");
+        assert_eq!(changes.len(), seen.changes.len(), "no event is repeated");
     }
 }

@@ -1,4 +1,4 @@
-//! The client, as a controller would make it: from the kubeconfig, with the kind from discovery.
+//! The client as a controller creates it: from the kubeconfig, with the kind from discovery.
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -7,12 +7,12 @@ use kube::{Api, Client, Config};
 use postern_tests::{Home, Relay};
 use serde_json::{Value, json};
 
-/// A client from the kubeconfig as it is.
+/// Returns a client from the kubeconfig.
 pub(crate) async fn client(home: &Home) -> Client {
     Client::try_from(config(home).await).expect("the client can be made")
 }
 
-/// The same over a wire that can be cut.
+/// Returns a client that connects through a relay, which can be disconnected.
 pub(crate) async fn client_over(home: &Home, relay: &Relay) -> Client {
     let mut config = config(home).await;
     let url = format!("https://127.0.0.1:{}/kubernetes/management", relay.port());
@@ -23,10 +23,10 @@ pub(crate) async fn client_over(home: &Home, relay: &Relay) -> Client {
 async fn config(home: &Home) -> Config {
     let file = Kubeconfig::read_from(home.kubeconfig()).expect("kube-rs reads the kubeconfig");
     let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(file, &options).await.expect("and finds its way in it")
+    Config::from_custom_kubeconfig(file, &options).await.expect("kube-rs uses the kubeconfig")
 }
 
-/// What discovery says of our kind.
+/// Returns the resource of `SharedSecret` from discovery.
 pub(crate) async fn shared_secret(client: &Client) -> ApiResource {
     let kind = GroupVersionKind::gvk("management.platform.sh", "v1", "SharedSecret");
     let (resource, capabilities) =
@@ -35,20 +35,20 @@ pub(crate) async fn shared_secret(client: &Client) -> ApiResource {
     resource
 }
 
-/// Shared secrets in the namespace that the kubeconfig names.
+/// Returns the API of shared secrets in the kubeconfig's namespace.
 pub(crate) async fn secrets(client: &Client) -> Api<DynamicObject> {
     let resource = shared_secret(client).await;
     assert_eq!(client.default_namespace(), "platform");
     Api::default_namespaced_with(client.clone(), &resource)
 }
 
-/// A shared secret whose display name is a text of the test's.
-pub(crate) fn object(resource: &ApiResource, name: &str, shown: &str) -> DynamicObject {
-    let spec = json!({"spec": {"displayName": shown, "data": {"value": "djE="}}});
+/// Returns a shared secret with a display name.
+pub(crate) fn object(resource: &ApiResource, name: &str, display_name: &str) -> DynamicObject {
+    let spec = json!({"spec": {"displayName": display_name, "data": {"value": "djE="}}});
     DynamicObject::new(name, resource).data(spec)
 }
 
 /// `spec.displayName`.
-pub(crate) fn shown(object: &DynamicObject) -> &str {
+pub(crate) fn display_name(object: &DynamicObject) -> &str {
     object.data.pointer("/spec/displayName").and_then(Value::as_str).unwrap_or_default()
 }

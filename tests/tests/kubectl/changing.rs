@@ -18,15 +18,15 @@ const ONE: &str = "db.password";
 async fn the_specifications_patch() {
     let (_server, kubectl) = with_one().await;
     let file = ["patch", "ss", ONE, "--type=json", "--patch-file", "examples/annotate.json"];
-    let said = kubectl.ok(&file).await;
-    assert_eq!(said, "sharedsecret.management.platform.sh/db.password patched\n");
+    let output = kubectl.ok(&file).await;
+    assert_eq!(output, "sharedsecret.management.platform.sh/db.password patched\n");
     let object = kubectl.json(&["get", "ss", ONE]).await;
     assert_eq!(object["metadata"]["annotations"]["rotated-by"], "the nightly job");
     let again = kubectl.ok(&file).await;
     assert!(again.ends_with("patched (no change)\n"), "{again}");
     let failing = r#"[{"op": "test", "path": "/spec/displayName", "value": "other"}]"#;
-    let said = kubectl.fails(&["patch", "ss", ONE, "--type=json", "-p", failing]).await;
-    assert!(said.contains("operation 0 (test) does not apply at /spec/displayName"), "{said}");
+    let output = kubectl.fails(&["patch", "ss", ONE, "--type=json", "-p", failing]).await;
+    assert!(output.contains("operation 0 (test) does not apply at /spec/displayName"), "{output}");
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn merge_patches_labels_and_annotations() {
     assert!(!bad.is_empty());
 }
 
-/// An editor that runs a sed script over the file.
+/// Returns an editor command that runs a sed script on the file.
 fn editor(kubectl: &Kubectl, script: &str) -> String {
     let path = kubectl.file("editor.sh", &format!("#!/bin/sh\nexec sed -i '{script}' \"$1\"\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -59,9 +59,9 @@ fn editor(kubectl: &Kubectl, script: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_editor_changes_what_is_there() {
+async fn edit_changes_the_object() {
     let (_server, kubectl) = with_one().await;
-    for (output, script, shown) in [
+    for (format, script, display_name) in [
         ("yaml", "s/displayName: .*/displayName: edited as YAML/", "edited as YAML"),
         (
             "json",
@@ -69,19 +69,20 @@ async fn an_editor_changes_what_is_there() {
             "edited as JSON",
         ),
     ] {
-        let mut command = kubectl.command(&["edit", "ss", ONE, "-o", output]);
+        let mut command = kubectl.command(&["edit", "ss", ONE, "-o", format]);
         command.env("KUBE_EDITOR", editor(&kubectl, script));
-        let said = kubectl.run_command(command).await;
-        assert!(said.ok, "{said:?}");
+        let output = kubectl.run_command(command).await;
+        assert!(output.ok, "{output:?}");
         let object = kubectl.json(&["get", "ss", ONE]).await;
-        assert_eq!(object["spec"]["displayName"], shown);
+        assert_eq!(object["spec"]["displayName"], display_name);
     }
     let mut command = kubectl.command(&["edit", "ss", ONE]);
     command.env("KUBE_EDITOR", "true");
-    let said = kubectl.run_command(command).await;
+    let output = kubectl.run_command(command).await;
     assert!(
-        said.ok && said.err.contains("no changes made") || said.out.contains("no changes made"),
-        "{said:?}"
+        output.ok && output.err.contains("no changes made")
+            || output.out.contains("no changes made"),
+        "{output:?}"
     );
 }
 
@@ -90,11 +91,14 @@ async fn replace_puts_back_what_was_read() {
     let (_server, kubectl) = with_one().await;
     let read = kubectl.ok(&["get", "ss", ONE, "-o", "yaml"]).await;
     let changed = kubectl.file("changed.yaml", &read.replace("Database password", "Replaced"));
-    let said = kubectl.ok(&["replace", "-f", &changed]).await;
-    assert_eq!(said, "sharedsecret.management.platform.sh/db.password replaced\n");
+    let output = kubectl.ok(&["replace", "-f", &changed]).await;
+    assert_eq!(output, "sharedsecret.management.platform.sh/db.password replaced\n");
     let stale = kubectl.file("stale.yaml", &read.replace("Database password", "Too late"));
-    let said = kubectl.fails(&["replace", "-f", &stale]).await;
-    assert!(said.contains("(Conflict)") && said.contains("the object has been modified"), "{said}");
+    let output = kubectl.fails(&["replace", "-f", &stale]).await;
+    assert!(
+        output.contains("(Conflict)") && output.contains("the object has been modified"),
+        "{output}"
+    );
     let json = kubectl.ok(&["get", "ss", ONE, "-o", "json"]).await.replace("Replaced", "As JSON");
     kubectl.ok(&["replace", "-f", &kubectl.file("changed.json", &json)]).await;
     let object = kubectl.json(&["get", "ss", ONE]).await;
@@ -109,12 +113,12 @@ async fn replace_puts_back_what_was_read() {
 }
 
 #[tokio::test]
-async fn dry_runs_leave_nothing() {
+async fn dry_runs_store_nothing() {
     let (_server, kubectl) = with_one().await;
     let before = kubectl.json(&["get", "ss", ONE]).await;
     let dry = "--dry-run=server";
-    let said = kubectl.ok(&["create", "-f", "examples/sharedsecret.json", dry]).await;
-    assert!(said.ends_with("created (server dry run)\n"), "{said}");
+    let output = kubectl.ok(&["create", "-f", "examples/sharedsecret.json", dry]).await;
+    assert!(output.ends_with("created (server dry run)\n"), "{output}");
     kubectl.fails(&["get", "ss", "api.token"]).await;
     kubectl.ok(&["label", "ss", ONE, "x=y", dry]).await;
     let patch = r#"{"spec": {"displayName": "never"}}"#;
@@ -125,7 +129,7 @@ async fn dry_runs_leave_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_the_servers_words() {
+async fn errors_are_printed_as_the_server_sends_them() {
     let (_server, kubectl) = with_one().await;
     let manifest = |name: &str, field: &str| {
         format!(
@@ -133,26 +137,29 @@ async fn what_is_wrong_is_said_in_the_servers_words() {
         )
     };
     let file = kubectl.file("unknown.yaml", &manifest("x", "displayname: small n"));
-    let said = kubectl.fails(&["create", "-f", &file]).await;
-    assert!(said.contains("strict decoding error: unknown field \"spec.displayname\""), "{said}");
-    let said = kubectl.run(&["create", "-f", &file, "--validate=warn"]).await;
+    let output = kubectl.fails(&["create", "-f", &file]).await;
     assert!(
-        said.ok && said.err.contains("Warning: unknown field \"spec.displayname\""),
-        "{said:?}"
+        output.contains("strict decoding error: unknown field \"spec.displayname\""),
+        "{output}"
+    );
+    let output = kubectl.run(&["create", "-f", &file, "--validate=warn"]).await;
+    assert!(
+        output.ok && output.err.contains("Warning: unknown field \"spec.displayname\""),
+        "{output:?}"
     );
     let file = kubectl.file("key.yaml", &manifest("key", "data: {'a b': djE=}"));
-    let said = kubectl.fails(&["create", "-f", &file]).await;
+    let output = kubectl.fails(&["create", "-f", &file]).await;
     assert!(
-        said.contains("* spec.data[a b]: Invalid value")
-            || said.contains("spec.data[a b]: Invalid value"),
-        "{said}"
+        output.contains("* spec.data[a b]: Invalid value")
+            || output.contains("spec.data[a b]: Invalid value"),
+        "{output}"
     );
     let file = kubectl.file("value.yaml", &manifest("z", "data: {broken: canary!}"));
-    let said = kubectl.fails(&["create", "-f", &file]).await;
-    assert!(said.contains("broken") && !said.contains("canary"), "{said}");
+    let output = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(output.contains("broken") && !output.contains("canary"), "{output}");
     let file = kubectl.file("name.yaml", &manifest("Upper", "displayName: x"));
-    let said = kubectl.fails(&["create", "-f", &file]).await;
-    assert!(said.contains("a lowercase RFC 1123 subdomain"), "{said}");
+    let output = kubectl.fails(&["create", "-f", &file]).await;
+    assert!(output.contains("a lowercase RFC 1123 subdomain"), "{output}");
 }
 
 #[tokio::test]
@@ -172,6 +179,9 @@ async fn apply_and_diff_work_on_the_clients_side() {
     assert!(kubectl.ok(&["apply", "-f", &changed]).await.ends_with("db.password configured\n"));
     let object = kubectl.json(&["get", "ss", ONE]).await;
     assert_eq!(object["spec"]["displayName"], "Applied");
-    assert!(object["spec"]["data"].get("username").is_none(), "what is not applied any more goes");
+    assert!(
+        object["spec"]["data"].get("username").is_none(),
+        "a value that is no longer applied is removed"
+    );
     assert_eq!(kubectl.ok(&["diff", "-f", &changed]).await, "");
 }

@@ -8,13 +8,13 @@ async fn delete_waits_until_it_is_gone() {
     let kubectl = server.kubectl();
     kubectl.ok(&["create", "-f", "examples/sharedsecret.yaml"]).await;
     kubectl.ok(&["create", "-f", "examples/sharedsecret.json"]).await;
-    let said = kubectl.ok(&["delete", "-f", "examples/sharedsecret.yaml"]).await;
+    let output = kubectl.ok(&["delete", "-f", "examples/sharedsecret.yaml"]).await;
     assert!(
-        said.starts_with("sharedsecret.management.platform.sh \"db.password\" deleted"),
-        "{said}"
+        output.starts_with("sharedsecret.management.platform.sh \"db.password\" deleted"),
+        "{output}"
     );
-    let said = kubectl.fails(&["delete", "-f", "examples/sharedsecret.yaml"]).await;
-    assert!(said.contains("(NotFound)"), "{said}");
+    let output = kubectl.fails(&["delete", "-f", "examples/sharedsecret.yaml"]).await;
+    assert!(output.contains("(NotFound)"), "{output}");
     kubectl.ok(&["delete", "-f", "examples/sharedsecret.yaml", "--ignore-not-found"]).await;
     kubectl.ok(&["delete", "ss", "--all"]).await;
     assert_eq!(kubectl.ok(&["get", "ss", "-o", "name"]).await, "");
@@ -40,7 +40,7 @@ async fn a_finalizer_makes_delete_wait() {
 }
 
 #[tokio::test]
-async fn policies_and_grace_are_taken() {
+async fn policies_and_grace_periods_are_accepted() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     for extra in [

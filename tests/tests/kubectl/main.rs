@@ -1,7 +1,7 @@
-//! kubectl, newest, as a person uses it: on the manifests in `examples/`, and as the README says.
+//! The newest kubectl as users run it: with the manifests in `examples/`, and as in the README.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod changing;
 mod deleting;
+mod documents;
 mod reading;
-mod tours;

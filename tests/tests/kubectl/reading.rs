@@ -1,4 +1,4 @@
-//! Commands that read: get in every form, explain, api-resources, wait, and the raw ways.
+//! Commands that read: get in every output format, explain, api-resources, wait, and raw paths.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
 #[tokio::test]
-async fn create_and_get_in_every_form() {
+async fn create_and_get_in_every_format() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     let made = kubectl.ok(&["create", "-f", "examples/sharedsecret.yaml"]).await;
@@ -119,7 +119,7 @@ async fn what_is_served_is_listed() {
 }
 
 #[tokio::test]
-async fn raw_paths_go_below_the_base_path() {
+async fn raw_paths_are_below_the_base_path() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     kubectl.ok(&["create", "-f", "examples/sharedsecret.yaml"]).await;
@@ -130,7 +130,7 @@ async fn raw_paths_go_below_the_base_path() {
     assert!(raw.contains("\"kind\":\"SharedSecret\""), "{raw}");
 }
 
-/// The lines of a `kubectl get -w`, and the process that prints them.
+/// Starts `kubectl get -w`, and returns the process and its lines.
 fn watch(server: &Server, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut command = server.kubectl().command(arguments);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -159,29 +159,31 @@ async fn a_watch_prints_what_happens() {
     child.kill().await.unwrap();
 
     let (mut child, mut lines) = watch(&server, &["get", "ss", "-o", "name", "--watch-only"]);
-    let found = wait::until("the watch to have begun", async || {
-        kubectl.ok(&["label", "ss", "api.token", "--overwrite", &format!("at={}", fresh())]).await;
+    let line = wait::until("the watch to have started", async || {
+        kubectl
+            .ok(&["label", "ss", "api.token", "--overwrite", &format!("at={}", unique_value())])
+            .await;
         let soon = std::time::Duration::from_millis(500);
         tokio::time::timeout(soon, lines.next_line()).await.ok()?.unwrap()
     })
     .await;
-    assert_eq!(found, "sharedsecret.management.platform.sh/api.token");
+    assert_eq!(line, "sharedsecret.management.platform.sh/api.token");
     child.kill().await.unwrap();
 }
 
-/// A value that was not there before.
-fn fresh() -> u128 {
+/// Returns a value that was not used before.
+fn unique_value() -> u128 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
 }
 
 #[tokio::test]
-async fn wait_waits_for_what_it_is_told() {
+async fn wait_waits_for_its_condition() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     kubectl.ok(&["create", "-f", "examples/sharedsecret.yaml"]).await;
-    let shown =
+    let arguments =
         ["wait", "ss/db.password", "--for=jsonpath={.spec.displayName}=Done", "--timeout=60s"];
-    let waiting = kubectl.command(&shown).spawn().unwrap();
+    let waiting = kubectl.command(&arguments).spawn().unwrap();
     kubectl.ok(&["label", "ss", "db.password", "not=yet"]).await;
     let patch = r#"{"spec": {"displayName": "Done"}}"#;
     kubectl.ok(&["patch", "ss", "db.password", "--type=merge", "-p", patch]).await;

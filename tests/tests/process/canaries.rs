@@ -1,15 +1,16 @@
-//! Planted values: found nowhere under `DIR/db`, in no log at the most verbose level, in no failure.
+//! Planted values (canaries) appear nowhere under `DIR/db`, in no log at the most verbose level, and in
+//! no error response.
 
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use postern_tests::http::{Client, Reply};
+use postern_tests::http::{Client, Response};
 use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::{Home, Random, Setup};
 use serde_json::{Value, json};
 
-/// A value that stands for a secret, in every form in which it could be left lying.
+/// A planted value that represents a secret, in every encoding in which it could leak.
 struct Canary {
     raw: String,
     forms: Vec<Vec<u8>>,
@@ -30,15 +31,15 @@ impl Canary {
                 .collect()
         };
         forms.extend([hex(false).into_bytes(), hex(true).into_bytes()]);
-        // Base64 looks different at each of the three places where the value can begin; the first
-        // and last characters depend on the neighbours and are left out.
+        // Base64 differs with each of the three offsets at which the value can start. The first and
+        // last characters depend on the neighbours and are left out.
         for shift in 0..3 {
             let shifted = format!("{}{raw}", "x".repeat(shift));
             for text in [STANDARD.encode(&shifted), URL_SAFE.encode(&shifted)] {
                 forms.push(text.as_bytes()[4..text.len() - 4].to_vec());
             }
         }
-        // In pieces: half of it is too much already.
+        // In pieces: half of the value is already a leak.
         let pieces = forms.iter().flat_map(|form| {
             let half = form.len() / 2;
             [form[..half].to_vec(), form[half..].to_vec()]
@@ -59,7 +60,7 @@ fn read_all(path: &Path) -> Vec<u8> {
     entries.flat_map(|entry| read_all(&entry)).collect()
 }
 
-/// Sends the canary in every way that is taken.
+/// Sends the canary in every way that the server accepts.
 async fn plant(client: &Client, canary: &Canary) {
     let value = STANDARD.encode(&canary.raw);
     let mut object = secret("control-name", &canary.raw);
@@ -81,8 +82,8 @@ async fn plant(client: &Client, canary: &Canary) {
     client.delete(&secret_path("as-yaml")).send().await.expect(200);
 }
 
-/// Sends the canary in ways that fail, and collects the failures.
-async fn refused(client: &Client, canary: &Canary) -> Vec<Reply> {
+/// Sends the canary in ways that fail, and returns the error responses.
+async fn refused(client: &Client, canary: &Canary) -> Vec<Response> {
     let (raw, value) = (&canary.raw, STANDARD.encode(&canary.raw));
     let collection = secrets("platform");
     let one = secret_path("control-name");
@@ -147,8 +148,8 @@ async fn planted_values_are_found_nowhere() {
     for client in [server.client(), Client::http2(server.kubeconfig())] {
         plant(&client, &canary).await;
         for reply in refused(&client, &canary).await {
-            let shown = format!("{:?} {}", reply.headers, reply.text());
-            assert!(!canary.is_in(shown.as_bytes()), "a failure repeats the value: {shown}");
+            let response = format!("{:?} {}", reply.headers, reply.text());
+            assert!(!canary.is_in(response.as_bytes()), "an error repeats the value: {response}");
         }
         client.delete(&secret_path("control-name")).send().await.expect(200);
     }

@@ -1,4 +1,5 @@
-//! Files: what the first start makes, who may read it, and what happens when it is not as it was.
+//! Files: what the first start creates, who may read it, and what happens when files are missing or
+//! corrupt.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ fn files_under(path: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn only_the_owner_can_read_what_the_first_start_makes() {
+async fn only_the_owner_can_read_the_files_of_the_first_start() {
     let server = Server::start().await;
     let data = server.home().data();
     for file in files_under(&data) {
@@ -37,7 +38,7 @@ async fn only_the_owner_can_read_what_the_first_start_makes() {
 }
 
 #[tokio::test]
-async fn a_second_start_goes_on_where_the_first_ended() {
+async fn a_second_start_has_the_keys_and_objects_of_the_first() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let first = server.kubeconfig().clone();
@@ -68,9 +69,12 @@ async fn a_second_process_on_the_same_directory_is_refused() {
     let ended = Setup::on(&home).run_to_end().await;
     assert!(!ended.status.success());
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
-    let said = &ended.stderr;
-    assert!(said.contains("another process has the database open"), "{said}");
-    assert!(said.contains(home.data().to_str().unwrap()), "it says which directory: {said}");
+    let stderr = &ended.stderr;
+    assert!(stderr.contains("another process has the database open"), "{stderr}");
+    assert!(
+        stderr.contains(home.data().to_str().unwrap()),
+        "the error names the directory: {stderr}"
+    );
     assert_eq!(
         std::fs::read(home.kubeconfig()).unwrap(),
         before,
@@ -81,7 +85,7 @@ async fn a_second_process_on_the_same_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_said_and_nothing_is_broken() {
+async fn an_address_in_use_is_reported_and_breaks_nothing() {
     let one = Server::start().await;
     let home = Home::new();
     let address = one.kubeconfig().authority_of_server().to_owned();
@@ -125,7 +129,7 @@ async fn another_databases_key_does_not_open_it() {
 }
 
 #[tokio::test]
-async fn keys_may_lie_elsewhere() {
+async fn keys_can_be_in_another_directory() {
     let home = Home::new();
     let keys = home.path().join("elsewhere");
     let setup = || Setup::on(&home).argument("--key-dir").argument(&keys);
@@ -135,10 +139,10 @@ async fn keys_may_lie_elsewhere() {
     setup().start().await.stop().await;
 }
 
-/// Overwrites a few bytes in one place after the other. What the server then answers is right or a
-/// failure that says so; it never answers something else, and never leaves something out.
+/// Overwrites a few bytes at one offset after the other. The server then returns correct data or an
+/// error. It never returns wrong data, and never leaves something out.
 #[tokio::test]
-async fn heavy_a_damaged_database_is_refused_or_told() {
+async fn heavy_a_corrupt_database_is_refused_or_reported() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     for number in 0..COUNT {
@@ -151,23 +155,23 @@ async fn heavy_a_damaged_database_is_refused_or_told() {
     let whole = std::fs::read(largest).unwrap();
     let mut random = Random::new(7);
     for _ in 0..24 {
-        let mut damaged = whole.clone();
-        let place = usize::try_from(random.below(whole.len() as u64 - 8)).unwrap();
-        for byte in &mut damaged[place..place + 8] {
+        let mut corrupt = whole.clone();
+        let offset = usize::try_from(random.below(whole.len() as u64 - 8)).unwrap();
+        for byte in &mut corrupt[offset..offset + 8] {
             *byte ^= 0x55;
         }
-        std::fs::write(largest, &damaged).unwrap();
+        std::fs::write(largest, &corrupt).unwrap();
         match Setup::on(&home).start_or_end().await {
-            Ok(server) => everything_is_right_or_told(&server, place).await,
+            Ok(server) => every_read_is_correct_or_fails(&server, offset).await,
             Err(ended) => {
                 assert!(!ended.status.success());
-                assert!(!ended.stderr.contains("panicked"), "at {place}: {}", ended.stderr);
+                assert!(!ended.stderr.contains("panicked"), "at {offset}: {}", ended.stderr);
             }
         }
         std::fs::write(largest, &whole).unwrap();
     }
     let server = Setup::on(&home).start().await;
-    everything_is_right_or_told(&server, 0).await;
+    every_read_is_correct_or_fails(&server, 0).await;
     server.stop().await;
 }
 
@@ -177,13 +181,13 @@ fn value(number: usize) -> String {
     format!("value {number} ").repeat(40)
 }
 
-async fn everything_is_right_or_told(server: &Server, place: usize) {
+async fn every_read_is_correct_or_fails(server: &Server, offset: usize) {
     for number in 0..COUNT {
         let reply = server.client().get(&secret_path(&format!("s{number}"))).send().await;
         match reply.status {
-            200 => assert_eq!(value_of(&reply.json()), value(number), "damage at {place}"),
+            200 => assert_eq!(value_of(&reply.json()), value(number), "corruption at {offset}"),
             500 => assert_eq!(reply.json()["kind"], "Status"),
-            code => panic!("damage at {place}: {code} {}", reply.text()),
+            code => panic!("corruption at {offset}: {code} {}", reply.text()),
         }
     }
     let list = server.client().get(&secrets("platform")).send().await;

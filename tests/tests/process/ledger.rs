@@ -1,4 +1,5 @@
-//! What was asked for and what was acknowledged, and whether a server's story fits it.
+//! A ledger of writes: what was sent and what was acknowledged. It checks a server's state and the
+//! events of a watch against these writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,32 +12,32 @@ use serde_json::Value;
 pub(crate) struct Attempt {
     /// The object's name.
     pub(crate) name: String,
-    /// What the object holds afterwards; `None` for a deletion.
+    /// What the object passes afterwards; `None` for a deletion.
     pub(crate) value: Option<String>,
-    /// The version of the answer, as far as there was one.
+    /// What the response said, if there was one.
     pub(crate) outcome: Outcome,
 }
 
-/// What is known of a write.
+/// What is known about a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// Acknowledged. The answer to a deletion has no version.
+    /// Acknowledged, with the new version. The response to a deletion has no version.
     Done(Option<u64>),
-    /// The connection ended before the answer: it happened or it did not.
+    /// The connection ended before the response: the write may or may not have happened.
     Unknown,
 }
 
-/// Everything that was ever sent.
+/// All writes that were sent.
 #[derive(Default)]
 pub(crate) struct Ledger {
     attempts: Vec<Attempt>,
-    /// For each name the values that it may have now; `None` is absent.
+    /// For each name, the values that it may have now; `None` is absent.
     possible: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
 impl Ledger {
-    /// Notes a write. Writes of one name come in the order in which they were made.
-    pub(crate) fn note(&mut self, attempt: Attempt) {
+    /// Records a write. Writes to one name have to be recorded in their order.
+    pub(crate) fn record(&mut self, attempt: Attempt) {
         let possible = self.possible.entry(attempt.name.clone()).or_insert_with(|| [None].into());
         if attempt.outcome != Outcome::Unknown {
             possible.clear();
@@ -45,17 +46,17 @@ impl Ledger {
         self.attempts.push(attempt);
     }
 
-    /// How many writes were acknowledged.
+    /// Returns the number of acknowledged writes.
     pub(crate) fn acknowledged(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::Unknown).count()
     }
 
-    /// What a name holds; known for certain behind [`Ledger::compare`].
+    /// Returns the value of a name, which is certain after [`Ledger::compare`].
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         self.possible.get(name).and_then(|possible| possible.first().cloned().flatten())
     }
 
-    /// Compares with what is there now, and settles what was unknown.
+    /// Compares the writes with a list of the current state, which also decides unknown writes.
     pub(crate) fn compare(&mut self, list: &Value) {
         let items = list["items"].as_array().expect("a list");
         let mut found: BTreeMap<&str, String> =
@@ -64,7 +65,7 @@ impl Ledger {
             let value = found.remove(name.as_str());
             assert!(
                 possible.contains(&value),
-                "{name} holds {value:?}, but was acknowledged as {possible:?}"
+                "{name} passes {value:?}, but was acknowledged as {possible:?}"
             );
             *possible = [value].into();
         }
@@ -74,17 +75,17 @@ impl Ledger {
         }
     }
 
-    /// Checks a watcher's whole story: order, completeness, uniqueness.
-    pub(crate) fn check_story(&self, events: &[Event], list: &Value) {
+    /// Checks all events of a watch: order, completeness, uniqueness.
+    pub(crate) fn check_events(&self, events: &[Event], list: &Value) {
         assert!(
             events.is_sorted_by(|one, two| one.version() < two.version()),
             "versions ascend strictly"
         );
-        let told = follow(events);
+        let state = replay(events);
         let items = list["items"].as_array().expect("a list");
         let listed: BTreeMap<&str, String> =
             items.iter().map(|item| (name_of(item), value_of(item))).collect();
-        assert_eq!(told, listed, "the story ends in what is there");
+        assert_eq!(state, listed, "the events lead to the current state");
         self.check_writes(events);
         self.check_order(events);
     }
@@ -96,16 +97,16 @@ impl Ledger {
             events.iter().filter(written).map(|event| (event.version(), event)).collect();
         let mut values = BTreeSet::new();
         for event in versions.values() {
-            assert!(values.insert(value_of(&event.object)), "a write was told twice: {event:?}");
+            assert!(values.insert(value_of(&event.object)), "a write has two events: {event:?}");
         }
         for attempt in &self.attempts {
             let (Some(value), Outcome::Done(version)) = (&attempt.value, attempt.outcome) else {
                 continue;
             };
-            let version = version.expect("a write is answered with a version");
+            let version = version.expect("the response to a write has a version");
             let event = versions.get(&version);
             let event =
-                event.unwrap_or_else(|| panic!("{attempt:?} was acknowledged and never told"));
+                event.unwrap_or_else(|| panic!("{attempt:?} was acknowledged and has no event"));
             assert_eq!(name_of(&event.object), attempt.name);
             assert_eq!(&value_of(&event.object), value);
         }
@@ -119,32 +120,32 @@ impl Ledger {
             deletions.filter(|attempt| outcome(&attempt.outcome)).count()
         };
         let certain = count(|outcome| *outcome != Outcome::Unknown);
-        let told = events.iter().filter(|event| event.kind == "DELETED").count();
+        let deleted = events.iter().filter(|event| event.kind == "DELETED").count();
         let most = certain + count(|outcome| *outcome == Outcome::Unknown);
         assert!(
-            (certain..=most).contains(&told),
-            "{told} deletions told, {certain} to {most} made"
+            (certain..=most).contains(&deleted),
+            "{deleted} deletions have events, {certain} to {most} were made"
         );
     }
 
-    /// What one writer did one after the other happened one after the other.
+    /// The events of each name are in the order in which its writes were sent.
     fn check_order(&self, events: &[Event]) {
-        let mut told: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut values_by_name: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for event in events.iter().filter(|event| event.kind != "DELETED") {
-            told.entry(name_of(&event.object)).or_default().push(value_of(&event.object));
+            values_by_name.entry(name_of(&event.object)).or_default().push(value_of(&event.object));
         }
-        for (name, told) in told {
+        for (name, values) in values_by_name {
             let mut sent = self.attempts.iter().filter(|attempt| attempt.name == name);
-            for value in &told {
+            for value in &values {
                 let found = sent.any(|attempt| attempt.value.as_ref() == Some(value));
-                assert!(found, "{name}: {value} was told out of order: {told:?}");
+                assert!(found, "{name}: {value} is out of order: {values:?}");
             }
         }
     }
 }
 
-/// The state that the events lead to; checks that each fits what was before.
-fn follow(events: &[Event]) -> BTreeMap<&str, String> {
+/// Returns the state that the events lead to. Checks that each event fits the state before it.
+fn replay(events: &[Event]) -> BTreeMap<&str, String> {
     let mut state = BTreeMap::new();
     for event in events {
         let name = name_of(&event.object);
@@ -156,16 +157,16 @@ fn follow(events: &[Event]) -> BTreeMap<&str, String> {
         assert_eq!(
             before.is_none(),
             event.kind == "ADDED",
-            "does not fit what was before: {event:?}"
+            "does not fit the state before: {event:?}"
         );
         if event.kind == "DELETED" {
-            assert_eq!(before, Some(value_of(&event.object)), "the last state is told");
+            assert_eq!(before, Some(value_of(&event.object)), "the event has the last state");
         }
     }
     state
 }
 
-/// The judge is judged: a story with a mistake in it has to be found out.
+/// Tests of the ledger itself: it has to detect every mistake in the events or the list.
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -183,16 +184,16 @@ mod tests {
         Event { kind: kind.to_owned(), object: object(name, value, version) }
     }
 
-    fn story() -> (Ledger, Vec<Event>, Value) {
+    fn example() -> (Ledger, Vec<Event>, Value) {
         let mut ledger = Ledger::default();
-        let mut note = |name: &str, value: Option<&str>, outcome: Outcome| {
-            ledger.note(Attempt { name: name.into(), value: value.map(str::to_owned), outcome });
+        let mut record = |name: &str, value: Option<&str>, outcome: Outcome| {
+            ledger.record(Attempt { name: name.into(), value: value.map(str::to_owned), outcome });
         };
-        note("a", Some("1"), Outcome::Done(Some(10)));
-        note("b", Some("2"), Outcome::Done(Some(20)));
-        note("a", Some("3"), Outcome::Done(Some(30)));
-        note("b", None, Outcome::Done(None));
-        note("c", Some("4"), Outcome::Unknown);
+        record("a", Some("1"), Outcome::Done(Some(10)));
+        record("b", Some("2"), Outcome::Done(Some(20)));
+        record("a", Some("3"), Outcome::Done(Some(30)));
+        record("b", None, Outcome::Done(None));
+        record("c", Some("4"), Outcome::Unknown);
         let events = vec![
             event("ADDED", "a", "1", 10),
             event("ADDED", "b", "2", 20),
@@ -203,38 +204,38 @@ mod tests {
         (ledger, events, list)
     }
 
-    fn holds(change: impl FnOnce(&mut Ledger, &mut Vec<Event>, &mut Value)) -> bool {
-        let (mut ledger, mut events, mut list) = story();
+    fn passes(change: impl FnOnce(&mut Ledger, &mut Vec<Event>, &mut Value)) -> bool {
+        let (mut ledger, mut events, mut list) = example();
         change(&mut ledger, &mut events, &mut list);
         let check = || {
             ledger.compare(&list);
-            ledger.check_story(&events, &list);
+            ledger.check_events(&events, &list);
         };
         catch_unwind(AssertUnwindSafe(check)).is_ok()
     }
 
     #[test]
-    fn a_true_story_holds_with_and_without_the_unknown_write() {
-        assert!(holds(|_, _, _| {}));
-        assert!(holds(|_, events, list| {
+    fn correct_events_pass_with_and_without_the_unknown_write() {
+        assert!(passes(|_, _, _| {}));
+        assert!(passes(|_, events, list| {
             events.push(event("ADDED", "c", "4", 45));
             list["items"].as_array_mut().unwrap().push(object("c", "4", 45));
         }));
     }
 
     #[test]
-    fn a_false_story_is_found_out() {
-        for place in 0..4 {
-            assert!(!holds(|_, events, _| drop(events.remove(place))), "without event {place}");
-            assert!(!holds(|_, events, _| events.insert(place, events[place].clone())), "twice");
+    fn every_mistake_is_detected() {
+        for index in 0..4 {
+            assert!(!passes(|_, events, _| drop(events.remove(index))), "without event {index}");
+            assert!(!passes(|_, events, _| events.insert(index, events[index].clone())), "twice");
         }
-        assert!(!holds(|_, events, _| events.swap(0, 1)), "out of order");
-        assert!(!holds(|_, _, list| list["items"] = json!([])), "an object is lost");
-        assert!(!holds(|_, _, list| list["items"][0] = object("a", "1", 10)), "an update is lost");
-        assert!(!holds(|_, _, list| {
+        assert!(!passes(|_, events, _| events.swap(0, 1)), "out of order");
+        assert!(!passes(|_, _, list| list["items"] = json!([])), "an object is lost");
+        assert!(!passes(|_, _, list| list["items"][0] = object("a", "1", 10)), "an update is lost");
+        assert!(!passes(|_, _, list| {
             list["items"].as_array_mut().unwrap().push(object("b", "2", 20));
         }));
-        assert!(!holds(|_, events, _| events[2] = event("MODIFIED", "a", "3", 31)), "a version");
-        assert!(!holds(|_, events, _| events[2] = event("ADDED", "a", "3", 30)), "a type");
+        assert!(!passes(|_, events, _| events[2] = event("MODIFIED", "a", "3", 31)), "a version");
+        assert!(!passes(|_, events, _| events[2] = event("ADDED", "a", "3", 30)), "a type");
     }
 }

@@ -22,14 +22,14 @@ async fn help_explains_every_setting() {
     for flag in flags_of(help) {
         if !["help", "version"].contains(&flag) {
             let variable = format!("POSTERN_{}", flag.to_uppercase().replace('-', "_"));
-            assert!(help.contains(&variable), "--{flag} has no {variable} beside it:\n{help}");
+            assert!(help.contains(&variable), "--{flag} has no {variable}:\n{help}");
         }
     }
     for flag in ["data-dir", "key-dir", "listen", "history", "config", "log"] {
         assert!(help.contains(&format!("--{flag} ")), "--{flag} is not explained:\n{help}");
     }
     for default in ["127.0.0.1:8443", "postern-data", "5m"] {
-        assert!(help.contains(default), "the default {default} is not told:\n{help}");
+        assert!(help.contains(default), "the default {default} is missing:\n{help}");
     }
 }
 
@@ -41,7 +41,7 @@ async fn refused(setup: Setup) -> String {
 }
 
 #[tokio::test]
-async fn a_wrong_setting_is_refused_by_its_name() {
+async fn an_error_names_the_wrong_setting() {
     let home = Home::new();
     for (flag, value, named) in [
         ("--listen", "nowhere", "--listen"),
@@ -53,12 +53,12 @@ async fn a_wrong_setting_is_refused_by_its_name() {
     ] {
         let setup =
             Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
-        let said = refused(setup.argument(format!("{flag}={value}"))).await;
-        assert!(said.contains(named), "{flag} {value}: {said}");
+        let message = refused(setup.argument(format!("{flag}={value}"))).await;
+        assert!(message.contains(named), "{flag} {value}: {message}");
         assert!(!home.data().exists(), "nothing is made before the settings are right");
     }
-    let said = refused(Setup::on(&home).environment("POSTERN_HISTORY", "soon")).await;
-    assert!(said.contains("history"), "{said}");
+    let message = refused(Setup::on(&home).environment("POSTERN_HISTORY", "soon")).await;
+    assert!(message.contains("history"), "{message}");
 }
 
 fn file(home: &Home, text: &str) -> String {
@@ -68,7 +68,7 @@ fn file(home: &Home, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_file_holds_settings_and_nothing_unknown() {
+async fn a_file_has_settings_and_no_unknown_keys() {
     let home = Home::new();
     for (text, named) in [
         ("listen: 127.0.0.1:0\nhistroy: 5m\n", "histroy"),
@@ -79,8 +79,8 @@ async fn one_file_holds_settings_and_nothing_unknown() {
     ] {
         let setup =
             Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
-        let said = refused(setup.argument("--config").argument(file(&home, text))).await;
-        assert!(said.contains(named), "{text}: {said}");
+        let message = refused(setup.argument("--config").argument(file(&home, text))).await;
+        assert!(message.contains(named), "{text}: {message}");
         assert!(!home.data().exists(), "nothing is made before the settings are right");
     }
     let text = format!("data-dir: {}\nlisten: 127.0.0.1:0\nlog: debug\n", home.data().display());
@@ -91,7 +91,7 @@ async fn one_file_holds_settings_and_nothing_unknown() {
 }
 
 #[tokio::test]
-async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+async fn flags_override_the_environment_which_overrides_the_file() {
     let home = Home::new();
     let path = file(&home, "listen: 256.0.0.1:0\ndata-dir: /nonexistent/file\n");
     let server = Setup::bare(&home)

@@ -1,4 +1,4 @@
-//! SIGTERM: what is under way comes to its end, what is open is closed, and the exit code is 0.
+//! SIGTERM: requests in flight are finished, open connections are closed, and the exit code is 0.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{secret, secret_path, secrets};
@@ -12,18 +12,18 @@ async fn an_idle_server_ends_at_once() {
 }
 
 #[tokio::test]
-async fn open_watches_and_kept_connections_do_not_hold_it() {
+async fn open_watches_and_connections_do_not_delay_shutdown() {
     let mut server = Server::start().await;
     let two = Client::http2(server.kubeconfig());
     let mut watches = Vec::new();
     for client in [server.client(), two.clone()] {
         watches.push(client.watch(&secrets("platform"), "&resourceVersion=0").await);
     }
-    let mut kept = Vec::new();
+    let mut connections = Vec::new();
     for client in [server.client(), two] {
         let mut connection = client.connect().await.unwrap();
         client.get("/readyz").try_send_on(&mut connection).await.unwrap().expect_text(200);
-        kept.push(connection);
+        connections.push(connection);
     }
     let raw = server.client().raw().await.unwrap();
     server.terminate();
@@ -32,22 +32,22 @@ async fn open_watches_and_kept_connections_do_not_hold_it() {
     }
     let status = server.ended().await;
     assert!(status.success(), "{status}");
-    drop((kept, raw));
+    drop((connections, raw));
 }
 
-/// Sends SIGTERM and waits until the server does not say any more that it is ready.
-async fn begin_to_end(server: &Server, client: &Client) {
+/// Sends SIGTERM and waits until the server is no longer ready.
+async fn begin_shutdown(server: &Server, client: &Client) {
     let mut probe = client.connect().await.unwrap();
     client.get("/readyz").try_send_on(&mut probe).await.unwrap().expect_text(200);
     server.terminate();
-    wait::until("the drain to begin", async || {
-        let answer = client.get("/readyz").try_send_on(&mut probe).await;
-        (!answer.is_ok_and(|reply| reply.status == 200)).then_some(())
+    wait::until("the drain to start", async || {
+        let result = client.get("/readyz").try_send_on(&mut probe).await;
+        (!result.is_ok_and(|reply| reply.status == 200)).then_some(())
     })
     .await;
 }
 
-async fn it_is_stored(mut server: Server) {
+async fn assert_stored(mut server: Server) {
     assert!(server.ended().await.success());
     let again = Setup::on(server.home()).start().await;
     again.client().get(&secret_path("late")).send().await.expect(200);
@@ -55,7 +55,7 @@ async fn it_is_stored(mut server: Server) {
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_answered() {
+async fn a_request_in_flight_is_answered() {
     let server = Server::start().await;
     let client = server.client();
     let body = secret("late", "v").to_string();
@@ -75,18 +75,18 @@ async fn a_request_under_way_is_answered() {
     wait::within("to be asked for the body", stream.read_exact(&mut go_on)).await.unwrap();
     assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(one.as_bytes()).await.unwrap();
-    begin_to_end(&server, &client).await;
+    begin_shutdown(&server, &client).await;
     stream.write_all(two.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    // The server may end the connection without the TLS farewell.
-    drop(wait::within("the answer", stream.read_to_end(&mut answer)).await);
-    let answer = String::from_utf8(answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
-    it_is_stored(server).await;
+    let mut response = Vec::new();
+    // The server may close the connection without a TLS close_notify.
+    drop(wait::within("the response", stream.read_to_end(&mut response)).await);
+    let response = String::from_utf8(response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 201 Created\r\n"), "{response}");
+    assert_stored(server).await;
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_answered_on_http2_too() {
+async fn a_request_in_flight_is_answered_on_http2_too() {
     let server = Server::start().await;
     let client = Client::http2(server.kubeconfig());
     let mut connection = client.connect().await.unwrap();
@@ -96,19 +96,19 @@ async fn a_request_under_way_is_answered_on_http2_too() {
         let request = posting.post(&secrets("platform")).streamed("application/json", body);
         request.try_send_on(&mut posts).await
     });
-    // The runtime has one thread: the request is on its way before this one begins, and requests
-    // of one connection arrive in their order.
+    // The runtime has one thread: the request is sent before this one starts, and the requests of
+    // one connection arrive in order.
     tokio::task::yield_now().await;
     client.get("/readyz").try_send_on(&mut connection).await.unwrap().expect_text(200);
-    begin_to_end(&server, &client).await;
+    begin_shutdown(&server, &client).await;
     finish.send(()).unwrap();
-    let reply = wait::within("the answer", request).await.unwrap().unwrap();
+    let reply = wait::within("the response", request).await.unwrap().unwrap();
     reply.expect(201);
-    it_is_stored(server).await;
+    assert_stored(server).await;
 }
 
 #[tokio::test]
-async fn a_client_that_never_ends_its_request_does_not_hold_it_for_ever() {
+async fn an_endless_request_does_not_delay_shutdown_for_ever() {
     let home = postern_tests::Home::new();
     let mut server = Setup::on(&home).argument("--drain-timeout").argument("1s").start().await;
     let client = server.client();
@@ -127,11 +127,12 @@ async fn a_client_that_never_ends_its_request_does_not_hold_it_for_ever() {
 }
 
 #[tokio::test]
-async fn a_signal_during_the_start_is_heeded() {
+async fn a_signal_during_the_start_is_obeyed() {
     let home = postern_tests::Home::new();
     for _ in 0..5 {
         let mut server = Setup::on(&home).start_unready();
-        wait::until("the process to have begun", async || home.data().exists().then_some(())).await;
+        wait::until("the process to have started", async || home.data().exists().then_some(()))
+            .await;
         server.terminate();
         server.ended().await;
     }

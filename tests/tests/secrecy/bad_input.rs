@@ -1,13 +1,13 @@
-//! What is wrong is refused, named, and not stored.
+//! Invalid input is refused and not stored, and the error names the field.
 
 use postern_tests::http::Client;
 use postern_tests::objects::version_of;
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use crate::stage::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, collection, key_path, make, user};
 
-/// One wrong value for each field, with what the refusal must say.
+/// Returns invalid values for each field, with the text that the error must contain.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {
     let mut all = Vec::new();
     for (resource, fields) in [
@@ -61,7 +61,7 @@ async fn names(client: &Client, resource: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn bad_values_are_named_and_not_stored() {
+async fn invalid_values_are_refused_and_not_stored() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let client = server.client();
@@ -74,7 +74,7 @@ async fn bad_values_are_named_and_not_stored() {
         if resource == KEYS {
             let patch = json!({ "spec": spec });
             let reply = client.patch(&key_path("k"), "merge-patch", &patch).send().await;
-            // Of an owner's name, only that it cannot change matters now.
+            // The owner cannot change, so 403 is also correct for its field.
             assert!([400, 403, 422].contains(&reply.status), "{spec}: {}", reply.text());
         }
     }
@@ -88,7 +88,7 @@ async fn bad_values_are_named_and_not_stored() {
 }
 
 #[tokio::test]
-async fn strange_lives_and_names_work_or_are_refused() {
+async fn unusual_ttls_and_names_work_or_are_refused() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let admin = server.client();

@@ -1,5 +1,5 @@
-//! Values that stand for secrets, and a search for them in every form in which they could be left
-//! lying.
+//! Planted values (canaries) that represent secrets, and a search for them in every encoding in which
+//! they could leak.
 
 use std::collections::HashSet;
 
@@ -7,25 +7,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use postern_tests::Random;
 
-/// So many bytes of a form in a row are the value: short enough to find pieces, long enough never
-/// to be found by chance.
+/// The length of the pieces that are searched for: short enough to find parts of a value, long enough
+/// never to match by chance.
 const PIECE_BYTES: usize = 14;
 
-/// A value of 48 letters that is nobody's but this test's.
+/// Returns a random value of 48 letters.
 pub(crate) fn value(random: &mut Random) -> String {
     (0..48).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect()
 }
 
-/// Finds values, whole or in half, as they are, backwards, in hex and in base64.
+/// Finds values, whole or in half: as plain text, reversed, in hex and in base64.
 #[derive(Default)]
 pub(crate) struct Search {
     pieces: HashSet<Vec<u8>>,
-    /// Which two bytes a piece can begin with: the quick look before the thorough one.
-    begins: HashSet<[u8; 2]>,
+    /// The first two bytes of all pieces, for a quick check before the full comparison.
+    prefixes: HashSet<[u8; 2]>,
 }
 
 impl Search {
-    /// A search for values of at least 32 bytes.
+    /// Returns a search for values of at least 32 bytes.
     pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut search = Self::default();
         for value in values {
@@ -34,30 +34,30 @@ impl Search {
         search
     }
 
-    /// One more value.
+    /// Adds a value.
     pub(crate) fn add(&mut self, value: &str) {
-        assert!(value.len() >= 32, "a value that is found by chance proves nothing");
-        for form in forms(value) {
-            for start in [0, form.len() / 2] {
-                let piece = form[start..start + PIECE_BYTES].to_vec();
-                self.begins.insert([piece[0], piece[1]]);
+        assert!(value.len() >= 32, "a value that matches by chance proves nothing");
+        for encoding in encodings(value) {
+            for start in [0, encoding.len() / 2] {
+                let piece = encoding[start..start + PIECE_BYTES].to_vec();
+                self.prefixes.insert([piece[0], piece[1]]);
                 self.pieces.insert(piece);
             }
         }
     }
 
-    /// Where one of them is.
+    /// Returns the offset of one of the values.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<usize> {
         bytes.windows(PIECE_BYTES).position(|window| {
-            self.begins.contains(&[window[0], window[1]]) && self.pieces.contains(window)
+            self.prefixes.contains(&[window[0], window[1]]) && self.pieces.contains(window)
         })
     }
 
-    /// Panics where one of them is, and shows what stands around it.
-    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
+    /// Panics if one of the values is there, and prints the bytes around it.
+    pub(crate) fn assert_absent(&self, what: &str, bytes: &[u8]) {
         let Some(at) = self.find(bytes) else { return };
         let around = &bytes[at.saturating_sub(200)..bytes.len().min(at + 100)];
-        panic!("{what} tells a secret: …{}…", String::from_utf8_lossy(around));
+        panic!("{what} contains a secret: …{}…", String::from_utf8_lossy(around));
     }
 }
 
@@ -67,22 +67,22 @@ fn hex(value: &str, upper: bool) -> String {
     value.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-fn forms(value: &str) -> Vec<Vec<u8>> {
-    let mut forms = vec![value.as_bytes().to_vec(), value.bytes().rev().collect()];
-    forms.extend([hex(value, false).into_bytes(), hex(value, true).into_bytes()]);
-    // Base64 looks different at each of the three places where the value can begin; the first and
-    // last characters depend on the neighbours and are left out.
+fn encodings(value: &str) -> Vec<Vec<u8>> {
+    let mut encodings = vec![value.as_bytes().to_vec(), value.bytes().rev().collect()];
+    encodings.extend([hex(value, false).into_bytes(), hex(value, true).into_bytes()]);
+    // Base64 differs with each of the three offsets at which the value can start. The first and last
+    // characters depend on the neighbours and are left out.
     for shift in 0..3 {
         let shifted = format!("{}{value}", "x".repeat(shift));
         for text in [STANDARD.encode(&shifted), URL_SAFE.encode(&shifted)] {
-            forms.push(text.as_bytes()[4..text.len() - 4].to_vec());
+            encodings.push(text.as_bytes()[4..text.len() - 4].to_vec());
         }
     }
-    forms
+    encodings
 }
 
 #[test]
-fn what_is_there_is_found() {
+fn planted_values_are_found() {
     let value = value(&mut Random::new(1));
     let search = Search::of([value.as_str()]);
     for text in [

@@ -1,4 +1,4 @@
-//! Sudden death while keys are made: what was answered works, the rest is whole or absent.
+//! Crashes while keys are created: acknowledged keys work, all others are complete or absent.
 
 use postern_tests::http::Client;
 use postern_tests::{Home, Random, Server, Setup, wait};
@@ -7,23 +7,23 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::canary;
-use crate::stage::{KEYS, collection, key_path};
+use crate::leak_check::{KEYS, collection, key_path};
 
 const ROUNDS: usize = 12;
 const WRITERS: usize = 8;
-/// In one round, before the server is killed.
+/// Keys in one round, before the server is killed.
 const KEYS_MAX: u64 = 60;
 
-/// A key that was asked for.
+/// A key that a client tried to create.
 #[derive(Clone)]
-struct Asked {
+struct Attempt {
     name: String,
     value: String,
     acknowledged: bool,
 }
 
-/// Makes keys until the connection breaks.
-async fn write(client: Client, prefix: String, seed: u64, notes: UnboundedSender<Asked>) {
+/// Creates keys until the connection breaks.
+async fn write(client: Client, prefix: String, seed: u64, notes: UnboundedSender<Attempt>) {
     let mut random = Random::new(seed);
     let Ok(mut connection) = client.connect().await else { return };
     for number in 0.. {
@@ -36,15 +36,15 @@ async fn write(client: Client, prefix: String, seed: u64, notes: UnboundedSender
         if let Ok(reply) = reply {
             assert_eq!(reply.expect(201)["spec"]["key"], value);
         }
-        notes.send(Asked { name, value, acknowledged }).unwrap();
+        notes.send(Attempt { name, value, acknowledged }).unwrap();
         if !acknowledged {
             return;
         }
     }
 }
 
-/// One life of a server: keys are made, and it is killed.
-async fn round(server: Server, number: usize, random: &mut Random) -> Vec<Asked> {
+/// Creates keys until the server is killed, and returns all attempts.
+async fn round(server: Server, number: usize, random: &mut Random) -> Vec<Attempt> {
     let (notes, mut reports) = unbounded_channel();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -52,55 +52,55 @@ async fn round(server: Server, number: usize, random: &mut Random) -> Vec<Asked>
         writers.spawn(write(server.client(), prefix, random.draw(), notes.clone()));
     }
     drop(notes);
-    let mut asked = Vec::new();
+    let mut attempts = Vec::new();
     for _ in 0..random.below(KEYS_MAX) {
         let report = wait::within("a key to be made", reports.recv()).await;
-        asked.push(report.expect("the writers go on until the server is gone"));
+        attempts.push(report.expect("the writers continue until the server is killed"));
     }
     server.kill();
     writers.join_all().await;
     while let Some(report) = reports.recv().await {
-        asked.push(report);
+        attempts.push(report);
     }
-    asked
+    attempts
 }
 
 async fn works(client: &Client, value: &str) -> bool {
     client.with_token(value).get(&collection("selves/me")).send().await.status == 200
 }
 
-/// Object, digest and what else is kept of a key: all of it is there, or nothing.
-async fn check(client: &Client, key: &Asked) {
-    let Asked { name, value, acknowledged } = key;
+/// Checks that the object and all side records of a key are there, or none of them.
+async fn check(client: &Client, key: &Attempt) {
+    let Attempt { name, value, acknowledged } = key;
     let there = client.get(&key_path(name)).send().await.status == 200;
     assert!(there || !acknowledged, "{name} was acknowledged and is lost");
-    assert_eq!(works(client, value).await, there, "{name}: the object and the way back to it");
+    assert_eq!(works(client, value).await, there, "{name}: the object and its digest");
     if *acknowledged {
         return;
     }
-    // Whatever was left would stand in the way of the same name or the same value.
+    // A record that is left would prevent a new key with the same name or the same value.
     if there {
         client.delete(&key_path(name)).send().await.expect(200);
         assert!(!works(client, value).await, "{name} is deleted");
     }
     let object = json!({ "metadata": { "name": name }, "spec": { "key": value } });
     client.post(&collection(KEYS)).json(&object).send().await.expect(201);
-    assert!(works(client, value).await, "{name} is made anew");
+    assert!(works(client, value).await, "{name} is created again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heavy_a_key_is_there_wholly_or_not_at_all() {
+async fn heavy_a_key_is_created_completely_or_not_at_all() {
     let home = Home::new();
     let mut random = Random::new(20_260_102);
-    let mut acknowledged: Vec<Asked> = Vec::new();
+    let mut acknowledged: Vec<Attempt> = Vec::new();
     for number in 0..ROUNDS {
         let server = Setup::on(&home).start().await;
-        let asked = round(server, number, &mut random).await;
+        let attempts = round(server, number, &mut random).await;
         let server = Setup::on(&home).start().await;
-        for key in &asked {
+        for key in &attempts {
             check(&server.client(), key).await;
         }
-        acknowledged.extend(asked);
+        acknowledged.extend(attempts);
         server.kill();
     }
     assert!(acknowledged.len() > ROUNDS * WRITERS, "only {} keys", acknowledged.len());

@@ -1,73 +1,73 @@
-//! What a create tells: the key, once, in its own answer.
+//! The response to a create contains the key, and no other secret.
 
 use postern_tests::http::Client;
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
-use crate::stage::{KEYS, Stage, collection, key_path};
+use crate::leak_check::{KEYS, LeakCheck, collection, key_path};
 
-/// JSON is YAML, and a comment makes it YAML alone.
+/// Returns the object as YAML: JSON with a comment is YAML but not JSON.
 fn yaml(object: &Value) -> String {
     format!("# one key\n{object}\n")
 }
 
-async fn create_every_way(stage: &Stage, client: &Client, prefix: &str) {
+async fn create_every_way(check: &LeakCheck, client: &Client, prefix: &str) {
     let queries = ["", "?fieldValidation=Strict", "?fieldValidation=Ignore", "?pretty=true"];
     for (number, query) in queries.iter().enumerate() {
         let path = format!("{}{query}", collection(KEYS));
         for form in ["json", "yaml"] {
-            let secrets = stage.secrets();
+            let secrets = check.new_secrets();
             let name = format!("{prefix}-{form}-{number}");
             let object = secrets.object(&name);
             let request = match form {
                 "json" => client.post(&path).json(&object),
                 _ => client.post(&path).yaml(&yaml(&object)),
             };
-            let made = stage.create(request).await;
-            assert_eq!(made["spec"]["key"], secrets.key, "shown once");
-            stage.ask(client.get(&key_path(&name))).await.expect(200);
+            let made = check.create(request).await;
+            assert_eq!(made["spec"]["key"], secrets.key, "returned once");
+            check.send(client.get(&key_path(&name))).await.expect(200);
         }
     }
-    let mut object = stage.secrets().object(&format!("{prefix}-unknown"));
+    let mut object = check.new_secrets().object(&format!("{prefix}-unknown"));
     object["spec"]["oidcLogin"]["unknown"] = json!(true);
     object["spec"]["unknown"] = json!({ "more": 1 });
-    stage.create(client.post(&collection(KEYS)).json(&object)).await;
+    check.create(client.post(&collection(KEYS)).json(&object)).await;
 }
 
 #[tokio::test]
-async fn a_create_shows_the_key_and_nothing_else() {
-    let stage = Stage::new(1).await;
-    for (client, prefix) in stage.clients().iter().zip(["one", "two"]) {
-        create_every_way(&stage, client, prefix).await;
+async fn a_create_returns_the_key_and_no_other_secret() {
+    let check = LeakCheck::new(1).await;
+    for (client, prefix) in check.clients().iter().zip(["one", "two"]) {
+        create_every_way(&check, client, prefix).await;
     }
-    stage.end().await;
+    check.finish().await;
 }
 
 #[tokio::test]
-async fn dry_runs_show_nothing_and_issue_nothing() {
-    let stage = Stage::new(2).await;
-    let [client, _] = stage.clients();
+async fn dry_runs_return_no_key_and_issue_none() {
+    let check = LeakCheck::new(2).await;
+    let [client, _] = check.clients();
     let path = format!("{}?dryRun=All", collection(KEYS));
-    let secrets = stage.secrets();
-    stage.ask(client.post(&path).json(&secrets.object("dry"))).await.expect(201);
-    stage.ask(client.post(&path).yaml(&yaml(&secrets.object("dry")))).await.expect(201);
+    let secrets = check.new_secrets();
+    check.send(client.post(&path).json(&secrets.object("dry"))).await.expect(201);
+    check.send(client.post(&path).yaml(&yaml(&secrets.object("dry")))).await.expect(201);
     let stranger = client.with_token(&secrets.key);
-    let reply = stage.ask(stranger.get(&collection(KEYS))).await;
+    let reply = check.send(stranger.get(&collection(KEYS))).await;
     assert!(failure(&reply).contains("access key not found"));
-    let mut made = stage.create(client.post(&collection(KEYS)).json(&secrets.object("wet"))).await;
+    let mut made = check.create(client.post(&collection(KEYS)).json(&secrets.object("wet"))).await;
     let put = format!("{}?dryRun=All", key_path("wet"));
-    made["spec"]["key"] = stage.secret().into();
-    stage.ask(client.put(&put).json(&made)).await.expect(200);
-    let rotation = json!({ "spec": { "key": stage.secret() } });
-    stage.ask(client.patch(&put, "merge-patch", &rotation)).await.expect(200);
-    stage.ask(client.with_token(&secrets.key).get(&key_path("wet"))).await.expect(200);
-    stage.ask(client.delete(&put)).await.expect(200);
-    stage.end().await;
+    made["spec"]["key"] = check.new_secret().into();
+    check.send(client.put(&put).json(&made)).await.expect(200);
+    let rotation = json!({ "spec": { "key": check.new_secret() } });
+    check.send(client.patch(&put, "merge-patch", &rotation)).await.expect(200);
+    check.send(client.with_token(&secrets.key).get(&key_path("wet"))).await.expect(200);
+    check.send(client.delete(&put)).await.expect(200);
+    check.finish().await;
 }
 
-/// Bodies that carry secrets and are refused.
-fn refused(stage: &Stage) -> Vec<(&'static str, String)> {
-    let secrets = stage.secrets();
+/// Returns bodies that contain secrets and are refused.
+fn refused(check: &LeakCheck) -> Vec<(&'static str, String)> {
+    let secrets = check.new_secrets();
     let object = secrets.object("refused");
     let text = object.to_string();
     let with = |pointer: &str, value: Value| {
@@ -109,38 +109,38 @@ fn refused(stage: &Stage) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn refusals_repeat_nothing() {
-    let stage = Stage::new(3).await;
-    for client in stage.clients() {
+async fn refusals_repeat_no_secret() {
+    let check = LeakCheck::new(3).await;
+    for client in check.clients() {
         for validation in ["Strict", "Warn", "Ignore"] {
             let path = format!("{}?dryRun=All&fieldValidation={validation}", collection(KEYS));
-            let bodies = refused(&stage);
+            let bodies = refused(&check);
             let last = bodies.len() - 1;
             for (number, (content_type, body)) in bodies.into_iter().enumerate() {
-                let reply = stage.ask(client.post(&path).body(content_type, body.clone())).await;
-                // A field that is there twice is refused only by who asks for that.
-                let taken = number == last && validation != "Strict";
+                let reply = check.send(client.post(&path).body(content_type, body.clone())).await;
+                // Duplicate fields are refused only with `Strict`.
+                let accepted = number == last && validation != "Strict";
                 let code = reply.status;
-                assert_eq!(code == 201, taken, "{validation} {code} {body}: {}", reply.text());
+                assert_eq!(code == 201, accepted, "{validation} {code} {body}: {}", reply.text());
                 assert!(code < 500, "{code} {body}: {}", reply.text());
             }
         }
     }
-    let [client, _] = stage.clients();
-    let secrets = stage.secrets();
-    stage.create(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
-    let again = stage.ask(client.post(&collection(KEYS)).json(&secrets.object("second"))).await;
+    let [client, _] = check.clients();
+    let secrets = check.new_secrets();
+    check.create(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
+    let again = check.send(client.post(&collection(KEYS)).json(&secrets.object("second"))).await;
     assert!(failure(&again).starts_with("409 Conflict"));
-    let again = stage.ask(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
+    let again = check.send(client.post(&collection(KEYS)).json(&secrets.object("first"))).await;
     assert!(failure(&again).starts_with("409 "));
-    stage.end().await;
+    check.finish().await;
 }
 
 #[tokio::test]
 async fn credentials_are_repeated_nowhere() {
-    let stage = Stage::new(4).await;
-    for client in stage.clients() {
-        let value = stage.secret();
+    let check = LeakCheck::new(4).await;
+    for client in check.clients() {
+        let value = check.new_secret();
         let path = collection(KEYS);
         for header in [
             format!("Bearer {value}"),
@@ -154,14 +154,14 @@ async fn credentials_are_repeated_nowhere() {
             value.clone(),
         ] {
             let request = client.get(&path).without("authorization");
-            let reply = stage.ask(request.header("authorization", &header)).await;
+            let reply = check.send(request.header("authorization", &header)).await;
             assert_eq!(reply.status, 401, "{}", reply.text());
         }
         let doubled = client.get(&path).header("authorization", &format!("Bearer {value}"));
-        assert_eq!(stage.ask(doubled).await.status, 401);
+        assert_eq!(check.send(doubled).await.status, 401);
         let query = format!("{path}?access_token={value}&token={value}&limit={value}");
-        let reply = stage.ask(client.get(&query).without("authorization")).await;
+        let reply = check.send(client.get(&query).without("authorization")).await;
         assert_eq!(reply.status, 401);
     }
-    stage.end().await;
+    check.finish().await;
 }

@@ -1,5 +1,5 @@
-//! Keys stay secret, and in their owners' hands: what is written into fields that are never shown
-//! is found in no answer, no log and no file, and nobody reaches what is not his.
+//! Access keys stay secret: the values of write-only fields appear in no response, no log and no
+//! file, and nobody can access the keys of another owner.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod bad_input;
@@ -7,7 +7,7 @@ mod canary;
 mod changing;
 mod crashing;
 mod creating;
-mod reach;
+mod isolation;
+mod leak_check;
 mod reading;
 mod regressions;
-mod stage;

@@ -1,4 +1,4 @@
-//! Mistakes that were made once: each is asked for by a decision, and was not so at first.
+//! Regression tests: each mistake was made once.
 
 use postern_tests::http::{Client, based};
 use postern_tests::objects::version_of;
@@ -6,7 +6,7 @@ use postern_tests::slow::slow_body;
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::stage::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, collection, key_path, make, user};
 
 async fn who(client: &Client) -> (u16, Value) {
     let reply = client.get(&collection("selves/me")).send().await;
@@ -14,7 +14,7 @@ async fn who(client: &Client) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_deleted_key_stops_at_once_though_it_lingers() {
+async fn a_deleted_key_is_invalid_at_once_despite_a_finalizer() {
     let server = Server::start().await;
     let admin = server.client();
     for (number, query) in
@@ -23,27 +23,27 @@ async fn a_deleted_key_stops_at_once_though_it_lingers() {
         let name = format!("user-{number}");
         let client = user(&admin, &name).await;
         let key = key_path(&format!("{name}-key"));
-        let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
-        client.patch(&key, "merge-patch", &held).send().await.expect(200);
+        let finalizers = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+        client.patch(&key, "merge-patch", &finalizers).send().await.expect(200);
         admin.delete(&format!("{key}{query}")).send().await.expect(200);
         assert_eq!(who(&client).await.0, 401, "{query}");
     }
 }
 
 #[tokio::test]
-async fn a_deleted_users_keys_stop_at_once_though_he_lingers() {
+async fn keys_of_a_deleted_user_are_invalid_at_once_despite_a_finalizer() {
     let server = Server::start().await;
     let admin = server.client();
     let client = user(&admin, "ada").await;
-    let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    let finalizers = json!({ "metadata": { "finalizers": ["example.com/held"] } });
     let path = collection("users/ada");
-    admin.patch(&path, "merge-patch", &held).send().await.expect(200);
+    admin.patch(&path, "merge-patch", &finalizers).send().await.expect(200);
     admin.delete(&path).send().await.expect(200);
     assert_eq!(who(&client).await.0, 401);
 }
 
 #[tokio::test]
-async fn a_namesake_is_in_no_team_of_his_predecessor() {
+async fn a_new_user_with_an_old_name_is_in_no_team() {
     let server = Server::start().await;
     let admin = server.client();
     user(&admin, "ada").await;
@@ -57,7 +57,7 @@ async fn a_namesake_is_in_no_team_of_his_predecessor() {
 }
 
 #[tokio::test]
-async fn preconditions_tell_nothing_of_the_keys_of_others() {
+async fn preconditions_reveal_nothing_about_the_keys_of_others() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
@@ -69,7 +69,7 @@ async fn preconditions_tell_nothing_of_the_keys_of_others() {
 }
 
 #[tokio::test]
-async fn the_past_does_not_show_the_last_use_of_a_namesake() {
+async fn an_old_list_does_not_have_the_last_use_of_a_newer_key() {
     let server = Server::start().await;
     let admin = server.client();
     let bob = user(&admin, "bob").await;
@@ -86,7 +86,7 @@ async fn the_past_does_not_show_the_last_use_of_a_namesake() {
 }
 
 #[tokio::test]
-async fn a_users_subject_that_is_too_long_is_his_mistake() {
+async fn a_too_long_subject_is_a_client_error() {
     let server = Server::start().await;
     let object = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "x".repeat(5000) } });
     let reply = server.client().post(&collection("users")).json(&object).send().await;
@@ -95,7 +95,7 @@ async fn a_users_subject_that_is_too_long_is_his_mistake() {
 }
 
 #[tokio::test]
-async fn bad_times_are_named() {
+async fn errors_name_invalid_times() {
     let server = Server::start().await;
     for (spec, field) in [
         (json!({ "identityRefresh": "x" }), "spec.identityRefresh"),
@@ -110,7 +110,7 @@ async fn bad_times_are_named() {
 }
 
 #[tokio::test]
-async fn the_keys_of_an_owner_are_a_list_like_others() {
+async fn the_list_of_an_owners_keys_supports_limit_and_selectors() {
     let server = Server::start().await;
     let client = server.client();
     make(&client, KEYS, "second", json!({})).await;
@@ -122,7 +122,7 @@ async fn the_keys_of_an_owner_are_a_list_like_others() {
 }
 
 #[tokio::test]
-async fn managed_fields_that_are_sent_are_cleaned() {
+async fn write_only_fields_are_removed_from_sent_managed_fields() {
     let server = Server::start().await;
     let fields = json!({ "f:spec": { "f:key": {}, "f:displayName": {} } });
     let object = json!({
@@ -137,7 +137,7 @@ async fn managed_fields_that_are_sent_are_cleaned() {
 }
 
 #[tokio::test]
-async fn what_was_applied_already_is_unchanged() {
+async fn applying_the_same_object_again_is_unchanged() {
     let server = Server::start().await;
     let kubectl = server.kubectl();
     let object = json!({
@@ -151,7 +151,7 @@ async fn what_was_applied_already_is_unchanged() {
 }
 
 #[tokio::test]
-async fn a_key_that_stops_while_a_body_comes_in_makes_no_successor() {
+async fn a_key_disabled_during_a_request_cannot_create_a_key() {
     let server = Server::start().await;
     let admin = server.client();
     let ada = user(&admin, "ada").await;
@@ -161,13 +161,13 @@ async fn a_key_that_stops_while_a_body_comes_in_makes_no_successor() {
         ada.post(&collection(KEYS)).streamed("application/json", body).try_send().await
     });
     let in_flight = "apiserver_current_inflight_requests{request_kind=\"mutating\"} 1";
-    wait::until("the request to be let in", async || {
+    wait::until("the request to be in flight", async || {
         let metrics = admin.get(&based("/metrics")).send().await.text();
         metrics.contains(in_flight).then_some(())
     })
     .await;
     let disabled = json!({ "spec": { "disabled": true } });
-    // A second writer would spoil the figure above.
+    // Only afterwards: another write would change the metric above.
     admin.patch(&key_path("ada-key"), "merge-patch", &disabled).send().await.expect(200);
     finish.send(()).unwrap();
     let reply = request.await.unwrap().unwrap();
@@ -185,7 +185,7 @@ async fn a_key_with_a_comma_works() {
 }
 
 #[tokio::test]
-async fn a_maximum_does_not_end_a_key_that_was_made_for_ever() {
+async fn a_maximum_ttl_does_not_affect_older_keys_without_ttl() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     make(&server.client(), KEYS, "ever", json!({ "user": "admin" })).await;
@@ -198,13 +198,13 @@ async fn a_maximum_does_not_end_a_key_that_was_made_for_ever() {
     assert_eq!(ever["spec"]["ttl"], Value::Null, "{ever}");
     let none = json!({ "spec": { "ttl": 0 } });
     let short = admin.patch(&key_path("short"), "merge-patch", &none).send().await.expect(200);
-    assert_eq!(short["spec"]["ttl"], 3600, "but none becomes so");
+    assert_eq!(short["spec"]["ttl"], 3600, "a key cannot become one without ttl");
     let new = make(&admin, KEYS, "new", json!({ "user": "admin" })).await;
     assert_eq!(new["spec"]["ttl"], 3600);
 }
 
 #[tokio::test]
-async fn a_reference_that_leads_elsewhere_does_not_cut_a_key_loose() {
+async fn a_foreign_owner_reference_does_not_replace_the_owner() {
     let server = Server::start().await;
     let admin = server.client();
     user(&admin, "ada").await;
@@ -219,7 +219,7 @@ async fn a_reference_that_leads_elsewhere_does_not_cut_a_key_loose() {
     admin.post(&collection(KEYS)).json(&object).send().await.expect(201);
     admin.delete(&collection("users/ada")).send().await.expect(200);
     for name in ["ada-key", "ada-other"] {
-        wait::until("the key to go with its owner", async || {
+        wait::until("the key to be deleted with its owner", async || {
             (admin.get(&key_path(name)).send().await.status == 404).then_some(())
         })
         .await;

@@ -1,4 +1,4 @@
-//! `DIR/admin.sock`, spoken to as the protocol says: a line of JSON in, lines of JSON out.
+//! `DIR/admin.sock` and its protocol: one line of JSON is the request, lines of JSON are the response.
 
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ fn socket(home: &Home) -> PathBuf {
     home.data().join("admin.sock")
 }
 
-/// What is answered to a line, the last word of it.
-pub(super) async fn told(home: &Home, line: &str) -> (String, Value) {
+/// Sends a line, and returns the whole response and its last line.
+pub(super) async fn send_command(home: &Home, line: &str) -> (String, Value) {
     let exchange = async {
-        // A server can answer requests a moment before it takes commands.
+        // The server can serve requests a moment before it accepts commands.
         let mut stream =
             wait::until("the socket", async || UnixStream::connect(socket(home)).await.ok()).await;
-        // A server that has heard enough may close before everything is sent.
+        // The server may close the connection before everything is sent.
         drop(stream.write_all(line.as_bytes()).await);
         let mut text = String::new();
         drop(stream.read_to_string(&mut text).await);
         text
     };
-    let text = wait::within("an answer on the socket", exchange).await;
+    let text = wait::within("a response on the socket", exchange).await;
     let last = text.lines().last().unwrap_or("null");
     let last = serde_json::from_str(last).unwrap();
     (text, last)
@@ -36,26 +36,26 @@ async fn status_of(kubeconfig: &Kubeconfig) -> u16 {
 }
 
 #[tokio::test]
-async fn a_reset_key_lets_the_administrator_in_at_once() {
+async fn a_reset_key_is_valid_at_once() {
     let server = Server::start().await;
     let home = server.home();
     let old = server.kubeconfig().clone();
-    let (text, answer) = told(home, "{\"command\":\"reset-key\"}\n").await;
-    let answer = &answer["answer"]["reset-key"];
-    assert_eq!(answer["kubeconfig"], home.kubeconfig().to_str().unwrap());
-    assert_eq!(answer["other_keys"], serde_json::json!(["admin"]));
+    let (text, response) = send_command(home, "{\"command\":\"reset-key\"}\n").await;
+    let result = &response["answer"]["reset-key"];
+    assert_eq!(result["kubeconfig"], home.kubeconfig().to_str().unwrap());
+    assert_eq!(result["other_keys"], serde_json::json!(["admin"]));
     let new = Kubeconfig::read(&home.kubeconfig()).unwrap();
     assert_ne!(new.token, old.token);
     assert_eq!((new.server.as_str(), &new.authority), (old.server.as_str(), &old.authority));
     assert_eq!(status_of(&new).await, 200);
-    assert_eq!(status_of(&old).await, 200, "other keys go on working");
+    assert_eq!(status_of(&old).await, 200, "other keys stay valid");
     let mode = std::fs::metadata(home.kubeconfig()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let keys = based("/apis/management.platform.sh/v1/ownedaccesskeys");
     let keys: Value = Client::new(&new).get(&keys).send().await.expect(200);
     assert_eq!(keys["items"].as_array().unwrap().len(), 2);
-    for place in [text, home.logged(), home.printed(), keys.to_string()] {
-        assert!(!place.contains(&new.token), "the key is told");
+    for output in [text, home.logged(), home.printed(), keys.to_string()] {
+        assert!(!output.contains(&new.token), "the key is in an output");
     }
     let home = home.clone();
     server.stop().await;
@@ -65,32 +65,32 @@ async fn a_reset_key_lets_the_administrator_in_at_once() {
 }
 
 #[tokio::test]
-async fn an_administrator_who_is_being_deleted_is_made_anew() {
+async fn an_administrator_that_is_being_deleted_is_created_again() {
     let server = Server::start().await;
     let path = based("/apis/management.platform.sh/v1/users/admin");
-    let held = serde_json::json!({ "metadata": { "finalizers": ["example.com/held"] } });
-    server.client().patch(&path, "merge-patch", &held).send().await.expect(200);
+    let finalizers = serde_json::json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    server.client().patch(&path, "merge-patch", &finalizers).send().await.expect(200);
     server.client().delete(&path).send().await.expect(200);
-    assert_eq!(status_of(server.kubeconfig()).await, 401, "his keys have stopped");
-    let (text, _) = told(server.home(), "{\"command\":\"reset-key\"}\n").await;
+    assert_eq!(status_of(server.kubeconfig()).await, 401, "the old keys are invalid");
+    let (text, _) = send_command(server.home(), "{\"command\":\"reset-key\"}\n").await;
     let new = Kubeconfig::read(&server.home().kubeconfig()).unwrap();
     assert_ne!(new.token, server.kubeconfig().token, "{text}");
     assert_eq!(status_of(&new).await, 200);
-    assert_eq!(status_of(server.kubeconfig()).await, 401, "the old keys stay behind");
+    assert_eq!(status_of(server.kubeconfig()).await, 401, "the old keys stay invalid");
 }
 
 #[tokio::test]
-async fn storage_is_cared_for_while_it_serves() {
+async fn storage_commands_work_while_the_server_runs() {
     let server = Server::start().await;
     let home = server.home();
-    let (_, rotated) = told(home, "{\"command\":\"rotate-key\"}\n").await;
+    let (_, rotated) = send_command(home, "{\"command\":\"rotate-key\"}\n").await;
     assert_eq!(rotated["answer"]["rotate-key"]["all"].as_array().unwrap().len(), 2);
-    let (text, resealed) = told(home, "{\"command\":\"reseal\"}\n").await;
+    let (text, resealed) = send_command(home, "{\"command\":\"reseal\"}\n").await;
     assert_eq!(resealed["answer"]["reseal"]["damaged"], 0);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (_, before) = lines.split_last().unwrap();
     assert!(before.iter().all(|line| line["progress"]["seen"].is_u64()), "{text}");
-    let (_, checked) = told(home, "{\"command\":\"check\"}\n").await;
+    let (_, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
     assert_eq!(checked["answer"]["check"]["damaged_total"], 0);
     let home = home.clone();
     server.stop().await;
@@ -99,22 +99,22 @@ async fn storage_is_cared_for_while_it_serves() {
 }
 
 #[tokio::test]
-async fn nonsense_is_answered_and_does_no_harm() {
+async fn invalid_commands_get_an_error_and_do_no_harm() {
     let server = Server::start().await;
     let home = server.home();
     for line in ["\n", "nonsense\n", "{\"command\":\"drop-all\"}\n", "{}\n"] {
-        let (text, answer) = told(home, line).await;
-        assert!(answer["error"].is_string(), "{line}: {text}");
+        let (text, response) = send_command(home, line).await;
+        assert!(response["error"].is_string(), "{line}: {text}");
     }
-    // Without an end, and longer than any command: an error, or the connection's end.
-    let (_, answer) = told(home, &"x".repeat(100_000)).await;
-    assert!(answer.is_null() || answer["error"].is_string());
-    let (_, checked) = told(home, "{\"command\":\"check\"}\n").await;
+    // No line end, and longer than any command: an error, or a closed connection.
+    let (_, response) = send_command(home, &"x".repeat(100_000)).await;
+    assert!(response.is_null() || response["error"].is_string());
+    let (_, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
     assert!(checked["answer"]["check"].is_object());
 }
 
 #[tokio::test]
-async fn the_socket_is_private_and_goes_with_the_server() {
+async fn the_socket_is_private_and_removed_with_the_server() {
     let home = Home::new();
     Setup::on(&home).start().await.kill();
     let left = std::fs::symlink_metadata(socket(&home)).unwrap();

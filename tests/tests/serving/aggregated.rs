@@ -1,18 +1,18 @@
-//! Aggregated discovery: asked for by `Accept`, on the paths of the plain lists.
+//! Aggregated discovery: requested with `Accept`, on the paths of the plain lists.
 
 use postern_tests::Server;
-use postern_tests::http::{Client, Reply, based};
+use postern_tests::http::{Client, Response, based};
 use serde_json::{Value, json};
 
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const BETA: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-async fn ask(client: &Client, path: &str, accept: &str) -> Reply {
+async fn ask(client: &Client, path: &str, accept: &str) -> Response {
     client.get(&based(path)).header("accept", accept).send().await
 }
 
 #[tokio::test]
-async fn it_says_what_the_plain_lists_say() {
+async fn it_equals_the_plain_lists() {
     let server = Server::start().await;
     let client = server.client();
     for (accept, version) in [(V2, "v2"), (BETA, "v2beta1")] {
@@ -39,14 +39,14 @@ async fn it_says_what_the_plain_lists_say() {
     assert_eq!(core["items"][0]["metadata"]["name"], "");
 }
 
-/// Against the `APIResourceList` of each version.
+/// Compares a group with the `APIResourceList` of each of its versions.
 async fn check_group(client: &Client, root: &str, group: &Value) {
     let name = group["metadata"]["name"].as_str().unwrap();
     for version in group["versions"].as_array().unwrap() {
         assert_eq!(version["freshness"], "Current");
         let number = version["version"].as_str().unwrap();
-        let place = if root == "/api" { String::new() } else { format!("/{name}") };
-        let path = based(&format!("{root}{place}/{number}"));
+        let group_path = if root == "/api" { String::new() } else { format!("/{name}") };
+        let path = based(&format!("{root}{group_path}/{number}"));
         let list: Value = client.get(&path).send().await.expect(200);
         let resources = version["resources"].as_array().unwrap();
         for plain in list["resources"].as_array().unwrap() {
@@ -71,7 +71,7 @@ async fn check_group(client: &Client, root: &str, group: &Value) {
 }
 
 #[tokio::test]
-async fn clients_of_all_ages_get_what_they_can_read() {
+async fn old_and_new_clients_get_a_format_that_they_know() {
     let server = Server::start().await;
     let client = server.client();
     let plain = "application/json";
@@ -100,7 +100,7 @@ async fn clients_of_all_ages_get_what_they_can_read() {
 }
 
 #[tokio::test]
-async fn it_is_named_by_its_hash() {
+async fn it_has_an_etag() {
     let server = Server::start().await;
     let client = server.client();
     for path in ["/api", "/apis"] {

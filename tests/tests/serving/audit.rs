@@ -1,4 +1,4 @@
-//! The audit log: what is in it, what never is, and that nothing is done without it.
+//! The audit log: what it contains, what it never contains, and that nothing is done without it.
 
 use std::path::Path;
 
@@ -8,27 +8,27 @@ use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::admin_socket::told;
+use crate::admin_socket::send_command;
 
 const KEYS: &str = "ownedaccesskeys";
 
-/// The records that fit, as soon as there are so many.
-async fn records(home: &Home, count: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+/// Waits for `count` matching records, and returns all matching records.
+async fn records(home: &Home, count: usize, matches: impl Fn(&Value) -> bool) -> Vec<Value> {
     wait::until("records in the audit log", async || {
-        let found: Vec<Value> = home.records().into_iter().filter(&fits).collect();
+        let found: Vec<Value> = home.records().into_iter().filter(&matches).collect();
         (found.len() >= count).then_some(found)
     })
     .await
 }
 
-/// Stages and codes of the request with an id.
+/// Returns stages and codes of the request with an id.
 async fn stages(home: &Home, count: usize, id: &str) -> Vec<(String, u64)> {
     let found = records(home, count, |record| record["auditID"] == id).await;
-    let shown = |record: &Value| {
+    let stage_and_code = |record: &Value| {
         let code = record["responseStatus"]["code"].as_u64().unwrap_or_default();
         (record["stage"].as_str().unwrap().to_owned(), code)
     };
-    found.iter().map(shown).collect()
+    found.iter().map(stage_and_code).collect()
 }
 
 fn stage(name: &str, code: u64) -> (String, u64) {
@@ -94,7 +94,7 @@ async fn a_create_is_recorded_before_it_is_done_and_when_it_is_answered() {
 }
 
 #[tokio::test]
-async fn each_way_of_asking_has_its_stages() {
+async fn each_kind_of_request_has_its_stages() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
     admin.post(&secrets("platform")).json(&secret("db", "v")).send().await.expect(201);
@@ -124,14 +124,14 @@ async fn each_way_of_asking_has_its_stages() {
     drop(watch);
     let ended = [started, vec![stage(complete, 200)]].concat();
     assert_eq!(stages(home, 2, ID).await, ended, "a watch ends when its client leaves");
-    // Discovery is read all the time, and not recorded.
+    // Clients read discovery all the time. It is not recorded.
     admin.get(&based("/apis")).header("audit-id", &id(99)).send().await.expect(200);
     let all = records(home, 1, |_| true).await;
     assert!(!all.iter().any(|record| record["auditID"] == id(99).as_str()));
 }
 
 #[tokio::test]
-async fn whoever_could_not_be_let_in_is_recorded_wherever_he_came() {
+async fn failed_authentications_are_recorded_on_every_path() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
     let key = make(&admin, KEYS, "off", json!({ "disabled": true })).await;
@@ -144,7 +144,7 @@ async fn whoever_could_not_be_let_in_is_recorded_wherever_he_came() {
     for (record, message) in
         found.iter().zip(["Unauthorized", "access key not found", "access key disabled"])
     {
-        assert_eq!(record["user"], json!({}), "nobody is known: {record}");
+        assert_eq!(record["user"], json!({}), "the caller is unknown: {record}");
         assert_eq!(record["responseStatus"]["message"], message);
         assert_eq!(record["sourceIPs"], json!(["127.0.0.1"]));
     }
@@ -157,7 +157,7 @@ async fn whoever_could_not_be_let_in_is_recorded_wherever_he_came() {
 }
 
 #[tokio::test]
-async fn who_acts_as_whom_and_who_may_not_is_told() {
+async fn impersonation_and_its_refusals_are_recorded() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
     make(&admin, "users", "bob", json!({})).await;
@@ -172,13 +172,17 @@ async fn who_acts_as_whom_and_who_may_not_is_told() {
         (name("user"), name("impersonatedUser"))
     };
     assert_eq!(names(&found[0]), ("admin".to_owned(), "bob".to_owned()));
-    assert_eq!(names(&found[1]), ("bob".to_owned(), "-".to_owned()), "he never became him");
-    // As whom something is asked for is on record before it is done.
+    assert_eq!(
+        names(&found[1]),
+        ("bob".to_owned(), "-".to_owned()),
+        "the refused caller was not impersonating"
+    );
+    // The impersonated user is recorded before the request is executed.
     let made = admin.post(&secrets("platform")).header("impersonate-user", "carol");
     let made = made.header("impersonate-group", "system:masters");
     made.json(&secret("db", "v")).send().await.expect(201);
-    let carols = |record: &Value| record["impersonatedUser"]["username"] == "carol";
-    assert_eq!(records(home, 1, carols).await[0]["stage"], "RequestReceived");
+    let of_carol = |record: &Value| record["impersonatedUser"]["username"] == "carol";
+    assert_eq!(records(home, 1, of_carol).await[0]["stage"], "RequestReceived");
     for (record, why) in found.iter().zip(["cannot get resource", "cannot impersonate resource"]) {
         let notes = &record["annotations"];
         assert_eq!(notes["authorization.k8s.io/decision"], "forbid");
@@ -187,7 +191,7 @@ async fn who_acts_as_whom_and_who_may_not_is_told() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_nothing_but_what_was_asked_for() {
+async fn a_refusal_names_only_what_was_requested() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
     make(&admin, "users", "bob", json!({})).await;
@@ -196,7 +200,7 @@ async fn a_refusal_names_nothing_but_what_was_asked_for() {
     let path = secrets("platform");
     bob.get(&path).header("impersonate-user", "db").send().await.expect(403);
     admin.post(&secrets("nowhere")).json(&secret("db", "v")).send().await.expect(404);
-    // Who sends a body to the wrong place, or a key for a name, does not put it on record.
+    // A body for the wrong namespace, or a key in a name, is not recorded.
     let generated = key["spec"]["key"].as_str().unwrap();
     let mistaken = json!({ "metadata": { "name": generated } });
     assert_eq!(admin.post(&collection(KEYS)).json(&mistaken).send().await.status, 422);
@@ -218,7 +222,7 @@ async fn a_refusal_names_nothing_but_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_made_is_named_in_whatever_form_it_is_answered() {
+async fn a_created_object_is_named_with_every_response_format() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
     let nameless = json!({ "metadata": { "generateName": "made-" } });
@@ -240,12 +244,12 @@ async fn what_is_made_is_named_in_whatever_form_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_half_way_leaves_a_trace() {
+async fn an_aborted_request_is_recorded() {
     let home = Home::new();
     let server = with_policy(&home, &json!([{ "level": "Metadata" }])).start().await;
     let admin = server.client();
     let (_finish, body) = slow_body(&secret("half", "v"));
-    // One leaves before its body is whole.
+    // One client disconnects before its body is complete.
     let writer = admin.clone();
     let sending = tokio::spawn(async move {
         let path = secrets("platform");
@@ -256,10 +260,10 @@ async fn a_client_that_leaves_half_way_leaves_a_trace() {
     sending.abort();
     let complete = stage("ResponseComplete", 400);
     assert_eq!(stages(&home, 2, ID).await, [stage("RequestReceived", 0), complete]);
-    // The other while it waits for what is to come, which it does for a few seconds.
+    // The other disconnects while it waits for a future version, which takes a few seconds.
     let newest = version_of(&admin.get(&secrets("default")).send().await.expect(200));
     let future = format!("{}?resourceVersion={}", secrets("default"), newest + 999);
-    wait::until("a record of a request without an answer", async || {
+    wait::until("a record of a request without a response", async || {
         let (admin, future) = (admin.clone(), future.clone());
         let seen = home.records().len();
         let sending = tokio::spawn(async move { admin.get(&future).try_send().await });
@@ -272,10 +276,10 @@ async fn a_client_that_leaves_half_way_leaves_a_trace() {
 }
 
 #[tokio::test]
-async fn a_key_where_a_name_belongs_is_recorded_nowhere() {
+async fn a_key_in_place_of_a_name_is_not_recorded() {
     let server = Server::start().await;
     let (home, admin) = (server.home(), server.client());
-    // It looks like a name, as keys of one's own choosing can.
+    // It looks like a name, which is possible for a key that the caller chooses.
     let given = "canary-0123456789-0123456789-0123456789";
     make(&admin, KEYS, "given", json!({ "key": given })).await;
     let path = format!("{}/{given}", collection(KEYS));
@@ -303,7 +307,7 @@ fn with_policy(home: &Home, rules: &Value) -> Setup {
 }
 
 #[tokio::test]
-async fn bodies_are_recorded_when_the_policy_wants_them_but_never_those_with_secrets() {
+async fn bodies_are_recorded_by_policy_but_never_those_with_secrets() {
     let home = Home::new();
     let rules = json!([{ "level": "RequestResponse", "omitManagedFields": true,
                          "omitStages": ["RequestReceived"] }]);
@@ -326,7 +330,7 @@ async fn bodies_are_recorded_when_the_policy_wants_them_but_never_those_with_sec
     let items = list["responseObject"]["items"].as_array().unwrap();
     assert!(items.len() == 2 && items[0]["metadata"].get("managedFields").is_none());
     assert_eq!(yaml["responseObject"]["spec"]["displayName"], "Robert");
-    // What holds secrets is recorded without bodies, whatever the policy says.
+    // Requests about secrets are recorded without bodies, whatever the policy says.
     let given = "canary-0123456789-0123456789-0123456789";
     make(&admin, KEYS, "given", json!({ "key": given })).await;
     admin.post(&secrets("platform")).json(&secret("db", given)).send().await.expect(201);
@@ -334,11 +338,11 @@ async fn bodies_are_recorded_when_the_policy_wants_them_but_never_those_with_sec
     admin.get(&format!("{}/admin/accesskeys", collection("users"))).send().await.expect(200);
     let asked = json!({ "spec": { "accessKey": given } });
     admin.post(&collection("selves")).json(&asked).send().await;
-    let secretive = |record: &Value| {
+    let confidential = |record: &Value| {
         let reference = &record["objectRef"];
         reference["subresource"] == "accesskeys" || reference["resource"] != "users"
     };
-    for record in records(&home, 5, secretive).await {
+    for record in records(&home, 5, confidential).await {
         assert_eq!(record["level"], "Metadata", "{record}");
         assert_eq!((record.get("requestObject"), record.get("responseObject")), (None, None));
     }
@@ -346,23 +350,23 @@ async fn bodies_are_recorded_when_the_policy_wants_them_but_never_those_with_sec
 }
 
 #[tokio::test]
-async fn a_bad_policy_or_place_keeps_the_server_from_starting() {
+async fn a_bad_policy_or_path_prevents_the_start() {
     let home = Home::new();
     let ended = with_policy(&home, &json!([{ "level": "All" }])).run_to_end().await;
     assert!(!ended.status.success());
     assert!(ended.stderr.contains("policy.yaml") && ended.stderr.contains("All"), "{ended:?}");
     let missing = Setup::on(&home).argument("--audit-policy-file").argument("nowhere.yaml");
     assert!(missing.run_to_end().await.stderr.contains("nowhere.yaml"));
-    let place = Setup::on(&home).argument("--audit-log-path").argument(home.path());
-    let ended = place.run_to_end().await;
+    let directory = Setup::on(&home).argument("--audit-log-path").argument(home.path());
+    let ended = directory.run_to_end().await;
     assert!(ended.stderr.contains("cannot open the audit log"), "{ended:?}");
     let size = Setup::on(&home).argument("--audit-log-maxsize").argument("0");
     assert!(size.run_to_end().await.stderr.contains("--audit-log-maxsize"));
 }
 
-/// `/dev/full` takes nothing, for ever.
+/// Every write to `/dev/full` fails.
 #[tokio::test]
-async fn nothing_is_done_that_cannot_be_recorded() {
+async fn requests_that_cannot_be_recorded_are_refused() {
     if !Path::new("/dev/full").exists() {
         return;
     }
@@ -373,7 +377,7 @@ async fn nothing_is_done_that_cannot_be_recorded() {
     let reply = admin.post(&secrets("platform")).json(&secret("db", "v")).send().await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
     assert!(reply.text().contains("audit log"), "{}", reply.text());
-    assert_eq!(admin.get(&secrets("platform")).send().await.status, 503, "nor is anything shown");
+    assert_eq!(admin.get(&secrets("platform")).send().await.status, 503, "reads are refused, too");
     assert_eq!(admin.get(&based("/apis")).send().await.status, 200, "this is not recorded");
     let metrics = admin.get("/metrics").send().await.expect_text(200);
     assert!(metrics.contains("apiserver_audit_requests_rejected_total 1"), "{metrics}");
@@ -403,7 +407,7 @@ async fn the_log_can_go_to_the_standard_output() {
 async fn commands_of_the_administrator_are_recorded() {
     let server = Server::start().await;
     let home = server.home();
-    told(home, "{\"command\":\"reset-key\"}\n").await;
+    send_command(home, "{\"command\":\"reset-key\"}\n").await;
     let found = records(home, 2, |record| record["verb"] == "reset-key").await;
     assert_eq!(found[0]["stage"], "RequestReceived");
     assert_eq!(found[1]["stage"], "ResponseComplete");
@@ -413,9 +417,9 @@ async fn commands_of_the_administrator_are_recorded() {
     assert_eq!(found[1]["responseStatus"]["code"], 200);
 }
 
-/// A pipe that nobody reads takes what it has room for, and then nothing.
+/// A pipe without a reader accepts data until its buffer is full, and then nothing.
 #[tokio::test]
-async fn heavy_a_log_that_stalls_stops_requests_but_neither_health_checks_nor_the_end() {
+async fn heavy_a_stalled_log_stops_requests_but_not_health_checks_or_shutdown() {
     let home = Home::new();
     let pipe = home.path().join("pipe");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
@@ -439,16 +443,16 @@ async fn heavy_a_log_that_stalls_stops_requests_but_neither_health_checks_nor_th
     drop(reader);
 }
 
-/// Sudden death: of each create that was acknowledged, and of each that may have happened, it is
-/// recorded that somebody asked for it.
+/// Crashes: each create that was acknowledged, and each that may have happened, has a record that it
+/// was requested.
 #[tokio::test]
-async fn whatever_was_written_was_recorded_before() {
+async fn every_write_was_recorded_before() {
     let home = Home::new();
     let mut random = Random::new(11);
     for round in 0..10 {
         let server = Setup::on(&home).start().await;
         let admin = server.client();
-        let dies_after = random.below(12);
+        let killed_after = random.below(12);
         let mut writers = tokio::task::JoinSet::new();
         let (count, mut counted) = tokio::sync::mpsc::unbounded_channel();
         for writer in 0..4 {
@@ -464,7 +468,7 @@ async fn whatever_was_written_was_recorded_before() {
                 }
             });
         }
-        for _ in 0..=dies_after {
+        for _ in 0..=killed_after {
             wait::within("a create", counted.recv()).await.unwrap();
         }
         server.kill();
@@ -475,9 +479,9 @@ async fn whatever_was_written_was_recorded_before() {
     let items = list["items"].as_array().unwrap();
     assert!(items.len() > 10);
     let records = home.records();
-    let asked = records.iter().filter(|record| {
+    let requested = records.iter().filter(|record| {
         record["stage"] == "RequestReceived" && record["objectRef"]["resource"] == "sharedsecrets"
     });
-    let asked = asked.count();
-    assert!(asked >= items.len(), "{asked} were asked for, and there are {}", items.len());
+    let requested = requested.count();
+    assert!(requested >= items.len(), "{requested} were requested, and there are {}", items.len());
 }

@@ -1,4 +1,4 @@
-//! A certificate that somebody else has made is exchanged while the server runs.
+//! A certificate that is given as files is replaced while the server runs.
 
 use postern_tests::http::Client;
 use postern_tests::{Home, Kubeconfig, Setup, wait};
@@ -18,7 +18,7 @@ impl Authority {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate with its chain, and its key, in PEM.
+    /// Returns a certificate with its chain, and its key, in PEM.
     fn issue(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -59,13 +59,13 @@ async fn new_files_are_used_and_bad_ones_are_not() {
     let in_use = presented(&client).await;
 
     std::fs::write(&cert, "no certificate").unwrap();
-    wait::until("a complaint about the bad one", async || {
+    wait::until("a log line about the bad certificate", async || {
         home.logged().contains("the certificate in use stays").then_some(())
     })
     .await;
     assert_eq!(presented(&client).await, in_use);
 
-    // Of another authority: the kubeconfig follows, or its owner could not get in.
+    // Of another authority: the kubeconfig is updated, so that its owner still has access.
     let foreign = Authority::new().issue();
     put(&foreign);
     wait::until("a kubeconfig that works", async || {

@@ -1,7 +1,7 @@
-//! A reader of `OpenAPI` 2 in protobuf, for the tests alone: back into the JSON that it stands for.
+//! A decoder of `OpenAPI` 2 in protobuf, only for tests: it returns the equivalent JSON.
 //!
-//! Written after gnostic's message definitions and independent of the server's writer. A field
-//! that it does not know is a failure.
+//! Written from gnostic's message definitions, and independent of the server's encoder. An unknown
+//! field is a failure.
 
 use serde_json::{Map, Value, json};
 
@@ -80,29 +80,30 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     fields
 }
 
-/// The content of the one field of an envelope, with its number.
+/// Returns the content of the only field of a wrapper message, with its number.
 fn only(bytes: &[u8]) -> (u64, &[u8]) {
     let fields = fields(bytes);
-    assert_eq!(fields.len(), 1, "an envelope holds one thing");
+    assert_eq!(fields.len(), 1, "a wrapper message has one field");
     (fields[0].0, fields[0].1.bytes())
 }
 
-fn enveloped(bytes: &[u8], number: u64) -> &[u8] {
-    let (found, content) = only(bytes);
-    assert_eq!(found, number);
+fn unwrapped(bytes: &[u8], number: u64) -> &[u8] {
+    let (field_number, content) = only(bytes);
+    assert_eq!(field_number, number);
     content
 }
 
 fn entry(bytes: &[u8], value: impl Fn(&[u8]) -> Value) -> (String, Value) {
     let fields = fields(bytes);
-    let at = |number| fields.iter().find(|(found, _)| *found == number).unwrap().1.bytes();
+    let at =
+        |number| fields.iter().find(|(field_number, _)| *field_number == number).unwrap().1.bytes();
     (std::str::from_utf8(at(1)).unwrap().to_owned(), value(at(2)))
 }
 
-/// A map as gnostic writes it: entries in one repeated field.
+/// Decodes a map as gnostic encodes it: entries in one repeated field.
 fn map(bytes: &[u8], number: u64, value: impl Fn(&[u8]) -> Value) -> Value {
-    let entries = fields(bytes).into_iter().map(|(found, field)| {
-        assert_eq!(found, number);
+    let entries = fields(bytes).into_iter().map(|(field_number, field)| {
+        assert_eq!(field_number, number);
         entry(field.bytes(), &value)
     });
     Value::Object(entries.collect())
@@ -112,13 +113,13 @@ fn texts(bytes: &[u8]) -> Vec<Value> {
     fields(bytes).iter().map(|(_, field)| field.text()).collect()
 }
 
-/// An `Any`: the text of its YAML, which is JSON here.
+/// Decodes an `Any`: the text of its YAML, which is JSON here.
 fn any(bytes: &[u8]) -> Value {
-    serde_json::from_slice(enveloped(bytes, 2)).unwrap()
+    serde_json::from_slice(unwrapped(bytes, 2)).unwrap()
 }
 
-/// Reads a message: `read` says the JSON name of a field and its value, `None` for the number
-/// with the extensions. Names that come again make lists.
+/// Decodes a message: `read` returns the JSON name of a field and its value, `None` for the number
+/// with the extensions. Repeated names become lists.
 fn message(
     bytes: &[u8],
     extensions: u64,
@@ -143,7 +144,7 @@ fn message(
     Value::Object(object)
 }
 
-/// A whole document.
+/// Decodes a whole document.
 pub(crate) fn document(bytes: &[u8]) -> Value {
     message(bytes, 16, &["security"], |number, field| match number {
         1 => ("swagger", field.text()),
@@ -152,7 +153,7 @@ pub(crate) fn document(bytes: &[u8]) -> Value {
         8 => ("paths", map(field.bytes(), 2, path_item)),
         9 => ("definitions", map(field.bytes(), 1, schema)),
         12 => ("security", map(field.bytes(), 1, |array| texts(array).into())),
-        13 => ("securityDefinitions", map(field.bytes(), 1, |item| api_key(enveloped(item, 2)))),
+        13 => ("securityDefinitions", map(field.bytes(), 1, |item| api_key(unwrapped(item, 2)))),
         other => panic!("document field {other}"),
     })
 }
@@ -195,7 +196,7 @@ fn operation(bytes: &[u8]) -> Value {
         6 => ("produces", field.text()),
         7 => ("consumes", field.text()),
         8 => ("parameters", parameter(field.bytes())),
-        9 => ("responses", map(field.bytes(), 1, |value| response(enveloped(value, 1)))),
+        9 => ("responses", map(field.bytes(), 1, |value| response(unwrapped(value, 1)))),
         other => panic!("operation field {other}"),
     })
 }
@@ -203,13 +204,13 @@ fn operation(bytes: &[u8]) -> Value {
 fn response(bytes: &[u8]) -> Value {
     message(bytes, 5, &[], |number, field| match number {
         1 => ("description", field.text()),
-        2 => ("schema", schema(enveloped(field.bytes(), 1))),
+        2 => ("schema", schema(unwrapped(field.bytes(), 1))),
         other => panic!("response field {other}"),
     })
 }
 
 fn parameter(bytes: &[u8]) -> Value {
-    match only(enveloped(bytes, 1)) {
+    match only(unwrapped(bytes, 1)) {
         (1, body) => message(body, 6, &[], |number, field| match number {
             1 => ("description", field.text()),
             2 => ("name", field.text()),
@@ -219,7 +220,7 @@ fn parameter(bytes: &[u8]) -> Value {
             other => panic!("body parameter field {other}"),
         }),
         (2, other) => match only(other) {
-            // A query parameter has one field more than the one of a path, before its type.
+            // A query parameter has one more field than a path parameter, before its type.
             (3, query) => plain_parameter(query, 23, 1),
             (4, path) => plain_parameter(path, 22, 0),
             (other, _) => panic!("parameter of sort {other}"),
@@ -257,7 +258,7 @@ fn schema(bytes: &[u8]) -> Value {
         20 => ("enum", any(field.bytes())),
         21 => ("additionalProperties", additional(field.bytes())),
         22 => ("type", texts(field.bytes()).remove(0)),
-        23 => ("items", schema(enveloped(field.bytes(), 1))),
+        23 => ("items", schema(unwrapped(field.bytes(), 1))),
         25 => ("properties", map(field.bytes(), 1, schema)),
         other => panic!("schema field {other}"),
     })

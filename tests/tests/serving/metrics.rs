@@ -1,4 +1,4 @@
-//! `/metrics`: what is counted, for whom, and that asking cannot make it longer.
+//! `/metrics`: what is counted, who may read it, and that requests cannot add lines to it.
 
 use postern_tests::http::{Client, based};
 use postern_tests::{Server, wait};
@@ -11,19 +11,19 @@ async fn read(client: &Client) -> String {
     String::from_utf8(reply.body.to_vec()).unwrap()
 }
 
-/// The value of the one line that begins with `name` and holds all of `labels`.
+/// Returns the value of the one line that starts with `name` and contains all of `labels`.
 fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
-    let mut found = text.lines().filter(|line| {
+    let mut lines = text.lines().filter(|line| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']));
         rest.is_some_and(|rest| labels.iter().all(|label| rest.contains(label)))
     });
-    let line = found.next()?;
-    assert_eq!(found.next(), None, "one line for {name} {labels:?}");
+    let line = lines.next()?;
+    assert_eq!(lines.next(), None, "one line for {name} {labels:?}");
     Some(line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_what_they_were() {
+async fn requests_are_counted_by_verb_resource_and_code() {
     let server = Server::start().await;
     let client = server.client();
     let secrets = based("/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets");
@@ -95,7 +95,7 @@ async fn watches_are_counted_while_they_are_open() {
 }
 
 #[tokio::test]
-async fn unknown_things_make_no_new_lines() {
+async fn unknown_paths_and_verbs_add_no_lines() {
     let server = Server::start().await;
     let client = server.client();
     for number in 0..20 {
@@ -114,7 +114,7 @@ async fn unknown_things_make_no_new_lines() {
 }
 
 #[tokio::test]
-async fn they_need_a_credential_and_read_the_same_everywhere() {
+async fn they_need_a_credential_and_are_the_same_on_every_path() {
     let server = Server::start().await;
     let client = server.client();
     for path in ["/metrics".to_owned(), based("/metrics")] {
@@ -128,7 +128,7 @@ async fn they_need_a_credential_and_read_the_same_everywhere() {
     check_format(&text);
 }
 
-/// Every line is a comment or a sample, and the lines of a metric stand together, under its type.
+/// Every line is a comment or a sample, and the lines of a metric are together, after its type.
 fn check_format(text: &str) {
     let mut seen = std::collections::BTreeSet::new();
     let mut current = "";
@@ -137,7 +137,7 @@ fn check_format(text: &str) {
             current = rest.split(' ').next().unwrap();
             assert!(seen.insert(current), "{current} comes twice");
         } else if !line.starts_with('#') {
-            assert!(line.starts_with(current), "{line} stands under {current}");
+            assert!(line.starts_with(current), "{line} is after the type of {current}");
             let (_, value) = line.rsplit_once(' ').unwrap();
             value.parse::<f64>().unwrap();
         }

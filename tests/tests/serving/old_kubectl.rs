@@ -1,14 +1,14 @@
 //! The oldest kubectl that is supported, which knows `OpenAPI` 2 in protobuf and nothing newer.
 //!
-//! `POSTERN_TEST_KUBECTL_OLD` names it; without that, the test says so and does nothing.
+//! `POSTERN_TEST_KUBECTL_OLD` names it. If it is not set, the test prints this and does nothing.
 
 use postern_tests::Server;
-use postern_tests::kubectl::{Kubectl, Said};
+use postern_tests::kubectl::{CommandOutput, Kubectl};
 
 const MANIFEST: &str = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\n\
                         metadata: {name: s1}\nspec: {displayName: one, data: {a: YQ==}}\n";
 
-async fn old(kubectl: &Kubectl, arguments: &[&str]) -> Option<Said> {
+async fn old(kubectl: &Kubectl, arguments: &[&str]) -> Option<CommandOutput> {
     let program = std::env::var_os("POSTERN_TEST_KUBECTL_OLD")?;
     let set_up = kubectl.command(arguments);
     let mut command = tokio::process::Command::new(program);
@@ -29,7 +29,7 @@ async fn it_validates_and_works() {
     let file = kubectl.file("one.yaml", MANIFEST);
     let changed = kubectl.file("two.yaml", &MANIFEST.replace("one", "two"));
     let wrong = kubectl.file("wrong.yaml", &MANIFEST.replace("displayName", "displayNome"));
-    for (arguments, ok, said) in [
+    for (arguments, ok, expected) in [
         (&["create", "-f", &file][..], true, "created"),
         (&["diff", "-f", &changed], false, "displayName: two"),
         (&["apply", "-f", &changed], true, "configured"),
@@ -44,6 +44,6 @@ async fn it_validates_and_works() {
         };
         let text = format!("{}{}", run.out, run.err);
         assert_eq!(run.ok, ok, "{arguments:?}: {text}");
-        assert!(text.contains(said), "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `/openapi/v2`, in both of its forms.
+//! `/openapi/v2`, in both of its formats.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ const OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const NEW: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 #[tokio::test]
-async fn protobuf_says_what_json_says() {
+async fn protobuf_equals_json() {
     let server = Server::start().await;
     let client = server.client();
     let reply = client.get(&based("/openapi/v2")).send().await;
@@ -40,7 +40,7 @@ async fn protobuf_says_what_json_says() {
 }
 
 #[tokio::test]
-async fn forms_are_negotiated_and_named_by_their_hash() {
+async fn formats_are_negotiated_and_have_an_etag() {
     let server = Server::start().await;
     let client = server.client();
     let form = async |path: &str, accept: &str| {
@@ -101,14 +101,14 @@ async fn the_document_describes_what_is_served() {
     for item in document["paths"].as_object().unwrap().values() {
         for operation in item.as_object().unwrap().values() {
             if let Some(id) = operation["operationId"].as_str() {
-                assert!(ids.insert(id.to_owned()), "{id} stands for two operations");
+                assert!(ids.insert(id.to_owned()), "{id} is the id of two operations");
             }
         }
     }
     check_words(&document, definitions);
 }
 
-/// References lead somewhere, and no keyword is one that version 2 does not have.
+/// Every reference has a target, and every keyword exists in version 2.
 fn check_words(value: &Value, definitions: &serde_json::Map<String, Value>) {
     match value {
         Value::Object(fields) => {

@@ -62,7 +62,7 @@ async fn delete_corrupt(
 ) -> Result<Option<Deleted>, ApiError> {
     let resource = registry.cache().of(permit.kind().info());
     let key = key_of(permit, resource)?;
-    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_damage) else {
+    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_store_read_error) else {
         return Ok(None);
     };
     let admitted = admit::delete_corrupt(permit, key.into(), position)?;

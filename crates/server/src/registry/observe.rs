@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_kinds::Observations;
 use postern_meta::decode::decode_typed;
-use postern_meta::object::with_status_fields;
+use postern_meta::object::encoded::merge_status;
 use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
@@ -88,5 +88,5 @@ fn fields_of(
     if fields.is_empty() {
         return None;
     }
-    with_status_fields(json, &fields)
+    merge_status(json, &fields)
 }

@@ -3,30 +3,26 @@
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{AnyKind as _, Info, Verb};
+use postern_kinds::{Owner, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
-use postern_meta::selector::field::FieldSelector;
-use postern_meta::selector::label::LabelSelector;
+use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
-use super::activity::{has_activity, shown};
-use super::{Answer, Registry, key_of, not_found};
+use super::observe::observed;
+use super::{EncodedObject, Registry, key_of, not_found};
 use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// What field selectors may look at.
-pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
-
 /// Objects that the store is asked for at once when a list is at a past revision.
 const PAST_PAGE: usize = 1024;
 
-/// A list, ready to be encoded.
-pub(crate) struct ListAnswer {
+/// A page of a list, ready to be encoded.
+pub(crate) struct ObjectPage {
     /// In key order.
     pub(crate) objects: Vec<Arc<CachedObject>>,
     /// The version that a watch may go on from.
@@ -49,10 +45,10 @@ pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     everything: bool,
-    /// The permit that each object is to be asked about, where it does not reach all.
-    asks: Option<Permit>,
-    /// The user or team whose access keys are wanted, if only those are: the plural, the name.
-    owner: Option<(&'static str, String)>,
+    /// The permit that decides about each object, where it does not cover all.
+    decides: Option<Permit>,
+    /// Whose objects are wanted, if only those of one owner are.
+    owner: Option<Owner>,
 }
 
 impl Selection {
@@ -71,10 +67,10 @@ impl Selection {
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let name = target.name.clone();
-        let asks = Some(permit.clone()).filter(|permit| !permit.covers_all());
+        let decides = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
-            name.is_none() && labels.is_everything() && fields.is_everything() && asks.is_none();
-        Self { collection, prefix, name, labels, fields, everything, asks, owner: None }
+            name.is_none() && labels.is_everything() && fields.is_everything() && decides.is_none();
+        Self { collection, prefix, name, labels, fields, everything, decides, owner: None }
     }
 
     /// Is the object wanted?
@@ -102,23 +98,19 @@ impl Selection {
 }
 
 impl Selection {
-    /// Of these, only the access keys of one owner.
-    fn owned_by(mut self, kind: &'static Info, name: &str) -> Self {
-        self.owner = Some((kind.plural, name.to_owned()));
+    /// Returns the same, but only for objects of one owner.
+    fn owned_by(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
         self.everything = false;
         self
     }
 
     fn is_owned(&self, object: &CachedObject) -> bool {
-        let Some((plural, name)) = &self.owner else { return true };
-        let right =
-            object.decode().ok().and_then(|key| OwnedAccessKey.delegated_right(Verb::Get, &key));
-        right.is_some_and(|right| right.resource == *plural && right.name == *name)
+        self.owner.as_ref().is_none_or(|wanted| object.owner() == Some(wanted))
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
-        let Some(permit) = &self.asks else { return true };
-        object.decode().is_ok_and(|object| permit.covers(&object))
+        self.decides.as_ref().is_none_or(|permit| permit.covers(object))
     }
 }
 
@@ -144,7 +136,7 @@ impl Registry {
         &self,
         permit: &Permit,
         options: &GetOptions,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<EncodedObject, ApiError> {
         match options.resource_version {
             None => self.cache().wait_until_current().await?,
             Some(RequestedVersion::Any) => {}
@@ -155,12 +147,9 @@ impl Registry {
         let kind = permit.kind();
         let resource = self.cache().of(kind.info());
         let found = resource.get(&key_of(permit, resource)?)?;
-        let name = permit.target().name.as_deref().unwrap_or_default();
-        let found = found.ok_or_else(|| not_found(kind, name))?;
-        if !permit.covers_all() {
-            permit.check(&found.decode()?)?;
-        }
-        Ok(Answer { json: shown(self.cache(), kind, found).json() })
+        let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
+        permit.check(&found)?;
+        Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })
     }
 
     /// Reads many.
@@ -171,7 +160,7 @@ impl Registry {
         &self,
         permit: &Permit,
         options: &ListOptions,
-    ) -> Result<ListAnswer, ApiError> {
+    ) -> Result<ObjectPage, ApiError> {
         self.list_selected(permit, options, Selection::new(permit, options)).await
     }
 
@@ -180,7 +169,7 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
         selection: Selection,
-    ) -> Result<ListAnswer, ApiError> {
+    ) -> Result<ObjectPage, ApiError> {
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = at_of(options, token.as_ref());
@@ -208,30 +197,30 @@ impl Registry {
             At::Any | At::MostRecent | At::NotOlderThan(_) => here()?,
         };
         let mut page = page_of(list, &selection);
-        if has_activity(permit.kind()) {
-            let show = |object| shown(self.cache(), permit.kind(), object);
-            page.objects = page.objects.into_iter().map(show).collect();
+        if permit.kind().is_observed() {
+            let observe = |object| observed(self.cache(), permit, object);
+            page.objects = page.objects.into_iter().map(observe).collect();
         }
         Ok(page)
     }
 
-    /// The access keys of one user or team.
+    /// Reads the access keys of one owner, of which the permit is for the object.
     ///
     /// # Errors
-    /// 404 when there is no such user or team; else as [`Registry::list`].
+    /// 404 when there is no such object; else as [`Registry::list`].
     pub(crate) async fn access_keys_of(
         &self,
         permit: &Permit,
+        owner: Owner,
         options: &ListOptions,
-    ) -> Result<ListAnswer, ApiError> {
+    ) -> Result<ObjectPage, ApiError> {
         self.cache().wait_until_current().await?;
         let owners = self.cache().of(permit.kind().info());
-        let name = permit.target().name.as_deref().unwrap_or_default();
         if owners.get(&key_of(permit, owners)?)?.is_none() {
-            return Err(not_found(permit.kind(), name));
+            return Err(not_found(permit.kind(), permit.name()));
         }
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
-        let selection = Selection::new(&keys, options).owned_by(permit.kind().info(), name);
+        let selection = Selection::new(&keys, options).owned_by(owner);
         self.list_selected(&keys, options, selection).await
     }
 
@@ -265,8 +254,8 @@ impl Registry {
                 at: Some(revision),
             };
             let page = self.store().list(request).await?;
-            if let Some(damaged) = page.damaged.first() {
-                let (key, reason) = (Some(damaged.key.clone()), damaged.reason.clone());
+            if let Some(corrupt) = page.corrupt.first() {
+                let (key, reason) = (Some(corrupt.key.clone()), corrupt.reason.clone());
                 return Err(Error::Corrupt { key, reason });
             }
             let last = page.last_key().cloned();
@@ -325,7 +314,7 @@ fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
     }
 }
 
-fn page_of(list: ObjectList, selection: &Selection) -> ListAnswer {
+fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     let version = Position::end_of(list.revision);
     let more = list.remaining > 0;
     let continue_token = list.objects.last().filter(|_| more).map(|last| {
@@ -334,5 +323,5 @@ fn page_of(list: ObjectList, selection: &Selection) -> ListAnswer {
     });
     // What stands behind the page is known only when nothing is filtered out.
     let remaining = (more && selection.everything).then_some(list.remaining);
-    ListAnswer { objects: list.objects, version, continue_token, remaining }
+    ObjectPage { objects: list.objects, version, continue_token, remaining }
 }

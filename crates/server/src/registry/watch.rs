@@ -1,7 +1,7 @@
-//! A watch: a place in a kind's history that moves forward.
+//! A watch: a cursor in a kind's history that moves forward.
 //!
-//! A watcher has no queue of its own. It reads the cache's events from its place on, as fast as
-//! its client takes them; when its place has fallen out of the window, it is closed, never
+//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as
+//! its client takes them; when its cursor has fallen out of the window, it is closed, never
 //! skipped. What it has seen is one number.
 
 use std::collections::VecDeque;
@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postern_auth::policy::Fingerprint;
 use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{ListOptions, RequestedVersion};
@@ -18,11 +19,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
-use super::activity::{has_activity, shown};
+use super::observe::observed;
 use super::read::Selection;
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
-use crate::stages::authenticate::Credential;
 use crate::stages::authorize::Permit;
 
 /// How often a watcher that wants bookmarks gets one.
@@ -34,7 +34,7 @@ const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
 /// No watch lasts longer: clients come back, and find the server that is there then.
 const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
 
-/// The bearer's key is looked at this often at least, when it ends at all.
+/// The caller's key is looked at this often at least, when it ends at all.
 const LONGEST_LOOK: Duration = Duration::from_hours(1);
 
 /// Objects of the initial state that are handed out at once.
@@ -67,7 +67,7 @@ pub(crate) struct Watcher {
     cache: Arc<Cache>,
     kind: &'static dyn AnyKind,
     selection: Selection,
-    place: Position,
+    cursor: Position,
     initial: VecDeque<Arc<CachedObject>>,
     initial_end_due: bool,
     bookmarks: bool,
@@ -79,55 +79,58 @@ pub(crate) struct Watcher {
     over: bool,
     subscription: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
-    bearer: Bearer,
+    access: WatchAccess,
 }
 
-/// Whoever watches may do so only as long as his key works, and sees what he may see.
-struct Bearer {
-    credential: Credential,
+/// Whoever watches may do so only as long as their key works, and sees what they may see.
+struct WatchAccess {
+    permit: Permit,
+    /// The rights that matter for what is seen, as they were when the watch began.
+    fingerprint: Fingerprint,
     source: Arc<dyn Source>,
-    principals: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
     /// When the key ends, as far as is known, in seconds since 1970.
     ends_at: Option<i64>,
     /// When to look again, if nothing happens before.
     next_look: Option<Instant>,
 }
 
-impl Bearer {
+impl WatchAccess {
     fn new(registry: &Registry, permit: &Permit) -> Self {
-        let principals = registry.cache().subscribe_to_principals();
-        let (credential, source) = (permit.credential().clone(), registry.source.clone());
-        let mut bearer = Self { credential, source, principals, ends_at: None, next_look: None };
-        if bearer.credential.can_stop() {
-            // Looked at before the first event: the key may have ended since the request.
-            bearer.principals.mark_changed();
-        }
-        bearer
+        let mut access = Self {
+            permit: permit.clone(),
+            fingerprint: permit.fingerprint(),
+            source: registry.source.clone(),
+            changes: registry.cache().subscribe_to_access(),
+            ends_at: None,
+            next_look: None,
+        };
+        // Looked at before the first event: the key may have ended since the request.
+        access.changes.mark_changed();
+        access
     }
 
-    /// Looks whether the key still works, when there is reason to.
+    /// Looks whether the key still works and sees the same, when there is reason to.
     ///
     /// # Errors
-    /// 401 when it does not; 410 when its bearer has become somebody who may see other things: his
-    /// client lists anew, and sees those.
+    /// 401 when the key does not work; 410 when the caller may see other things now: their client
+    /// lists anew, and sees those. A change of somebody else's rights is neither.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
-        if !self.credential.can_stop() {
-            self.principals.mark_unchanged();
-            return Ok(());
-        }
         let time = self.source.now();
         let now = time.unix_seconds();
-        let changed = self.principals.has_changed().unwrap_or(true);
+        let changed = self.changes.has_changed().unwrap_or(true);
         let ended = self.ends_at.is_some_and(|end| end <= now);
         if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
             return Ok(());
         }
-        self.principals.mark_unchanged();
-        let key = self.credential.resolve(&cache.principals(), time)?;
-        let key = key.ok_or_else(|| {
-            ApiError::expired("what the bearer of this access key may see has changed: list anew")
-        })?;
-        self.ends_at = key.ends_at();
+        self.changes.mark_unchanged();
+        let current = self.permit.credential().current(&cache.principals(), time)?;
+        let Some(current) = current else { return Ok(()) };
+        let fingerprint = self.permit.fingerprint_of(&cache.policy(), current.identity());
+        if current.is_disabled() || fingerprint != self.fingerprint {
+            return Err(ApiError::expired("what the caller may see has changed: list anew"));
+        }
+        self.ends_at = current.key.ends_at();
         self.next_look = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
             Instant::now() + wait.min(LONGEST_LOOK)
@@ -153,7 +156,7 @@ impl Registry {
         self.wait_for_start(options).await?;
         let resource = self.cache().of(kind.info());
         let subscription = resource.subscribe();
-        let (place, initial) = match options.resource_version {
+        let (cursor, initial) = match options.resource_version {
             Some(RequestedVersion::At(version)) if !initial_wanted => {
                 (Position::from_packed(version), VecDeque::new())
             }
@@ -169,7 +172,7 @@ impl Registry {
             cache: self.cache().clone(),
             kind,
             selection,
-            place,
+            cursor,
             initial,
             initial_end_due: initial_wanted && options.allow_bookmarks,
             bookmarks: options.allow_bookmarks,
@@ -179,7 +182,7 @@ impl Registry {
             over: false,
             subscription,
             draining,
-            bearer: Bearer::new(self, permit),
+            access: WatchAccess::new(self, permit),
         })
     }
 
@@ -226,19 +229,19 @@ impl Watcher {
         if self.over {
             return None;
         }
-        if let Err(error) = self.bearer.check(&self.cache) {
+        if let Err(error) = self.access.check(&self.cache) {
             return Some(self.fail(error));
         }
         if !self.initial.is_empty() {
             return Some(self.take_initial());
         }
         if std::mem::take(&mut self.initial_end_due) {
-            return Some(vec![Delivery::Bookmark { position: self.place, initial_end: true }]);
+            return Some(vec![Delivery::Bookmark { position: self.cursor, initial_end: true }]);
         }
         loop {
             // Marked as seen before looking: what comes after the look wakes us.
             self.subscription.mark_unchanged();
-            match self.cache.of(self.kind.info()).events_after(self.place) {
+            match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
                     let deliveries = self.take(&events);
                     if !deliveries.is_empty() {
@@ -247,7 +250,7 @@ impl Watcher {
                 }
                 Next::Expired(oldest) => return Some(self.expire(oldest)),
                 Next::Idle(revision) => {
-                    self.place = self.place.max(Position::end_of(revision));
+                    self.cursor = self.cursor.max(Position::end_of(revision));
                     let now = Instant::now();
                     self.over = now >= self.ends || *self.draining.borrow();
                     if let Some(bookmark) = self.due_bookmark(now) {
@@ -257,7 +260,7 @@ impl Watcher {
                         return None;
                     }
                     self.wait().await;
-                    if let Err(error) = self.bearer.check(&self.cache) {
+                    if let Err(error) = self.access.check(&self.cache) {
                         return Some(self.fail(error));
                     }
                 }
@@ -271,14 +274,14 @@ impl Watcher {
             return None;
         }
         self.next_bookmark = now + BOOKMARK_INTERVAL;
-        Some(Delivery::Bookmark { position: self.place, initial_end: false })
+        Some(Delivery::Bookmark { position: self.cursor, initial_end: false })
     }
 
     fn take_initial(&mut self) -> Vec<Delivery> {
         let many = self.initial.len().min(INITIAL_PER_READ);
-        let (cache, kind) = (&self.cache, self.kind);
+        let (cache, permit) = (&self.cache, &self.access.permit);
         let added = |object| {
-            let object = shown(cache, kind, object);
+            let object = observed(cache, permit, object);
             Delivery::Event { event_type: WatchEventType::Added, object, shared: None }
         };
         self.initial.drain(..many).map(added).collect()
@@ -286,7 +289,7 @@ impl Watcher {
 
     fn take(&mut self, events: &[Arc<CacheEvent>]) -> Vec<Delivery> {
         if let Some(last) = events.last() {
-            self.place = last.position();
+            self.cursor = last.position();
         }
         events.iter().filter_map(|event| self.seen(event)).collect()
     }
@@ -309,17 +312,17 @@ impl Watcher {
             Some(before) if left => Arc::new(before.restated(event.position(), event_type)),
             _ => event.object.clone(),
         };
-        if has_activity(self.kind) {
-            // What is shared between watchers could show a use of long ago.
-            let object = shown(&self.cache, self.kind, object);
+        if self.kind.is_observed() {
+            // What is shared between watchers must not have what one of them is answered.
+            let object = observed(&self.cache, &self.access.permit, object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
         Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })
     }
 
     fn expire(&mut self, oldest: Position) -> Vec<Delivery> {
-        let place = self.place;
-        self.fail(ApiError::expired(format!("too old resource version: {place} ({oldest})")))
+        let cursor = self.cursor;
+        self.fail(ApiError::expired(format!("too old resource version: {cursor} ({oldest})")))
     }
 
     fn fail(&mut self, error: ApiError) -> Vec<Delivery> {
@@ -330,13 +333,13 @@ impl Watcher {
     /// Waits until there may be something to say.
     async fn wait(&mut self) {
         let bookmark = self.bookmarks.then_some(self.next_bookmark);
-        let times = [bookmark, self.bearer.next_look];
+        let times = [bookmark, self.access.next_look];
         let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
         if self.alarm.deadline() != wake_at {
             self.alarm.as_mut().reset(wake_at);
         }
         tokio::select! {
-            _ = self.bearer.principals.changed() => self.bearer.principals.mark_changed(),
+            _ = self.access.changes.changed() => self.access.changes.mark_changed(),
             _ = self.subscription.changed() => {}
             () = self.alarm.as_mut() => {}
             _ = self.draining.wait_for(|draining| *draining) => {}

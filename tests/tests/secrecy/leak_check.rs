@@ -1,9 +1,9 @@
-//! A server whose every answer is looked at, and whose remains are searched at the end.
+//! A server whose responses, logs and files are searched for secret values.
 
 use std::cell::RefCell;
 use std::path::Path;
 
-use postern_tests::http::{Client, Reply, Request, based};
+use postern_tests::http::{Client, Request, Response, based};
 use postern_tests::objects::GROUP;
 pub(crate) use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Random, Server, Setup};
@@ -13,19 +13,19 @@ use crate::canary::{self, Search};
 
 pub(crate) const KEYS: &str = "ownedaccesskeys";
 
-/// The path of one access key.
+/// Returns the path of one access key.
 pub(crate) fn key_path(name: &str) -> String {
     format!("{GROUP}/{KEYS}/{name}")
 }
 
-/// A user, and a client with a key of his.
+/// Creates a user with an access key, and returns a client with this key.
 pub(crate) async fn user(admin: &Client, name: &str) -> Client {
     make(admin, "users", name, json!({})).await;
     let key = make(admin, KEYS, &format!("{name}-key"), json!({ "user": name })).await;
     admin.with_token(key["spec"]["key"].as_str().unwrap())
 }
 
-/// Values for all fields that are never shown.
+/// Values for all write-only fields.
 #[derive(Clone)]
 pub(crate) struct Secrets {
     pub(crate) key: String,
@@ -51,7 +51,7 @@ impl Secrets {
         [&self.key, &self.connector_data, &self.id_token, &self.access_token, &self.refresh_token]
     }
 
-    /// A whole object that carries them.
+    /// Returns a complete object with these values.
     pub(crate) fn object(&self, name: &str) -> Value {
         json!({
             "apiVersion": "management.platform.sh/v1",
@@ -71,16 +71,17 @@ impl Secrets {
     }
 }
 
-/// A server that logs everything, and what must not be found in its answers and remains.
-pub(crate) struct Stage {
+/// A server that logs everything, and the values that must not appear in its responses, logs and
+/// files.
+pub(crate) struct LeakCheck {
     pub(crate) home: Home,
     pub(crate) server: Server,
     search: RefCell<Search>,
     random: RefCell<Random>,
 }
 
-impl Stage {
-    /// A new one.
+impl LeakCheck {
+    /// Starts a new server.
     pub(crate) async fn new(seed: u64) -> Self {
         let home = Home::new();
         let server = start(&home).await;
@@ -88,13 +89,13 @@ impl Stage {
         Self { home, server, search, random: RefCell::new(Random::new(seed)) }
     }
 
-    /// The administrator, over both protocols in turn.
+    /// Returns clients of the administrator, one for HTTP/1.1 and one for HTTP/2.
     pub(crate) fn clients(&self) -> [Client; 2] {
         [self.server.client(), Client::http2(self.server.kubeconfig())]
     }
 
-    /// New values, looked for from now on.
-    pub(crate) fn secrets(&self) -> Secrets {
+    /// Returns new values, which are searched for from now on.
+    pub(crate) fn new_secrets(&self) -> Secrets {
         let secrets = Secrets::new(&mut self.random.borrow_mut());
         for value in secrets.all() {
             self.search.borrow_mut().add(value);
@@ -102,63 +103,66 @@ impl Stage {
         secrets
     }
 
-    /// One new value, looked for from now on.
-    pub(crate) fn secret(&self) -> String {
-        self.secrets().key
+    /// Returns one new value, which is searched for from now on.
+    pub(crate) fn new_secret(&self) -> String {
+        self.new_secrets().key
     }
 
-    /// A value that the server made, looked for from now on.
-    pub(crate) fn learn(&self, value: &str) {
+    /// Adds a value that the server generated to the search.
+    pub(crate) fn add_secret(&self, value: &str) {
         self.search.borrow_mut().add(value);
     }
 
-    /// Sends, and the answer must tell nothing.
-    pub(crate) async fn ask(&self, request: Request<'_>) -> Reply {
+    /// Sends a request. The response must contain no secret.
+    pub(crate) async fn send(&self, request: Request<'_>) -> Response {
         let what = format!("{request:?}").split("headers").next().unwrap_or_default().to_owned();
         let reply = request.send().await;
-        let shown = format!("{} {:?} {}", reply.status, reply.headers, reply.text());
-        self.refuse(&format!("the answer to {what}"), shown.as_bytes());
+        let text = format!("{} {:?} {}", reply.status, reply.headers, reply.text());
+        self.assert_absent(&format!("the response to {what}"), text.as_bytes());
         reply
     }
 
-    /// Panics where the bytes tell one of the secrets.
-    pub(crate) fn refuse(&self, what: &str, bytes: &[u8]) {
-        self.search.borrow().refuse(what, bytes);
+    /// Panics if the bytes contain one of the secrets.
+    pub(crate) fn assert_absent(&self, what: &str, bytes: &[u8]) {
+        self.search.borrow().assert_absent(what, bytes);
     }
 
-    /// Sends a create. Its answer may tell the key, and nothing else.
+    /// Sends a create. Its response may contain the key, and no other secret.
     pub(crate) async fn create(&self, request: Request<'_>) -> Value {
         let reply = request.send().await;
         let mut object = reply.expect(201);
         let key = object["spec"].as_object_mut().unwrap().remove("key");
-        self.refuse("the answer to a create, without its key", object.to_string().as_bytes());
-        self.refuse("a header", format!("{:?}", reply.headers).as_bytes());
-        object["spec"]["key"] = key.expect("the answer to a create shows the key");
+        self.assert_absent(
+            "the response to a create, without its key",
+            object.to_string().as_bytes(),
+        );
+        self.assert_absent("a header", format!("{:?}", reply.headers).as_bytes());
+        object["spec"]["key"] = key.expect("the response to a create contains the key");
         object
     }
 
-    /// Looks at everything that is left: the metrics, then the files after a sudden death, what a
-    /// new server on them answers, and its log.
-    pub(crate) async fn end(self) {
-        // Over HTTP/2, whose library has the most to tell a log.
+    /// Searches everything that is left: the metrics, then the files after SIGKILL, a list from a new
+    /// server on these files, and its log.
+    pub(crate) async fn finish(self) {
+        // Over HTTP/2, whose library logs the most.
         let [_, client] = self.clients();
         let metrics = client.get(&based("/metrics")).send().await.expect_text(200);
-        self.refuse("the metrics", metrics.as_bytes());
+        self.assert_absent("the metrics", metrics.as_bytes());
         let Self { home, server, search, .. } = self;
         let search = search.into_inner();
         server.kill();
-        search.refuse("the database", &read_all(&home.data().join("db")));
+        search.assert_absent("the database", &read_all(&home.data().join("db")));
         let server = start(&home).await;
         let list = server.client().get(&collection(KEYS)).send().await.expect_text(200);
-        search.refuse("a list after a restart", list.as_bytes());
+        search.assert_absent("a list after a restart", list.as_bytes());
         server.stop().await;
         let rest = read_all(&home.data().join("db"));
         assert!(rest.len() > 10_000, "there is a database");
-        search.refuse("the database at rest", &rest);
+        search.assert_absent("the database at rest", &rest);
         let log = home.logged() + &home.printed();
         assert!(log.contains("TRACE") && log.len() > 10_000, "the log is as verbose as can be");
-        search.refuse("the log", log.as_bytes());
-        search.refuse("the audit log", &read_all(&home.audit_log()));
+        search.assert_absent("the log", log.as_bytes());
+        search.assert_absent("the audit log", &read_all(&home.audit_log()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much may go on at once, and what happens to a watcher that does not keep up.
+//! Limits of watches and of requests in flight, and watches that do not keep up.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
@@ -19,15 +19,15 @@ async fn a_key_has_a_limited_number_of_watches() {
     let one = client.watch(&secrets("platform"), "").await;
     let two = client.watch(&secrets("default"), "").await;
     let reply = client.get(&format!("{}?watch=true", secrets("platform"))).send().await;
-    let shown = failure(&reply);
-    assert!(shown.starts_with("429 TooManyRequests\n"), "{shown}");
+    let text = failure(&reply);
+    assert!(text.starts_with("429 TooManyRequests\n"), "{text}");
     assert_eq!(reply.header("retry-after"), Some("1"));
     assert_eq!(reply.json()["details"]["retryAfterSeconds"], 1);
     client.get(&secrets("platform")).send().await.expect(200);
     drop(one);
     let path = format!("{}?watch=true", secrets("platform"));
     let three =
-        wait::until("the place to be free", async || client.get(&path).try_stream().await.ok());
+        wait::until("a watch to be free", async || client.get(&path).try_stream().await.ok());
     let three = three.await;
     drop((two, three));
 }
@@ -43,7 +43,7 @@ async fn requests_in_flight_are_limited_and_health_is_not() {
         let request = posting.post(&secrets("platform")).streamed("application/json", body);
         request.try_send_on(&mut posts).await
     });
-    // One thread, one connection: the slow request is there before this one.
+    // One thread, one connection: the slow request arrives before this one.
     tokio::task::yield_now().await;
     client.get("/readyz").try_send_on(&mut connection).await.unwrap().expect_text(200);
     let other = || client.post(&secrets("platform")).json(&secret("other", "v"));
@@ -58,7 +58,8 @@ async fn requests_in_flight_are_limited_and_health_is_not() {
 }
 
 const WRITERS: usize = 16;
-/// More than the server keeps in memory for watchers that lag, all writers together.
+/// Writes of one writer. All writers together write more than the server keeps in memory for slow
+/// watchers.
 const WRITES_EACH: usize = 80;
 
 fn numbered(writer: usize, number: usize) -> Value {
@@ -67,7 +68,7 @@ fn numbered(writer: usize, number: usize) -> Value {
     object
 }
 
-async fn write_much(client: &Client) {
+async fn write_many_objects(client: &Client) {
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let client = client.clone();
@@ -85,11 +86,11 @@ async fn write_much(client: &Client) {
     writers.join_all().await;
 }
 
-/// Which number comes next of each writer.
+/// The next number of each writer.
 struct Expected([usize; WRITERS]);
 
 impl Expected {
-    /// Takes the next event of a writer; one that is left out or comes twice is a failure.
+    /// Checks the next event of a writer. A missing or repeated event is a failure.
     fn take(&mut self, event: &Event) {
         let writer: usize = name_of(&event.object)[1..].parse().unwrap();
         let number = event.object["spec"]["displayName"].as_str().unwrap();
@@ -98,37 +99,37 @@ impl Expected {
     }
 }
 
-/// A watcher that is too far behind is told so; one that takes nothing for half a minute, as on a
-/// busy machine, is cut off. Either way nothing is left out before the end, and who resumes is
-/// told the rest, or that it is gone.
+/// A watch that is too far behind ends with an error. One whose client reads nothing for half a minute,
+/// as on a busy machine, is disconnected. In both cases no event is left out before the end, and a
+/// watch that resumes gets the rest, or 410.
 #[tokio::test]
 async fn heavy_a_watcher_that_does_not_read_is_closed() {
     let server = Server::start().await;
     let client = server.client();
     let start = version_of(&client.get(&secrets("platform")).send().await.expect(200));
-    // Nobody reads from this one until everything is written.
+    // The client of this watch does not read until everything is written.
     let mut slow = client.watch(&secrets("platform"), &format!("&resourceVersion={start}")).await;
-    write_much(&client).await;
+    write_many_objects(&client).await;
     let mut expected = Expected([0; WRITERS]);
     let mut last = start;
-    let mut told = None;
+    let mut error = None;
     while let Ok(Some(event)) = slow.try_next().await {
         if event.kind == "ERROR" {
-            told = Some(event);
+            error = Some(event);
             break;
         }
         expected.take(&event);
         last = event.version();
     }
     let all = WRITERS * WRITES_EACH;
-    assert!(expected.0.iter().sum::<usize>() < all, "nothing was too much for it");
-    if let Some(error) = told {
+    assert!(expected.0.iter().sum::<usize>() < all, "the watch did not fall behind");
+    if let Some(error) = error {
         assert!(failure_of(&error.object, 410).starts_with("410 Expired\n"));
     }
     let query = format!("&resourceVersion={last}");
     let mut watch = client.watch(&secrets("platform"), &query).await;
     while expected.0.iter().sum::<usize>() < all {
-        let event = watch.next().await.expect("the rest, or that it is gone");
+        let event = watch.next().await.expect("the remaining events, or 410");
         if event.kind == "ERROR" {
             assert!(failure_of(&event.object, 410).starts_with("410 Expired\n"));
             break;

@@ -1,5 +1,5 @@
-//! What no honest client sends: broken credentials, broken headers, paths that climb, and bytes
-//! that are not HTTP at all. A clear 4xx, and the server goes on.
+//! Malformed requests: wrong credentials, broken headers, path traversal, and bytes that are not HTTP
+//! at all. The response is a clear 4xx, and the server keeps running.
 
 use postern_tests::Server;
 use postern_tests::http::Client;
@@ -10,14 +10,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn a_credential_that_is_none_is_401() {
+async fn an_invalid_credential_is_401() {
     let server = Server::start().await;
     let client = server.client();
     let key = server.kubeconfig().token.clone();
     let path = secrets("platform");
     let without = || client.get(&path).without("authorization");
-    let shown = failure(&without().send().await);
-    assert!(shown.starts_with("401 Unauthorized\nUnauthorized"), "{shown}");
+    let text = failure(&without().send().await);
+    assert!(text.starts_with("401 Unauthorized\nUnauthorized"), "{text}");
     for value in [
         String::new(),
         "Bearer".into(),
@@ -35,8 +35,8 @@ async fn a_credential_that_is_none_is_401() {
     ] {
         let reply = without().header("authorization", &value).send().await;
         assert_eq!(reply.status, 401, "{value}");
-        let shown = failure(&reply);
-        assert!(shown.starts_with("401 Unauthorized\n"), "{value}: {shown}");
+        let text = failure(&reply);
+        assert!(text.starts_with("401 Unauthorized\n"), "{value}: {text}");
         assert!(!reply.text().contains(&key), "a refusal repeats the credential");
     }
     let doubled = client.get(&path).header("authorization", &format!("Bearer {key}"));
@@ -48,7 +48,7 @@ async fn a_credential_that_is_none_is_401() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_nothing_about_what_exists() {
+async fn a_refusal_does_not_reveal_what_exists() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("there", "v")).send().await.expect(201);
@@ -59,7 +59,7 @@ async fn a_refusal_tells_nothing_about_what_exists() {
 }
 
 #[tokio::test]
-async fn a_path_does_not_climb() {
+async fn path_traversal_is_refused() {
     let server = Server::start().await;
     for client in [server.client(), Client::http2(server.kubeconfig())] {
         for last in
@@ -99,7 +99,7 @@ async fn a_path_does_not_climb() {
 }
 
 #[tokio::test]
-async fn headers_that_make_no_sense_never_break_the_server() {
+async fn invalid_headers_never_break_the_server() {
     let server = Server::start().await;
     let client = server.client();
     for accept in [
@@ -156,7 +156,7 @@ async fn headers_have_a_limit() {
     for client in [server.client(), Client::http2(server.kubeconfig())] {
         let path = secrets("platform");
         let reply = client.get(&path).header("x-large", &"x".repeat(1024 * 1024)).try_send().await;
-        // Also an end of the connection is an answer here.
+        // A closed connection is a valid response here.
         assert!(reply.as_ref().map_or(431, |reply| reply.status) == 431, "{reply:?}");
         let mut request = client.get(&path);
         for number in 0..5_000 {
@@ -169,7 +169,7 @@ async fn headers_have_a_limit() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_http_are_answered_or_cut_off() {
+async fn bytes_that_are_not_http_are_refused_or_disconnected() {
     let server = Server::start().await;
     let client = server.client();
     for bytes in [
@@ -183,38 +183,38 @@ async fn bytes_that_are_no_http_are_answered_or_cut_off() {
     ] {
         let mut stream = client.raw().await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        let mut answer = Vec::new();
-        // The server may end the connection without the TLS farewell; that is an end, too.
-        drop(wait::within("an answer or the end", stream.read_to_end(&mut answer)).await);
-        let answer = String::from_utf8_lossy(&answer);
-        let first = answer.lines().next().unwrap_or_default();
-        assert!(!first.contains(" 200 ") && !first.contains(" 5"), "{bytes:?}: {answer}");
+        let mut response = Vec::new();
+        // The server may close the connection without a TLS close_notify.
+        drop(wait::within("a response or the end", stream.read_to_end(&mut response)).await);
+        let response = String::from_utf8_lossy(&response);
+        let first = response.lines().next().unwrap_or_default();
+        assert!(!first.contains(" 200 ") && !first.contains(" 5"), "{bytes:?}: {response}");
     }
     let mut plain = TcpStream::connect(client.address()).await.unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    let mut answer = Vec::new();
-    drop(wait::within("the end of plain HTTP", plain.read_to_end(&mut answer)).await);
-    assert!(!String::from_utf8_lossy(&answer).contains("200"), "there is no plain HTTP");
+    let mut response = Vec::new();
+    drop(wait::within("the end of plain HTTP", plain.read_to_end(&mut response)).await);
+    assert!(!String::from_utf8_lossy(&response).contains("200"), "there is no plain HTTP");
     client.get("/readyz").send().await.expect_text(200);
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_cut_off() {
+async fn a_silent_connection_is_closed() {
     let server = Server::start().await;
     let client = server.client();
     let mut silent = TcpStream::connect(client.address()).await.unwrap();
-    let mut shaken = client.raw().await.unwrap();
-    let mut begun = client.raw().await.unwrap();
-    begun.write_all(b"GET /readyz HTTP/1.1\r\nhost").await.unwrap();
+    let mut after_handshake = client.raw().await.unwrap();
+    let mut partial = client.raw().await.unwrap();
+    partial.write_all(b"GET /readyz HTTP/1.1\r\nhost").await.unwrap();
     let http2 = Client::http2(server.kubeconfig());
-    let mut mute = http2.raw().await.unwrap();
+    let mut silent_http2 = http2.raw().await.unwrap();
     let mut bytes = [(); 4].map(|()| Vec::new());
     let [one, two, three, four] = &mut bytes;
-    wait::within("silent connections to be cut off", async {
+    wait::within("silent connections to be closed", async {
         drop(silent.read_to_end(one).await);
-        drop(shaken.read_to_end(two).await);
-        drop(begun.read_to_end(three).await);
-        drop(mute.read_to_end(four).await);
+        drop(after_handshake.read_to_end(two).await);
+        drop(partial.read_to_end(three).await);
+        drop(silent_http2.read_to_end(four).await);
     })
     .await;
     client.get("/readyz").send().await.expect_text(200);

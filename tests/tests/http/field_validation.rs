@@ -1,8 +1,9 @@
-//! Unknown and duplicate fields: refused, told, or passed over, as the client asks.
+//! Field validation: unknown and duplicate fields are refused, reported in warnings, or ignored, as
+//! the client requests.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
-use postern_tests::http::Reply;
+use postern_tests::http::Response;
 use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::status::failure;
 use serde_json::json;
@@ -13,22 +14,22 @@ const DUPLICATE: &str = r#"{"apiVersion":"management.platform.sh/v1","kind":"Sha
 const DUPLICATE_YAML: &str = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  \
     name: s1\nspec:\n  displayName: first\n  displayName: second\n  foo:\n    bar: 1\n";
 
-async fn post(server: &Server, validation: &str, kind: &str, body: &str) -> Reply {
+async fn post(server: &Server, validation: &str, kind: &str, body: &str) -> Response {
     let path = format!("{}?dryRun=All{validation}", secrets("platform"));
     server.client().post(&path).body(kind, body.to_owned()).send().await
 }
 
 #[tokio::test]
-async fn strict_refuses_and_names_them_all() {
+async fn strict_refuses_and_names_all_fields() {
     let server = Server::start().await;
     for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
         let reply = post(&server, "&fieldValidation=Strict", kind, body).await;
-        let shown = failure(&reply);
+        let text = failure(&reply);
         let expected = "400 BadRequest\nSharedSecret in version \"v1\" cannot be handled as a \
                         SharedSecret: strict decoding error: ";
-        assert!(shown.starts_with(expected), "{kind}: {shown}");
-        assert!(shown.contains("unknown field \"spec.foo\""), "{kind}: {shown}");
-        assert!(shown.contains("duplicate field \"spec.displayName\""), "{kind}: {shown}");
+        assert!(text.starts_with(expected), "{kind}: {text}");
+        assert!(text.contains("unknown field \"spec.foo\""), "{kind}: {text}");
+        assert!(text.contains("duplicate field \"spec.displayName\""), "{kind}: {text}");
     }
     let mut object = secret("s1", "v");
     object["spec"]["foo"] = 1.into();
@@ -41,7 +42,7 @@ async fn strict_refuses_and_names_them_all() {
 }
 
 #[tokio::test]
-async fn warn_is_the_default_and_tells_each_once() {
+async fn warn_is_the_default_and_reports_each_field_once() {
     let server = Server::start().await;
     for validation in ["", "&fieldValidation=Warn"] {
         for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)]
@@ -62,7 +63,7 @@ async fn warn_is_the_default_and_tells_each_once() {
 }
 
 #[tokio::test]
-async fn ignore_says_nothing() {
+async fn ignore_reports_nothing() {
     let server = Server::start().await;
     for (kind, body) in [("application/json", DUPLICATE), ("application/yaml", DUPLICATE_YAML)] {
         let reply = post(&server, "&fieldValidation=Ignore", kind, body).await;
@@ -88,7 +89,7 @@ async fn unknown_fields_are_found_everywhere() {
     object["spec"]["access"] = json!([{"name": "a"}, {"name": "b", "verb": "get"}]);
     let reply =
         post(&server, "&fieldValidation=Strict", "application/json", &object.to_string()).await;
-    let shown = failure(&reply);
+    let text = failure(&reply);
     for field in [
         "top",
         "metadata.colour",
@@ -96,23 +97,23 @@ async fn unknown_fields_are_found_everywhere() {
         "spec.owner.pet",
         "spec.access[1].verb",
     ] {
-        assert!(shown.contains(&format!("unknown field \"{field}\"")), "{field}: {shown}");
+        assert!(text.contains(&format!("unknown field \"{field}\"")), "{field}: {text}");
     }
 }
 
 #[tokio::test]
-async fn a_patch_is_looked_at_too_and_repeats_no_secret() {
+async fn a_patch_is_validated_too_and_repeats_no_secret() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("s1", "canary")).send().await.expect(201);
     let strict = format!("{}?fieldValidation=Strict", secret_path("s1"));
     let patch = json!({"spec": {"foo": 1}});
     let reply = client.patch(&strict, "merge-patch", &patch).send().await;
-    let shown = failure(&reply);
-    assert!(shown.starts_with("422 Invalid\n"), "{shown}");
-    assert!(shown.contains("unknown field \"spec.foo\""), "{shown}");
-    assert!(shown.contains("\"field\":\"patch\""), "{shown}");
-    assert!(!shown.contains("Y2FuYXJ5"), "the stored value is repeated: {shown}");
+    let text = failure(&reply);
+    assert!(text.starts_with("422 Invalid\n"), "{text}");
+    assert!(text.contains("unknown field \"spec.foo\""), "{text}");
+    assert!(text.contains("\"field\":\"patch\""), "{text}");
+    assert!(!text.contains("Y2FuYXJ5"), "the stored value is repeated: {text}");
     let patch = json!([{"op": "add", "path": "/spec/foo", "value": 1}]);
     let reply = client.patch(&strict, "json-patch", &patch).send().await;
     assert!(failure(&reply).starts_with("422 Invalid\n"), "{}", reply.text());
@@ -122,6 +123,6 @@ async fn a_patch_is_looked_at_too_and_repeats_no_secret() {
     let doubled = r#"{"spec":{"displayName":"a","displayName":"b"}}"#;
     let kind = "application/merge-patch+json";
     let reply = client.request("PATCH", &strict).body(kind, doubled).send().await;
-    let shown = failure(&reply);
-    assert!(shown.contains("duplicate field \"spec.displayName\""), "{shown}");
+    let text = failure(&reply);
+    assert!(text.contains("duplicate field \"spec.displayName\""), "{text}");
 }

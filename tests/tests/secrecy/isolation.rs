@@ -1,14 +1,14 @@
-//! Nobody reaches what is not his, and what is given once is not given twice.
+//! Owners cannot access the keys of other owners, and no value or name is given to two keys.
 
 use postern_tests::Server;
-use postern_tests::http::{Client, Reply};
+use postern_tests::http::{Client, Response};
 use postern_tests::objects::{name_of, version_of};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::stage::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, collection, key_path, make, user};
 
 const VALUE: &str = "a-value-of-somebody-0123456789-0123456789";
 
@@ -16,8 +16,8 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(name_of).collect()
 }
 
-/// Requests that name another's key, and are refused whatever they say.
-async fn try_another(client: &Client, name: &str) -> Vec<(String, Reply)> {
+/// Sends requests about the key of another owner, which all have to be refused.
+async fn try_key_of_another_owner(client: &Client, name: &str) -> Vec<(String, Response)> {
     let mut replies = Vec::new();
     for (kind, changes) in [
         ("merge-patch", json!({ "spec": { "user": "ada" } })),
@@ -46,12 +46,12 @@ async fn try_another(client: &Client, name: &str) -> Vec<(String, Reply)> {
 }
 
 #[tokio::test]
-async fn no_verb_reaches_the_key_of_another() {
+async fn no_verb_works_on_the_key_of_another_owner() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
     let before = admin.get(&key_path("bob-key")).send().await.expect(200);
-    for (what, reply) in try_another(&ada, "bob-key").await {
+    for (what, reply) in try_key_of_another_owner(&ada, "bob-key").await {
         assert_eq!(reply.status, 403, "{what}: {}", reply.text());
         let uid = before["metadata"]["uid"].as_str().unwrap();
         assert!(!reply.text().contains(uid), "{what}: {}", reply.text());
@@ -77,7 +77,7 @@ async fn no_verb_reaches_the_key_of_another() {
 }
 
 #[tokio::test]
-async fn one_cannot_make_ones_own_key_anothers() {
+async fn an_owner_cannot_give_a_key_to_another_owner() {
     let server = Server::start().await;
     let admin = server.client();
     let (ada, _bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
@@ -102,7 +102,7 @@ async fn one_cannot_make_ones_own_key_anothers() {
     }
     let who = ada.get(&collection("selves/me")).send().await.expect(200);
     assert_eq!(who["status"]["user"]["name"], "ada");
-    // A scope that one puts on the key that one uses holds at once, and is not shaken off by it.
+    // If a key sets a scope on itself, the scope applies at once, and the key cannot remove it.
     let scope = |scope: Value| json!({ "spec": { "scope": scope } });
     let narrow = ada.patch(&key_path("ada-key"), "merge-patch", &scope(json!({})));
     narrow.send().await.expect(200);
@@ -116,7 +116,7 @@ async fn one_cannot_make_ones_own_key_anothers() {
 }
 
 #[tokio::test]
-async fn lists_pages_and_old_watches_show_ones_own() {
+async fn lists_pages_and_old_watches_return_only_own_keys() {
     let server = Server::start().await;
     let admin = server.client();
     let start = admin.get(&collection(KEYS)).send().await.expect(200);
@@ -143,24 +143,27 @@ async fn lists_pages_and_old_watches_show_ones_own() {
     loop {
         let list = ada.get(&format!("{}{query}", collection(KEYS))).send().await.expect(200);
         paged.extend(names(&list).into_iter().map(str::to_owned));
-        assert!(list["metadata"].get("remainingItemCount").is_none(), "it would count others'");
+        assert!(
+            list["metadata"].get("remainingItemCount").is_none(),
+            "it would count the keys of others"
+        );
         let Some(token) = list["metadata"]["continue"].as_str() else { break };
         query = format!("?limit=2&continue={token}");
     }
     assert_eq!(paged, own);
     let since = format!("&resourceVersion={}&timeoutSeconds=1", version_of(&start));
-    let told = ada.watch(&collection(KEYS), &since).await.rest().await;
-    let mut told: Vec<String> = told.iter().map(Event::shown).collect();
-    told.sort();
+    let events = ada.watch(&collection(KEYS), &since).await.rest().await;
+    let mut events: Vec<String> = events.iter().map(Event::summary).collect();
+    events.sort();
     let wanted: Vec<String> = own.iter().map(|name| format!("ADDED {name}")).collect();
-    assert_eq!(told, wanted);
+    assert_eq!(events, wanted);
 }
 
 #[tokio::test]
-async fn a_value_and_a_name_are_given_once() {
+async fn a_value_and_a_name_are_unique() {
     let server = Server::start().await;
     let admin = server.client();
-    let at_once = async |objects: Vec<Value>| {
+    let create_concurrently = async |objects: Vec<Value>| {
         let mut tasks = JoinSet::new();
         for object in objects {
             let client = admin.clone();
@@ -175,15 +178,15 @@ async fn a_value_and_a_name_are_given_once() {
     let named = |name: String, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
     let same_value = (0..8).map(|n| named(format!("v{n}"), json!({ "key": VALUE })));
     let once = [201, 409, 409, 409, 409, 409, 409, 409];
-    assert_eq!(at_once(same_value.collect()).await, once);
+    assert_eq!(create_concurrently(same_value.collect()).await, once);
     let who = admin.with_token(VALUE).get(&collection("selves/me")).send().await.expect(200);
     assert!(who["status"]["accessKey"].as_str().unwrap().starts_with('v'));
     let same_name = (0..8).map(|_| named("same".to_owned(), json!({})));
-    assert_eq!(at_once(same_name.collect()).await, once);
+    assert_eq!(create_concurrently(same_name.collect()).await, once);
 }
 
 #[tokio::test]
-async fn of_rotations_at_once_one_value_is_left() {
+async fn concurrent_rotations_leave_one_valid_value() {
     let server = Server::start().await;
     let admin = server.client();
     make(&admin, KEYS, "rotated", json!({})).await;
@@ -207,7 +210,7 @@ async fn of_rotations_at_once_one_value_is_left() {
 }
 
 #[tokio::test]
-async fn watches_end_with_the_keys_life() {
+async fn watches_end_with_the_key() {
     let server = Server::start().await;
     let admin = server.client();
     make(&admin, "users", "ada", json!({})).await;
