@@ -296,10 +296,7 @@ impl PrincipalIndex {
             return Err(Refusal::Disabled);
         }
         let lifetime = key.lifetime;
-        let used = self
-            .uses
-            .entry(record.name.clone())
-            .or_insert_with(|| Use::of(&record.uid));
+        let used = self.uses.entry(record.name.clone()).or_insert_with(|| Use::of(&record.uid));
         if used.uid != record.uid {
             *used = Use::of(&record.uid);
         }

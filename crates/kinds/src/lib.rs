@@ -10,7 +10,6 @@ mod column;
 mod context;
 mod fields;
 mod impersonation;
-mod info;
 mod kind;
 mod names;
 mod right;
@@ -19,7 +18,6 @@ mod verb;
 
 pub mod access;
 pub mod access_key;
-pub mod action;
 pub mod namespace;
 pub mod owned_access_key;
 pub mod principal;
@@ -34,9 +32,9 @@ pub use column::{Cell, ColumnInfo};
 pub use context::{Caller, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
-pub use info::{Info, Scope};
 pub use kind::{
-    AnyKind, Companion, DraftOf, Kind, ObservedStatus, OnRemove, Prepared, UniqueKeys, schema_of,
+    AnyKind, Companion, DraftOf, Info, Kind, ObservedStatus, OnRemove, Prepared, Scope, UniqueKeys,
+    action,
 };
 pub use names::{CORE_V1, MANAGEMENT_V1, identity_name};
 pub use principal::{NoPrincipals, Owner, Principal, Principals};

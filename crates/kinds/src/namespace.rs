@@ -14,8 +14,8 @@ use crate::PERMANENT_NAMESPACES;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::Context;
 use crate::fields::Draft;
-use crate::info::{Info, Scope};
 use crate::kind::Kind;
+use crate::kind::{Info, Scope};
 use crate::names::CORE_V1;
 use crate::verb::Verb;
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::Context;
 use crate::fields::Draft;
-use crate::info::{Info, Scope as NameScope};
+use crate::kind::{Info, Scope as NameScope};
 use crate::kind::{Kind, ObservedStatus};
 use crate::names::{MANAGEMENT_V1, check_identity};
 use crate::principal::{AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal};

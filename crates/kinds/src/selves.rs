@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, ActionRight, Handler, Response, ServerAction};
 use crate::context::Context;
 use crate::fields::Draft;
-use crate::info::{Info, Scope as NameScope};
 use crate::kind::Kind;
+use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
+use crate::kind::{Info, Scope as NameScope};
 use crate::names::MANAGEMENT_V1;
 use crate::scope::Scope;
 use crate::verb::Verb;

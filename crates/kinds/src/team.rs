@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::action::Action;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::Context;
 use crate::fields::{Draft, NoStatus};
-use crate::info::{Info, Scope};
+use crate::kind::action::Action;
 use crate::kind::{Companion, Kind};
+use crate::kind::{Info, Scope};
 use crate::names::{MANAGEMENT_V1, check_identity};
 use crate::principal::{AccessRole, TeamFacts};
 use crate::verb::Verb;

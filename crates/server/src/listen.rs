@@ -19,8 +19,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::Server;
 use crate::audit::LastSender;
+use crate::pipeline::Server;
 use crate::pipeline::{self, Client};
 use crate::stages::flow::ConnectionState;
 
@@ -126,7 +126,7 @@ async fn connection(
     let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2)));
     let client = Arc::new(Client {
         address,
-        line: ConnectionState::new(),
+        connection: ConnectionState::new(),
         last_sender: LastSender::default(),
     });
     if speaks_http2 {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digester;
-use postern_store::redb::{Options, Redb};
-use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Store, Watch};
+use postern_store::seal::Sealed;
+use postern_store::{Error, Store, Watch};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -22,10 +22,13 @@ use crate::audit::{Audit, AuditSettings};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
-use crate::registry::{KeyPolicy, Registry, first_start};
-use crate::stages::flow::Limits;
+use crate::pipeline::Server;
+use crate::registry::Registry;
+use crate::registry::first_start::{self, Prepared};
+use crate::stages::admit::KeyPolicy;
+use crate::stages::flow::{Flow, Limits};
 use crate::tls::{self, GivenCertificate, Tls};
-use crate::{Server, controllers, kubeconfig, listen};
+use crate::{controllers, database, kubeconfig, listen};
 
 /// A server that ends waits so long for each thing that it still has to do.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,10 +73,18 @@ pub struct Welcome {
     pub address: SocketAddr,
 }
 
+/// The parts of a server that its tasks share.
+struct Parts {
+    registry: Arc<Registry>,
+    source: Arc<dyn Source>,
+    audit: Arc<Audit>,
+    sealed: Arc<Sealed>,
+    server: Arc<Server>,
+}
+
 /// A server that is ready to answer.
 pub struct Running {
-    server: Arc<Server>,
-    sealed: Arc<Sealed<Redb>>,
+    parts: Parts,
     watch: Box<dyn Watch>,
     listener: TcpListener,
     tls: Tls,
@@ -93,10 +104,10 @@ pub async fn open(
 ) -> anyhow::Result<(Running, Welcome)> {
     warm_up(&source);
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
-    let sealed = Arc::new(open_store(&dir, settings.cache_bytes).await?);
+    let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
     // Before anything is written: a policy that cannot be used is found before there is a key.
-    let audit = Audit::open(settings.audit.clone(), source.clone())?;
-    sealed.inner().set_gate(audit.gate());
+    let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
+    sealed.set_gate(Box::new(audit.gate()));
     let store: Arc<dyn Store> = sealed.clone();
     let listener = TcpListener::bind(settings.listen)
         .await
@@ -107,12 +118,16 @@ pub async fn open(
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
-    let registry = Arc::new(Registry::new(store, cache, source.clone(), digester, settings.keys));
-    let storage = storage_check(&sealed);
-    let server = Arc::new(Server::new(registry, source, audit, settings.limits, storage));
+    let registry = Registry::new(store, cache, source.clone(), digester, settings.keys);
+    let registry = Arc::new(registry);
+    let limits = settings.limits;
+    let server =
+        Server::new(registry.clone(), source.clone(), audit.clone(), limits, sealed.clone());
+    let server = Arc::new(server);
     let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
     let welcome = Welcome { first, kubeconfig, address };
-    Ok((Running { server, sealed, watch, listener, tls, settings, dir, address }, welcome))
+    let parts = Parts { registry, source, audit, sealed, server };
+    Ok((Running { parts, watch, listener, tls, settings, dir, address }, welcome))
 }
 
 /// Asks for a first random byte, on a thread of its own. The generator seeds itself from the
@@ -120,43 +135,6 @@ pub async fn open(
 fn warm_up(source: &Arc<dyn Source>) {
     let source = source.clone();
     tokio::task::spawn_blocking(move || source.fill(&mut [0]));
-}
-
-fn storage_check(sealed: &Arc<Sealed<Redb>>) -> Box<dyn Fn() -> bool + Send + Sync> {
-    let sealed = sealed.clone();
-    Box::new(move || sealed.inner().healthy().is_ok())
-}
-
-/// The database and its seal. A database without its keys does not start, and no new keys are
-/// made for it: they would only hide that the old ones are missing.
-pub(crate) async fn open_store(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed<Redb>> {
-    let (database, keys) = (dir.database(), dir.seal_keys());
-    // The kubeconfig is written when the database is there; without it, something was lost.
-    let kept = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
-    anyhow::ensure!(
-        kept || !dir.admin_kubeconfig().try_exists()?,
-        "the database {} is missing or empty, and {} is left of an earlier start: restore the \
-         database, or remove the kubeconfig to begin anew",
-        database.display(),
-        dir.admin_kubeconfig().display()
-    );
-    let keyring = match (database.try_exists()?, keys.try_exists()?) {
-        (_, true) => Keyring::load(&keys),
-        (false, false) => Keyring::create(&keys),
-        (true, false) => anyhow::bail!(
-            "the database {} is sealed, and its keys {} are missing: put them back (or point \
-             --key-dir at them); without them nothing in it can be read",
-            database.display(),
-            keys.display()
-        ),
-    };
-    let keyring =
-        keyring.with_context(|| format!("cannot use the seal keys {}", keys.display()))?;
-    let redb = tokio::task::spawn_blocking(move || {
-        Redb::open(&database, Options { cache_bytes })
-            .with_context(|| format!("cannot open the database {}", database.display()))
-    });
-    Ok(Sealed::open(redb.await??, keyring).await?)
 }
 
 /// Names and addresses that the self-made certificate covers.
@@ -183,7 +161,7 @@ fn advertised(settings: &Settings, address: SocketAddr) -> String {
     }
 }
 
-/// Makes the administrator at the first start; later only keeps his kubeconfig true.
+/// Makes the administrator at the first start; later only keeps their kubeconfig true.
 async fn admit_admin(
     dir: &DataDir,
     store: &Arc<dyn Store>,
@@ -194,12 +172,9 @@ async fn admit_admin(
 ) -> anyhow::Result<(Digester, bool)> {
     let path = dir.admin_kubeconfig();
     let host = advertised(settings, address);
-    let mut first = false;
-    let digester = first_start::prepare(store, source, |key| {
-        first = true;
-        Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
-    })
-    .await?;
+    let announce =
+        |key: &BearerToken| Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?);
+    let Prepared { digester, first } = first_start::prepare(store, source, announce).await?;
     if !first {
         readdress(&path, &host, trust)?;
     }
@@ -218,11 +193,11 @@ impl Running {
     /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
     /// requests that are under way are finished.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let Self { server, sealed, watch, listener, tls, settings, dir, address } = self;
-        let registry = server.registry().clone();
+        let Self { parts, watch, listener, tls, settings, dir, address } = self;
+        let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
-        background.spawn(follow(server.clone(), watch));
-        background.spawn(watch_overload(server.clone()));
+        background.spawn(follow(registry.cache().clone(), watch));
+        background.spawn(watch_overload(server.flow().clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
         background.spawn(controllers::garbage::run(registry.clone()));
@@ -233,9 +208,10 @@ impl Running {
             host: advertised(&settings, address),
             trust: ArcSwap::from_pointee(tls.trust),
         });
-        background.spawn(keep_certificate(&server, access.clone(), tls.keeper));
+        background.spawn(keep_certificate(source, access.clone(), tls.keeper));
         let admin = Admin {
-            server: server.clone(),
+            registry: registry.clone(),
+            audit: audit.clone(),
             sealed: sealed.clone(),
             dir,
             access,
@@ -256,19 +232,19 @@ impl Running {
         let uses = controllers::access_keys::finish(&registry);
         within_end_timeout("uses of keys could not be stored", uses).await;
         background.shutdown().await;
-        within_end_timeout("the database could not be closed", sealed.inner().close()).await;
-        server.audit().close().await;
+        within_end_timeout("the database could not be closed", sealed.close()).await;
+        audit.close().await;
         tracing::info!("stopped");
     }
 }
 
 /// Keeps the certificate good, and the administrator's kubeconfig in step with it.
 fn keep_certificate(
-    server: &Server,
+    source: Arc<dyn Source>,
     access: Arc<Access>,
     keeper: tls::Keeper,
 ) -> impl Future<Output = ()> + use<> {
-    keeper.run(server.source.clone(), move |trust| {
+    keeper.run(source, move |trust| {
         access.trust.store(Arc::new(trust.to_owned()));
         if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
             tracing::error!("the kubeconfig does not know the new certificate: {error}");
@@ -282,24 +258,29 @@ async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
     }
 }
 
-async fn watch_overload(server: Arc<Server>) {
-    server.flow().watch_overload().await;
+async fn watch_overload(flow: Arc<Flow>) {
+    flow.watch_overload().await;
 }
 
 /// Keeps the cache in step with the store, also across faults of the disk.
-async fn follow(server: Arc<Server>, mut watch: Box<dyn Watch>) {
+async fn follow(cache: Arc<Cache>, mut watch: Box<dyn Watch>) {
     /// The store opens its file again by itself; this is how often it is asked whether it has.
     const RETRY: Duration = Duration::from_millis(500);
-    let cache = server.registry().cache().clone();
     loop {
         let error = cache.follow(watch).await;
         tracing::error!("the cache has lost the store: {error}");
+        // History that another server has compacted does not come back: everything is read anew.
+        let mut compacted = matches!(error, Error::Compacted { .. });
         watch = loop {
-            tokio::time::sleep(RETRY).await;
-            match cache.watch().await {
+            let found = if compacted { cache.reload().await } else { cache.watch().await };
+            match found {
                 Ok(watch) => break watch,
-                Err(error) => tracing::warn!("the cache still waits for the store: {error}"),
+                Err(error) => {
+                    compacted |= matches!(error, Error::Compacted { .. });
+                    tracing::warn!("the cache still waits for the store: {error}");
+                }
             }
+            tokio::time::sleep(RETRY).await;
         };
         tracing::info!("the cache follows the store again");
     }

@@ -14,11 +14,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Companion, DraftOf, Kind, UniqueKeys};
+use super::{Companion, DraftOf, Info, Kind, UniqueKeys};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
-use crate::info::Info;
 use crate::principal::{AccessChange, Owner, Principals, delegated_right};
 use crate::right::{RequiredRight, Right};
 use crate::verb::Verb;
@@ -164,7 +163,7 @@ struct Whole<F> {
 }
 
 /// Returns the schema of whole objects with such fields. Made once for each type, and kept.
-pub fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
+fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
     // A static of a generic function is shared between all its instances, so this is a map.
     static SCHEMAS: OnceLock<Mutex<HashMap<TypeId, &'static Schema>>> = OnceLock::new();
     let schemas = SCHEMAS.get_or_init(Mutex::default);

@@ -12,14 +12,16 @@ use serde_json::Value;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
-use crate::info::Info;
 use crate::principal::{AccessRole, Delegation, Principals};
 use crate::right::RequiredRight;
 use crate::write_only::WriteOnlyField;
 
+pub mod action;
 mod any;
+mod info;
 
-pub use any::{AnyKind, Prepared, schema_of};
+pub use any::{AnyKind, Prepared};
+pub use info::{Info, Scope};
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;

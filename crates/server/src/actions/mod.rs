@@ -1,3 +1,65 @@
-//! Kinds that do something instead of being kept.
+//! What kinds serve besides create, read, update, delete and watch: the handlers behind each row of
+//! their tables of actions. The table itself is with the kinds; the server's own actions are matched
+//! here one by one, so that one without a handler does not compile.
 
-pub(crate) mod selves;
+mod object;
+mod selves;
+
+use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::principal::AccessChange;
+use postern_kinds::{AnyKind, Owner};
+use postern_meta::object::Object;
+use postern_meta::options::ListOptions;
+use postern_meta::status::ApiError;
+
+use crate::registry::read::ObjectPage;
+use crate::registry::{EncodedObject, Registry};
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
+
+/// What an action comes to.
+pub(crate) enum Done {
+    /// One object of a kind.
+    Object(&'static dyn AnyKind, EncodedObject),
+    /// A list of objects of a kind.
+    List(&'static dyn AnyKind, ObjectPage),
+}
+
+/// Does what an action asks for. `body` is what was sent, `list` the options of one that lists.
+///
+/// # Errors
+/// Those of the action.
+pub(crate) async fn run(
+    registry: &Registry,
+    permit: &Permit,
+    action: &'static Action,
+    body: Option<Object>,
+    list: &ListOptions,
+    writing: &Writing,
+) -> Result<Done, ApiError> {
+    let same = |object| Done::Object(permit.kind(), object);
+    match action.handler {
+        Handler::Server(ServerAction::WhoAmI) => {
+            selves::who_am_i(registry, permit, body).await.map(same)
+        }
+        Handler::Server(ServerAction::AccessKeysOfOwner) => {
+            let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
+            Ok(Done::List(&OwnedAccessKey, keys))
+        }
+        Handler::Object(handle) => {
+            object::act(registry, permit, action, handle, body, writing).await
+        }
+        // The pipeline serves it as it serves the object itself.
+        Handler::Status => Err(ApiError::resource_not_served()),
+    }
+}
+
+/// The user or team that a permit is for, as an owner.
+fn owner_of(permit: &Permit) -> Owner {
+    let name = permit.name().to_owned();
+    match permit.kind().access_change(None) {
+        Some(AccessChange::Team(_)) => Owner::Team(name),
+        _ => Owner::User(name),
+    }
+}

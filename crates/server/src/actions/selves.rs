@@ -1,4 +1,4 @@
-//! Self: who is the caller, and what is his key (decision 1)?
+//! Self: who is the caller, and what is their key (decision 1)?
 
 use bytes::Bytes;
 use postern_auth::identity::Identity;
@@ -16,44 +16,34 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::registry::{Answer, Registry};
+use crate::registry::{EncodedObject, Registry};
 use crate::stages::authenticate::is_key;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Is the permit for this kind?
-pub(crate) fn is_asked(permit: &Permit) -> bool {
-    permit.kind().info().kind == SelfKind.info().kind
-}
-
-/// Answers a question that was posted.
+/// Returns who the caller is: to a question that was posted, or under whatever name is asked for.
 ///
 /// # Errors
 /// 403 and 404 for another key that the caller may not read, or that is not there.
-pub(crate) async fn create(
+pub(super) async fn who_am_i(
     registry: &Registry,
     permit: &Permit,
-    object: Object,
-) -> Result<Answer, ApiError> {
+    question: Option<Object>,
+) -> Result<EncodedObject, ApiError> {
+    let Some(object) = question else {
+        let name = permit.name().to_owned();
+        return respond(registry, permit, ObjectMeta { name, ..ObjectMeta::default() }, "").await;
+    };
     let asked = Fields::deserialize(&object.fields).unwrap_or_default().spec;
-    answer(registry, permit, object.metadata, &asked.access_key).await
+    respond(registry, permit, object.metadata, &asked.access_key).await
 }
 
-/// Answers who the caller is, under whatever name is asked for.
-///
-/// # Errors
-/// 500 when what is stored cannot be read.
-pub(crate) async fn get(registry: &Registry, permit: &Permit) -> Result<Answer, ApiError> {
-    let name = permit.target().name.clone().unwrap_or_default();
-    answer(registry, permit, ObjectMeta { name, ..ObjectMeta::default() }, "").await
-}
-
-async fn answer(
+async fn respond(
     registry: &Registry,
     permit: &Permit,
     metadata: ObjectMeta,
     other_key: &str,
-) -> Result<Answer, ApiError> {
+) -> Result<EncodedObject, ApiError> {
     registry.cache().wait_until_current().await?;
     let status = if other_key.is_empty() {
         status_of(registry, permit.identity())
@@ -76,10 +66,10 @@ async fn answer(
         },
         fields,
     };
-    Ok(Answer { json: Bytes::from(object.to_json_bytes()) })
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
 }
 
-/// Whoever may read a key may ask whom it shows.
+/// Whoever may read a key may ask whose it is.
 async fn status_of_other(
     registry: &Registry,
     permit: &Permit,
@@ -119,7 +109,7 @@ fn status_of(registry: &Registry, identity: &Identity) -> Status {
 fn user_info(registry: &Registry, name: &str) -> UserInfo {
     let spec = stored::<user::Fields>(registry, &User, name).unwrap_or_default().spec;
     let teams: Vec<String> =
-        registry.cache().principals().teams_of(name).map(str::to_owned).collect();
+        registry.cache().principals().team_names_of(name).map(str::to_owned).collect();
     UserInfo {
         name: name.to_owned(),
         display_name: spec.display_name,

@@ -3,11 +3,10 @@
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode::{Format, decode};
 use postern_meta::event::WatchEventType;
-use postern_store::redb::Redb;
 use postern_store::seal::Sealed;
 use postern_store::{Entry, ListRequest, Store as _};
 
-use super::{Answer, Damage, MAX_REPORTED, Progress};
+use super::{CommandOutput, Damage, MAX_REPORTED, Progress};
 use crate::cache::{CachedObject, stored_head};
 use crate::storage_key;
 
@@ -16,9 +15,9 @@ const PAGE: usize = 16;
 
 /// Checks every value; what is damaged is part of the answer.
 pub(super) async fn run(
-    sealed: &Sealed<Redb>,
+    sealed: &Sealed,
     report: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     let collections: Vec<(String, &dyn AnyKind)> =
         all().iter().map(|kind| (storage_key::collection(kind.info()), *kind)).collect();
     let (mut seen, mut damaged_total) = (0, 0);
@@ -28,8 +27,8 @@ pub(super) async fn run(
         let request = ListRequest { after, limit: PAGE, ..ListRequest::default() };
         let page = sealed.list(request).await?;
         after = page.last_key().cloned();
-        seen += (page.entries.len() + page.damaged.len()) as u64;
-        let unopened = page.damaged.iter().map(|found| (&found.key, found.reason.clone()));
+        seen += (page.entries.len() + page.corrupt.len()) as u64;
+        let unopened = page.corrupt.iter().map(|found| (&found.key, found.reason.clone()));
         let unread = page.entries.iter().filter_map(|entry| {
             wrong_with(entry, &collections).map(|reason| (&entry.key, reason.to_owned()))
         });
@@ -41,7 +40,7 @@ pub(super) async fn run(
         }
         report(Progress { seen, remaining: page.remaining });
         if page.remaining == 0 || after.is_none() {
-            return Ok(Answer::Check { seen, damaged, damaged_total });
+            return Ok(CommandOutput::Check { seen, damaged, damaged_total });
         }
     }
 }

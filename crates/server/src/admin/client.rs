@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{AdminCommand, Answer, Progress, Reply, Request, read_line, storage, to_line};
+use super::{AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line};
 use crate::data_dir::DataDir;
 
 /// Bytes of one line of an answer: the damaged keys of a check are the longest.
@@ -29,7 +29,7 @@ pub async fn call(
     key_dir: Option<&Path>,
     command: AdminCommand,
     mut progress: impl FnMut(Progress) + Send,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     let socket = data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
         Ok(stream) => ask(stream, command, &mut progress).await,
@@ -53,7 +53,7 @@ async fn ask(
     mut stream: UnixStream,
     command: AdminCommand,
     progress: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     let gone = || "the server has closed the connection without an answer";
     stream.write_all(&to_line(&Request { command })?).await.with_context(gone)?;
     let mut lines = BufReader::new(stream);
@@ -65,7 +65,7 @@ async fn ask(
         anyhow::ensure!(line.ends_with(b"\n"), gone());
         match read_line(&line).context("the server's answer cannot be understood")? {
             Reply::Progress(at) => progress(at),
-            Reply::Answer(answer) => return Ok(answer),
+            Reply::Output(answer) => return Ok(answer),
             Reply::Error(error) => anyhow::bail!(error),
         }
     }

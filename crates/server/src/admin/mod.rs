@@ -61,7 +61,7 @@ pub struct Progress {
 /// What came of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum CommandOutput {
     /// Of [`AdminCommand::ResetKey`].
     ResetKey {
         /// Where the new key is: in this file, and nowhere else.
@@ -120,7 +120,8 @@ pub const MAX_REPORTED: usize = 1000;
 #[serde(rename_all = "lowercase")]
 enum Reply {
     Progress(Progress),
-    Answer(Answer),
+    #[serde(rename = "answer")]
+    Output(CommandOutput),
     Error(String),
 }
 

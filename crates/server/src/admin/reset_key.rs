@@ -10,22 +10,24 @@ use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
 use serde_json::{Value, json};
 
-use super::{Access, Answer};
-use crate::Server;
+use super::{Access, CommandOutput};
 use crate::data_dir::write_private;
 use crate::kubeconfig;
+use crate::operations;
 use crate::registry::first_start::{ADMIN, spec};
 use crate::registry::{Registry, decoded};
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 
-/// Makes a key for the user `admin`, who is mended if he can no longer do what the first start
-/// let him do, and writes the kubeconfig. Other keys stay as they are.
+/// Makes a key for the user `admin`, who is mended if they can no longer do what the first start
+/// let them do, and writes the kubeconfig. Other keys stay as they are.
 ///
 /// The kubeconfig is written when the key is stored: were the server to stop between the two, the
 /// old file would still be there, and asking again would help.
-pub(crate) async fn reset_key(server: &Server, access: &Access) -> anyhow::Result<Answer> {
-    let registry = server.registry();
+pub(crate) async fn reset_key(
+    registry: &Registry,
+    access: &Access,
+) -> anyhow::Result<CommandOutput> {
     let user_mended = mend_user(registry).await.map_err(|error| said(&error))?;
     let other_keys = working_keys(registry);
     let key = new_key(registry).await.map_err(|error| said(&error))?;
@@ -38,7 +40,7 @@ pub(crate) async fn reset_key(server: &Server, access: &Access) -> anyhow::Resul
     let trust = access.trust.load_full();
     write_private(&access.kubeconfig, &kubeconfig::new(&access.host, &trust, &token))?;
     let kubeconfig = access.kubeconfig.clone();
-    Ok(Answer::ResetKey { kubeconfig, key_name, user_mended, other_keys })
+    Ok(CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys })
 }
 
 fn said(error: &ApiError) -> anyhow::Error {
@@ -65,10 +67,10 @@ async fn create(
         metadata,
         fields: spec(fields),
     };
-    decoded(&registry.create(&permit, object, &Writing::by_server()).await?)
+    decoded(&operations::create(registry, &permit, object, &Writing::by_server()).await?)
 }
 
-/// Lets the user be there, enabled, and in `system:masters`. Answers whether there was something
+/// Lets the user be there, enabled, and in `system:masters`. Returns whether there was something
 /// to mend.
 async fn mend_user(registry: &Registry) -> Result<bool, ApiError> {
     let reading = Permit::for_server(&User, Verb::Get, None, ADMIN);
@@ -85,7 +87,7 @@ async fn mend_user(registry: &Registry) -> Result<bool, ApiError> {
     }
     let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
     let writing = Writing::by_server();
-    let mended = registry.update(&permit, &writing, |user| Ok(mended(user))).await?;
+    let mended = operations::update(registry, &permit, &writing, |user| Ok(mended(user))).await?;
     let after = decoded(&mended)?.metadata;
     Ok(after.resource_version != before.resource_version)
 }
@@ -99,10 +101,10 @@ async fn make_user(registry: &Registry) -> Result<bool, ApiError> {
 
 async fn end_user(registry: &Registry) -> Result<(), ApiError> {
     let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
-    registry.release(&permit, |user| user.metadata.finalizers.clear()).await?;
+    operations::release(registry, &permit, |user| user.metadata.finalizers.clear()).await?;
     let permit = Permit::for_server(&User, Verb::Delete, None, ADMIN);
     let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
-    match registry.delete(&permit, &now).await {
+    match operations::delete(registry, &permit, &now).await {
         Err(error) if error.code() != 404 => Err(error),
         _ => Ok(()),
     }

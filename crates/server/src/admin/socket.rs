@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use postern_store::redb::Redb;
 use postern_store::seal::Sealed;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -16,10 +15,13 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use super::reset_key::reset_key;
-use super::{Access, AdminCommand, Answer, Progress, Reply, Request, read_line, storage, to_line};
-use crate::Server;
+use super::{
+    Access, AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line,
+};
+use crate::audit::Audit;
 use crate::audit::Command;
 use crate::data_dir::DataDir;
+use crate::registry::Registry;
 
 /// Bytes of a request.
 const MAX_REQUEST_BYTES: u64 = 4096;
@@ -38,10 +40,12 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What commands work with.
 pub(crate) struct Admin {
-    /// The server.
-    pub(crate) server: Arc<Server>,
+    /// The registry of the server.
+    pub(crate) registry: Arc<Registry>,
+    /// The audit log, in which commands are recorded.
+    pub(crate) audit: Arc<Audit>,
     /// Its database.
-    pub(crate) sealed: Arc<Sealed<Redb>>,
+    pub(crate) sealed: Arc<Sealed>,
     /// Its files.
     pub(crate) dir: DataDir,
     /// The administrator's way in.
@@ -128,7 +132,7 @@ async fn answer(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
         Err(error) => Err(error),
     };
     let reply = match reply {
-        Ok(answer) => Reply::Answer(answer),
+        Ok(answer) => Reply::Output(answer),
         Err(error) => Reply::Error(format!("{error:#}")),
     };
     say(&mut stream, &reply).await
@@ -156,8 +160,8 @@ async fn recorded(
     command: AdminCommand,
     uid: u32,
     stream: &mut UnixStream,
-) -> anyhow::Result<anyhow::Result<Answer>> {
-    let record = match Command::begin(admin.server.audit(), command.name(), uid).await {
+) -> anyhow::Result<anyhow::Result<CommandOutput>> {
+    let record = match Command::begin(&admin.audit, command.name(), uid).await {
         Ok(record) => record,
         Err(error) => return Ok(Err(anyhow::anyhow!("{}", error.status().message))),
     };
@@ -177,12 +181,12 @@ async fn perform(
     admin: &Admin,
     command: AdminCommand,
     stream: &mut UnixStream,
-) -> anyhow::Result<anyhow::Result<Answer>> {
+) -> anyhow::Result<anyhow::Result<CommandOutput>> {
     let Ok(_busy) = admin.busy.try_lock() else {
         return Ok(Err(anyhow::anyhow!("another command is being carried out: try again later")));
     };
     if command == AdminCommand::ResetKey {
-        return Ok(reset_key(&admin.server, &admin.access).await);
+        return Ok(reset_key(&admin.registry, &admin.access).await);
     }
     let (tell, mut told) = watch::channel(Progress::default());
     let mut report = move |at| {

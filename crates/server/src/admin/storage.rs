@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use postern_store::redb::{Options, Redb};
 use postern_store::seal::{KeyId, Keyring, Sealed};
+use postern_store::{Options, Store as _};
 
-use super::{AdminCommand, Answer, Progress, check};
+use super::{AdminCommand, CommandOutput, Progress, check};
 use crate::data_dir::DataDir;
-use crate::start::open_store;
+use crate::database;
 
 /// Does it on a database that this process opens for it.
 pub(super) async fn run_offline(
@@ -16,25 +16,25 @@ pub(super) async fn run_offline(
     key_dir: Option<&Path>,
     command: AdminCommand,
     report: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     // Opening would make what is missing.
     let database = DataDir::database_in(data_dir);
     let there = database.try_exists()?;
     anyhow::ensure!(there, "there is no database {}", database.display());
     let dir = DataDir::open(data_dir, key_dir)?;
-    let sealed = open_store(&dir, Options::DEFAULT_CACHE_BYTES).await?;
+    let sealed = database::open(&dir, Options::DEFAULT_CACHE_BYTES).await?;
     let answer = run(&dir, &sealed, command, report).await;
-    sealed.inner().close().await;
+    sealed.close().await;
     answer
 }
 
 /// Does it.
 pub(super) async fn run(
     dir: &DataDir,
-    sealed: &Sealed<Redb>,
+    sealed: &Sealed,
     command: AdminCommand,
     report: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     match command {
         AdminCommand::ResetKey => anyhow::bail!("a new access key takes a running server"),
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
@@ -44,21 +44,22 @@ pub(super) async fn run(
 }
 
 /// The new key is on the disk before anything is sealed with it.
-async fn rotate_key(dir: &DataDir, sealed: &Sealed<Redb>) -> anyhow::Result<Answer> {
+async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
     let path = dir.seal_keys();
     let rotate = tokio::task::spawn_blocking(move || {
         Keyring::rotate(&path).with_context(|| format!("cannot rotate {}", path.display()))
     });
     let ring = rotate.await??;
-    let answer = Answer::RotateKey { current: ring.current().to_string(), all: shown(ring.ids()) };
+    let answer =
+        CommandOutput::RotateKey { current: ring.current().to_string(), all: shown(ring.ids()) };
     sealed.use_keyring(ring).await?;
     Ok(answer)
 }
 
 async fn reseal(
-    sealed: &Sealed<Redb>,
+    sealed: &Sealed,
     report: &mut (dyn FnMut(Progress) + Send),
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<CommandOutput> {
     let done = sealed.reseal(|at| report(Progress { seen: at.seen, remaining: at.remaining }));
     let done = done.await?;
     let needed = match sealed.key_ids_in_use().await {
@@ -68,8 +69,8 @@ async fn reseal(
             None
         }
     };
-    let postern_store::seal::Progress { seen, rewritten, damaged, .. } = done;
-    Ok(Answer::Reseal { seen, rewritten, damaged, needed })
+    let postern_store::seal::Progress { seen, rewritten, corrupt: damaged, .. } = done;
+    Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
 }
 
 fn shown(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postern_store::redb::Options;
+use postern_store::Options;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -50,19 +50,20 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     tokio::join!(running.serve(until), work);
 }
 
-async fn done(dir: &TempDir, command: AdminCommand) -> anyhow::Result<Answer> {
+async fn done(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
     call(dir.path(), None, command, |_| {}).await
 }
 
 /// Rotates, reseals and checks; answers the current seal key.
 async fn care_for(dir: &TempDir, keys: usize) -> String {
-    let Answer::RotateKey { current, all } = done(dir, AdminCommand::RotateKey).await.unwrap()
+    let CommandOutput::RotateKey { current, all } =
+        done(dir, AdminCommand::RotateKey).await.unwrap()
     else {
         panic!("another command's answer")
     };
     assert_eq!(all.len(), keys);
     assert_eq!(all.last(), Some(&current));
-    let Answer::Reseal { seen, rewritten, damaged, needed } =
+    let CommandOutput::Reseal { seen, rewritten, damaged, needed } =
         done(dir, AdminCommand::Reseal).await.unwrap()
     else {
         panic!("another command's answer")
@@ -70,9 +71,9 @@ async fn care_for(dir: &TempDir, keys: usize) -> String {
     assert_eq!((rewritten, damaged), (seen, 0), "everything was older than the new key");
     assert!(needed.unwrap().contains(&current));
     let again = done(dir, AdminCommand::Reseal).await.unwrap();
-    assert!(matches!(again, Answer::Reseal { rewritten: 0, .. }));
+    assert!(matches!(again, CommandOutput::Reseal { rewritten: 0, .. }));
     let checked = done(dir, AdminCommand::Check).await.unwrap();
-    let Answer::Check { seen, damaged, damaged_total } = checked else {
+    let CommandOutput::Check { seen, damaged, damaged_total } = checked else {
         panic!("another command's answer")
     };
     assert!(seen > 3);
@@ -102,7 +103,7 @@ async fn progress_is_told() {
     with_server(dir.path(), async {}).await;
     let mut last = None;
     let answer = call(dir.path(), None, AdminCommand::Check, |at| last = Some(at)).await.unwrap();
-    let Answer::Check { seen, .. } = answer else { panic!("another command's answer") };
+    let CommandOutput::Check { seen, .. } = answer else { panic!("another command's answer") };
     assert_eq!(last, Some(Progress { seen, remaining: 0 }));
 }
 
@@ -112,7 +113,7 @@ async fn damage_is_told_by_name_and_without_its_content() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let files = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
     let put = |key: &str, value: &'static str| Change::Put {
         key: key.into(),
         value: value.as_bytes().into(),
@@ -123,10 +124,10 @@ async fn damage_is_told_by_name_and_without_its_content() {
     // What cannot even be opened: written past the seal.
     let changes = vec![put("/objects/core/namespaces/unsealed", "canary")];
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
-    sealed.inner().close().await;
+    sealed.close().await;
     drop(sealed);
     let answer = done(&dir, AdminCommand::Check).await.unwrap();
-    let Answer::Check { damaged, damaged_total, .. } = answer else {
+    let CommandOutput::Check { damaged, damaged_total, .. } = answer else {
         panic!("another command's answer")
     };
     let mut keys: Vec<&str> = damaged.iter().map(|damage| damage.key.as_str()).collect();
@@ -145,7 +146,7 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
         let old = read().unwrap().unwrap();
         let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
         let shown = format!("{answer:?}");
-        let Answer::ResetKey { kubeconfig, user_mended, other_keys, .. } = answer else {
+        let CommandOutput::ResetKey { kubeconfig, user_mended, other_keys, .. } = answer else {
             panic!("another command's answer")
         };
         assert_eq!(kubeconfig, dir.path().join("admin.kubeconfig"));
@@ -168,24 +169,24 @@ async fn a_user_who_can_do_nothing_any_more_is_mended() {
     let files = DataDir::open(dir.path(), None).unwrap();
     let key = "/objects/management.platform.sh/users/admin";
     for round in 0..2 {
-        let sealed = crate::start::open_store(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+        let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
         let changes = if round == 0 {
             let stored = sealed.get(key).await.unwrap().value.unwrap().value;
             let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
             user.fields["spec"] = serde_json::json!({ "disabled": true, "groups": ["others"] });
             vec![Change::Put { key: key.into(), value: crate::cache::to_stored(user) }]
         } else {
-            let keys = [key, "/claims/users/admin"];
+            let keys = [key, "/unique/management.platform.sh/users/admin"];
             keys.iter().map(|&key| Change::Delete { key: key.into() }).collect()
         };
         let txn = Txn { conditions: Vec::new(), changes };
         sealed.commit(txn).await.unwrap();
-        sealed.inner().close().await;
+        sealed.close().await;
         drop(sealed);
         with_server(dir.path(), async {
             for mended in [true, false] {
                 let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
-                let Answer::ResetKey { user_mended, .. } = answer else {
+                let CommandOutput::ResetKey { user_mended, .. } = answer else {
                     panic!("another command's answer")
                 };
                 assert_eq!(user_mended, mended, "round {round}");

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
+use postern_kinds::action::Handler;
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
@@ -86,7 +87,7 @@ pub(crate) struct AuditContext {
     verdict: Option<Verdict>,
     decision: AuditDecision,
     body: Option<Arc<OnceLock<Bytes>>>,
-    answer: Answer,
+    response: RecordedResponse,
     state: State,
 }
 
@@ -136,12 +137,17 @@ enum Verdict {
 
 /// What is known of the answer.
 #[derive(Default)]
-struct Answer {
+struct RecordedResponse {
     code: u16,
     status: Option<Box<Status>>,
     object: Option<Value>,
     left_out: bool,
     named: Named,
+}
+
+/// Has an action bodies of its own? What is in them is not known here, so it counts as confidential.
+fn has_other_bodies(target: &ResourceTarget) -> bool {
+    target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
 }
 
 impl AuditContext {
@@ -171,7 +177,7 @@ impl AuditContext {
             verdict: None,
             decision: AuditDecision::default(),
             body: None,
-            answer: Answer::default(),
+            response: RecordedResponse::default(),
             state: State::Open,
         }
     }
@@ -184,7 +190,7 @@ impl AuditContext {
         }
     }
 
-    /// It is known who sent it. Answers the body, which is watched if the policy wants it.
+    /// It is known who sent it. Returns the body, which is watched if the policy wants it.
     ///
     /// # Errors
     /// 503 when nothing can be recorded.
@@ -242,34 +248,34 @@ impl AuditContext {
     /// The object that it made: whatever representation is answered, this one names it.
     pub(crate) fn made(&mut self, json: &[u8]) {
         if self.decision.level != Level::None {
-            self.answer.named = named(json);
+            self.response.named = named(json);
         }
     }
 
     /// It was refused, or failed.
     pub(crate) fn failed(mut self: Box<Self>, error: &ApiError) {
         let status = error.status();
-        self.answer.code = status.code;
+        self.response.code = status.code;
         let about = self.target.as_ref().map(|target| target.kind.info());
         if let (Some(details), Some(info)) = (&status.details, about)
             && details.group == info.version.group
             && (details.kind == info.plural || details.kind == info.kind)
         {
             // Of a refusal that is about something else, this would be the name of that.
-            self.answer.named.name.clone_from(&details.name);
+            self.response.named.name.clone_from(&details.name);
         }
         if self.decision.level == Level::RequestResponse {
-            self.answer.object = Some(status.to_value());
+            self.response.object = Some(status.to_value());
         }
         // A body that was not taken may be anything, also what belongs to another kind.
         self.body = None;
-        self.answer.status = Some(Box::new(status.clone()));
+        self.response.status = Some(Box::new(status.clone()));
         self.end();
     }
 
     /// It has an answer. One that goes on takes the rest of the trail along.
     pub(crate) fn answered(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
-        self.answer.code = response.status().as_u16();
+        self.response.code = response.status().as_u16();
         if !matches!(response.body(), Body::Stream(_)) {
             if self.decision.level == Level::RequestResponse {
                 self.note_answer(&response);
@@ -297,8 +303,8 @@ impl AuditContext {
         let format = if content_type.contains("yaml") { Format::Yaml } else { Format::Json };
         let whole = whole.filter(|bytes| bytes.len() <= MAX_BODY_BYTES);
         let decoded = whole.and_then(|bytes| decode::decode(&bytes, format).ok());
-        self.answer.left_out = decoded.is_none();
-        self.answer.object = decoded.map(|decoded| decoded.value);
+        self.response.left_out = decoded.is_none();
+        self.response.object = decoded.map(|decoded| decoded.value);
     }
 
     fn end(&mut self) {
@@ -318,7 +324,7 @@ impl AuditContext {
         let confidential = self
             .target
             .as_ref()
-            .is_none_or(|target| target.kind.info().confidential || target.subresource.is_some());
+            .is_none_or(|target| target.kind.info().confidential || has_other_bodies(target));
         if confidential {
             decision.level = decision.level.min(Level::Metadata);
         }
@@ -373,10 +379,10 @@ impl AuditContext {
             object_ref: self
                 .target
                 .as_ref()
-                .map(|target| ObjectRef::of(target, &self.answer.named)),
+                .map(|target| ObjectRef::of(target, &self.response.named)),
             response_status: (!received).then(|| self.response_status(stage)),
             request_object: self.request_object(),
-            response_object: self.answer.object.clone().map(|object| self.shown(object)),
+            response_object: self.response.object.clone().map(|object| self.shown(object)),
             request_received_timestamp: self.received,
             stage_timestamp: now,
             annotations,
@@ -406,23 +412,23 @@ impl AuditContext {
         if let Some(key) = &self.refused_key {
             note(ACCESS_KEY, Cow::Borrowed(key));
         }
-        if self.answer.left_out || self.request_is_too_large() {
+        if self.response.left_out || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
         annotations
     }
 
     fn response_status(&self, stage: Stage) -> ResponseStatus<'_> {
-        match (&self.answer.status, self.state) {
+        match (&self.response.status, self.state) {
             (Some(status), _) => ResponseStatus::of(status),
             (None, _) if stage == Stage::Panic => {
                 ResponseStatus::none(500, "a mistake in the server: see its log")
             }
-            (None, State::Open) if self.answer.code == 0 => {
+            (None, State::Open) if self.response.code == 0 => {
                 let why = "the client has left before the answer; a write may have happened";
                 ResponseStatus::none(CLIENT_LEFT, why)
             }
-            (None, _) => ResponseStatus::of_code(self.answer.code),
+            (None, _) => ResponseStatus::of_code(self.response.code),
         }
     }
 

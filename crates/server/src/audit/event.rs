@@ -185,7 +185,7 @@ impl<'a> ObjectRef<'a> {
             uid: &named.uid,
             api_group: version.group,
             api_version: version.version,
-            subresource: target.subresource,
+            subresource: Some(target.subresource()).filter(|name| !name.is_empty()),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Failures {
         Self { state: Mutex::new(state) }
     }
 
-    /// Takes in one more, which can be recorded if there is `room` in the log. Answers how many were
+    /// Takes in one more, which can be recorded if there is `room` in the log. Returns how many were
     /// left out before it, if it is to be recorded.
     pub(super) fn note(&self, now_unix_seconds: i64, room: bool) -> Option<u64> {
         let mut state = self.state.lock();

@@ -162,7 +162,7 @@ impl Shared {
         let _ = self.flush();
     }
 
-    /// Waits until there is something to write, and a moment longer. Answers whether to go on.
+    /// Waits until there is something to write, and a moment longer. Returns whether to go on.
     fn wait_for_lines(&self) -> bool {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && !self.failing.load(Ordering::Relaxed) {
@@ -175,7 +175,7 @@ impl Shared {
         self.pause(GATHER)
     }
 
-    /// Answers whether to go on.
+    /// Returns whether to go on.
     fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.closing {

@@ -236,7 +236,8 @@ impl Resources {
         let info = target.kind.info();
         let name = target.name.as_deref().unwrap_or_default();
         let named = self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name);
-        let matches = |pattern: &String| match (pattern.split_once('/'), target.subresource) {
+        let subresource = Some(target.subresource()).filter(|name| !name.is_empty());
+        let matches = |pattern: &String| match (pattern.split_once('/'), subresource) {
             (None, behind) => pattern == "*" || (pattern == info.plural && behind.is_none()),
             (Some((plural, "*")), _) => plural == info.plural,
             (Some((plural, step)), behind) => {
@@ -250,6 +251,7 @@ impl Resources {
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::action::Action;
     use postern_kinds::namespace::Namespace;
     use postern_kinds::shared_secret::SharedSecret;
     use postern_kinds::user::User;
@@ -260,7 +262,7 @@ mod tests {
     fn target(kind: &'static dyn AnyKind, namespace: &str, name: &str) -> ResourceTarget {
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let (namespace, name) = (some(namespace), some(name));
-        ResourceTarget { kind, verb: Verb::Get, namespace, name, subresource: None }
+        ResourceTarget { kind, verb: Verb::Get, namespace, name, action: None }
     }
 
     fn bearer(groups: &[&str]) -> Identity {
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn what_is_behind_an_object_is_named_with_a_slash() {
         let mut keys = target(&User, "", "ada");
-        keys.subresource = Some("accesskeys");
+        keys.action = Some(&Action::GET_ACCESS_KEYS);
         for (pattern, plain, behind) in [
             ("users", true, false),
             ("users/accesskeys", false, true),

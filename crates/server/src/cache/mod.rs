@@ -21,7 +21,7 @@ use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
-use postern_store::{Batch, Damaged, Entry, Error, Page, Position, Store, Watch};
+use postern_store::{Batch, CorruptEntry, Entry, Error, Page, Position, Store, Watch};
 use tokio::sync::watch;
 
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
@@ -194,7 +194,7 @@ impl Cache {
     /// Lays out a page of what is stored.
     fn take_in(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
-        for Damaged { key, position, reason } in page.damaged {
+        for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
             if self.access.decides_access(&key) {
                 // Who gets in is unknown: better not to start than to guess.

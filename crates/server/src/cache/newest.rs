@@ -25,13 +25,20 @@ struct Round {
 /// acknowledged to anybody before that must be in it. So those who come while a question is under
 /// way share the next one.
 pub(super) struct NewestRevision {
-    store: Arc<dyn Store>,
+    ask: Box<dyn Fn() -> Question + Send + Sync>,
     last: Mutex<Option<Round>>,
 }
 
 impl NewestRevision {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, last: Mutex::new(None) }
+        Self::asking(Box::new(move || {
+            let store = store.clone();
+            Box::pin(async move { store.revision().await })
+        }))
+    }
+
+    fn asking(ask: Box<dyn Fn() -> Question + Send + Sync>) -> Self {
+        Self { ask, last: Mutex::new(None) }
     }
 
     /// Returns a revision that is at least the newest at the time of the call.
@@ -42,7 +49,7 @@ impl NewestRevision {
         let under_way = self.last.lock().as_ref().is_some_and(Round::is_under_way);
         let mut asked = None;
         if !under_way {
-            let mut question = self.question();
+            let mut question = (self.ask)();
             // An engine in this process answers at once, and there is nothing to share.
             if let Poll::Ready(revision) = poll_once(&mut question).await {
                 return revision;
@@ -53,19 +60,14 @@ impl NewestRevision {
         round.answer.await
     }
 
-    fn question(&self) -> Question {
-        let store = self.store.clone();
-        Box::pin(async move { store.revision().await })
-    }
-
     /// Returns the round to wait for. `asked` is a question that the caller has asked already.
     fn round(&self, asked: Option<Question>) -> Round {
         let mut last = self.last.lock();
         let round = match (last.take().filter(Round::is_under_way), asked) {
             (Some(round), _) if !round.asked.load(Ordering::Acquire) => round,
-            (Some(round), _) => Round::after(round, self.question()),
+            (Some(round), _) => Round::after(round, (self.ask)()),
             (None, Some(asked)) => Round::asked(asked),
-            (None, None) => Round::asked(self.question()),
+            (None, None) => Round::asked((self.ask)()),
         };
         last.insert(round).clone()
     }
@@ -101,35 +103,86 @@ async fn poll_once(future: &mut Question) -> Poll<Result<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-    use postern_store::memory::Memory;
-    use postern_store::{Change, Txn};
+    use futures_util::future::join_all;
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::testing::SlowStore;
+
+    /// A store that is asked over a network, which the test lets answer.
+    #[derive(Default)]
+    struct Remote {
+        newest: AtomicU64,
+        questions: AtomicUsize,
+        answers: Option<Semaphore>,
+    }
+
+    fn asking(remote: Arc<Remote>) -> NewestRevision {
+        NewestRevision::asking(Box::new(move || {
+            let remote = remote.clone();
+            Box::pin(async move {
+                remote.questions.fetch_add(1, Ordering::SeqCst);
+                // What was committed after the question need not be in the answer.
+                let newest = remote.newest.load(Ordering::SeqCst);
+                if let Some(answers) = &remote.answers {
+                    answers.acquire().await.unwrap().forget();
+                }
+                Ok(newest)
+            })
+        }))
+    }
 
     #[tokio::test]
     async fn all_who_wait_share_one_question_and_none_gets_an_older_answer() {
-        let memory = Arc::new(Memory::new());
-        let slow = Arc::new(SlowStore::new(memory.clone()));
-        let newest = Arc::new(NewestRevision::new(slow.clone()));
-        let first = tokio::spawn({ let newest = newest.clone(); async move { newest.get().await } });
-        slow.wait_for_questions(1).await;
-        let change = Change::Put { key: "/k".into(), value: "v".into() };
-        let revision = memory.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await.unwrap();
-        let later: Vec<_> = (0..50)
-            .map(|_| { let newest = newest.clone(); tokio::spawn(async move { newest.get().await }) })
-            .collect();
-        while newest.waiting() < 51 {
-            tokio::task::yield_now().await;
+        let remote = Arc::new(Remote { answers: Some(Semaphore::new(0)), ..Remote::default() });
+        let newest = asking(remote.clone());
+        let first = newest.get();
+        tokio::pin!(first);
+        assert!((&mut first).now_or_never().is_none());
+        remote.newest.store(7, Ordering::SeqCst);
+        let later = join_all((0..50).map(|_| newest.get()));
+        tokio::pin!(later);
+        assert!((&mut later).now_or_never().is_none());
+        if let Some(answers) = &remote.answers {
+            answers.add_permits(2);
         }
-        slow.answer_all();
-        assert!(first.await.unwrap().unwrap() <= revision);
-        for one in later {
-            assert_eq!(one.await.unwrap().unwrap(), revision, "it was asked after the commit");
+        assert_eq!(first.await.unwrap(), 0);
+        assert!(
+            later.await.into_iter().all(|answer| answer.unwrap() == 7),
+            "asked after the commit"
+        );
+        assert_eq!(
+            remote.questions.load(Ordering::SeqCst),
+            2,
+            "one for the first, one for all others"
+        );
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_does_not_keep_the_others_waiting() {
+        let remote = Arc::new(Remote { answers: Some(Semaphore::new(0)), ..Remote::default() });
+        let newest = asking(remote.clone());
+        let mut first = Box::pin(newest.get());
+        assert!((&mut first).now_or_never().is_none());
+        let mut second = Box::pin(newest.get());
+        assert!((&mut second).now_or_never().is_none());
+        let third = newest.get();
+        drop((first, second));
+        if let Some(answers) = &remote.answers {
+            answers.add_permits(3);
         }
-        assert_eq!(slow.questions(), 2, "one for the first, one for all others");
+        assert_eq!(third.await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_answers_at_once_is_asked_each_time() {
+        let remote = Arc::new(Remote::default());
+        let newest = asking(remote.clone());
+        for revision in 1..4 {
+            remote.newest.store(revision, Ordering::SeqCst);
+            assert_eq!(newest.get().await.unwrap(), revision);
+        }
+        assert_eq!(remote.questions.load(Ordering::SeqCst), 3);
     }
 }

@@ -203,7 +203,7 @@ impl ResourceCache {
     }
 
     /// Where the last change of an object stands that is damaged, if it is.
-    pub(crate) fn damaged_at(&self, key: &str) -> Option<Position> {
+    pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
         match self.state.read().objects.slot(key) {
             Some(Slot::Corrupt { position, .. }) => Some(*position),
             _ => None,

@@ -1,8 +1,9 @@
-//! Notes when access keys were used, and removes those that expired long ago.
+//! Stores when access keys were used, and removes those that expired long ago.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::operations;
 use crate::registry::Registry;
 
 /// A key's use is stored at most this often (decision 3). A crash loses what came after, which
@@ -18,7 +19,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
         if let Err(error) = registry.store_activity().await {
             tracing::warn!(inner = error.inner(), "uses of access keys could not be stored");
         }
-        if let Err(error) = registry.remove_expired_keys().await {
+        if let Err(error) = operations::remove_expired_keys(&registry).await {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
         }
     }

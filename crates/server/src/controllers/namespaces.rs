@@ -1,4 +1,4 @@
-//! Empties namespaces that are being deleted, and lets them go when nothing is left in them.
+//! Empties namespaces that are being deleted, and removes them when nothing is left in them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use postern_meta::status::ApiError;
 use serde_json::Value;
 
 use crate::cache::CachedObject;
+use crate::operations;
 use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -21,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Runs until it is dropped. It looks again whenever anything has changed, so a finalizer that
 /// goes from an object in a namespace is noticed.
 pub(crate) async fn run(registry: Arc<Registry>) {
-    let mut progress = registry.cache().progress();
+    let mut progress = registry.cache().subscribe();
     loop {
         progress.mark_unchanged();
         let failed = sweep(&registry).await;
@@ -34,7 +35,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 }
 
 /// One look at the namespaces that are being deleted, and at no others: this runs after every
-/// commit. Answers whether anything went wrong.
+/// commit. Returns whether anything went wrong.
 async fn sweep(registry: &Registry) -> bool {
     let mut failed = false;
     for namespace in registry.cache().of(Namespace.info()).deleting() {
@@ -74,7 +75,7 @@ async fn end(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     let permit = Permit::for_server(&Namespace, Verb::Update, None, namespace);
-    let released = registry.release(&permit, |object| {
+    let released = operations::release(registry, &permit, |object| {
         if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
             spec.remove("finalizers");
         }
@@ -93,7 +94,7 @@ async fn delete(
 ) -> Result<(), ApiError> {
     let (_, name) = storage_key::split(registry.cache().of(kind.info()).prefix(), object.key());
     let permit = Permit::for_server(kind, Verb::Delete, Some(namespace), name);
-    match registry.delete(&permit, &DeleteOptions::default()).await {
+    match operations::delete(registry, &permit, &DeleteOptions::default()).await {
         Err(error) if error.code() != 404 => Err(error),
         _ => Ok(()),
     }

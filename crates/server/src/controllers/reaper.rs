@@ -1,7 +1,7 @@
-//! Ends objects whose deletion was asked for with a grace period, when that has passed.
+//! Removes objects whose deletion was asked for with a grace period, when that has passed.
 //!
-//! It keeps no list of its own: what is due stands in the objects' deletionTimestamps, so a
-//! restart forgets nothing.
+//! It keeps no list of its own: what is due is in the objects' deletionTimestamps, so a restart
+//! forgets nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
 use crate::cache::{CachedObject, ResourceCache};
+use crate::operations;
 use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -54,7 +55,7 @@ async fn reap(registry: &Registry, resource: &ResourceCache, object: &CachedObje
     let (namespace, name) = storage_key::split(resource.prefix(), object.key());
     let permit = Permit::for_server(resource.kind(), Verb::Delete, namespace, name);
     // Nothing to change: looking at the object again is what ends it.
-    if let Err(error) = registry.release(&permit, |_| {}).await
+    if let Err(error) = operations::release(registry, &permit, |_| {}).await
         && error.code() != 404
     {
         let inner = error.inner().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Discovery: which groups, versions and resources there are. Built from the list of kinds.
 
-use postern_kinds::{AnyKind, all};
+use postern_kinds::action::{Action, Response};
+use postern_kinds::{AnyKind, Info, all};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
 
@@ -57,20 +58,30 @@ pub(crate) fn resources(version: &GroupVersion) -> Value {
     })
 }
 
-/// The kind itself, and what is reached behind its objects.
+/// The kind itself, and its subresources.
 fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     let info = kind.info();
-    let behind = info.subresources.iter().map(|subresource| {
-        let verbs: Vec<&str> = subresource.verbs.iter().map(|verb| verb.as_str()).collect();
+    let subresources = info.subresources().map(|name| {
+        let actions = info.actions.iter().filter(|action| action.subresource == name);
+        let verbs: Vec<&str> = actions.clone().map(|action| action.verb.as_str()).collect();
         json!({
-            "name": format!("{}/{}", info.plural, subresource.name),
+            "name": format!("{}/{name}", info.plural),
             "singularName": "",
             "namespaced": info.is_namespaced(),
-            "kind": subresource.kind,
+            "kind": actions.map(|action| kind_of(info, action)).next(),
             "verbs": verbs,
         })
     });
-    std::iter::once(resource(kind)).chain(behind).collect()
+    std::iter::once(resource(kind)).chain(subresources).collect()
+}
+
+/// The kind that clients send to and get from a subresource.
+fn kind_of(info: &Info, action: &Action) -> &'static str {
+    match (action.request, action.response) {
+        (Some(body), _) | (None, Response::Object(body)) => body.info().kind,
+        (None, Response::ListOf(kind)) => kind,
+        (None, Response::Same) => info.kind,
+    }
 }
 
 fn resource(kind: &dyn AnyKind) -> Value {

@@ -6,12 +6,12 @@ use postern_kinds::BASE_PATH;
 use postern_meta::accept::{Offered, choose};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
 
 use super::aggregated::{self, Root};
 use super::discovery;
 use super::fixed::{Fixed, tagged};
 use super::openapi::{v2, v3};
-use crate::Server;
 use crate::metrics;
 use crate::stages::parse::{Document, Parsed};
 use crate::wire::body::Body;
@@ -23,9 +23,10 @@ use crate::wire::respond;
 /// # Errors
 /// 404 when there is none of that name; 406 when it cannot be had as the client wants it.
 pub(crate) fn answer(
-    server: &Server,
     parsed: &Parsed,
     document: Document,
+    now: Timestamp,
+    metrics_text: impl FnOnce() -> String,
 ) -> Result<Response<Body>, ApiError> {
     let root = match document {
         Document::CoreVersions => Some(Root::Core),
@@ -42,12 +43,12 @@ pub(crate) fn answer(
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(&version),
-        Document::Metrics => return Ok(metrics_text(server)),
+        Document::Metrics => return Ok(metrics_response(metrics_text())),
         Document::OpenApiV2 => return open_api_v2(parsed),
-        Document::OpenApiIndex => return open_api_index(server, parsed),
+        Document::OpenApiIndex => return open_api_index(parsed, now),
         Document::OpenApi(version) => return open_api(parsed, version),
     };
-    let wanted = Wanted::of(parsed, Offered::Document, server.source().now())?;
+    let wanted = Wanted::of(parsed, Offered::Document, now)?;
     let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
     let content_type = wanted.representation.content_type();
     let mut response = respond::whole(StatusCode::OK, content_type, bytes);
@@ -59,8 +60,8 @@ pub(crate) fn answer(
 }
 
 /// In Prometheus' text format, whatever the client accepts: there is no other.
-fn metrics_text(server: &Server) -> Response<Body> {
-    respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, metrics::write(server).into())
+fn metrics_response(text: String) -> Response<Body> {
+    respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into())
 }
 
 /// The one document of version 2.
@@ -90,8 +91,8 @@ fn open_api_form<'a>(
 }
 
 /// The index names the hash of each document, so the hash of the index is that of them all.
-fn open_api_index(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::JsonDocument, server.source().now())?;
+fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::JsonDocument, now)?;
     let response = respond::value(StatusCode::OK, &v3::index(), wanted.pretty);
     Ok(tagged(parsed, response, &v3::index_hash()))
 }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
 
-pub(crate) use text::{CONTENT_TYPE, write};
+pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
 /// Upper bounds of the histogram of durations, in microseconds: kube-apiserver's.
 const BUCKETS_MICROSECONDS: [u64; 23] = [
@@ -93,20 +93,24 @@ impl Subject {
     }
 }
 
-/// What is counted apart: every kind, and then whatever is reached behind the objects of one.
+/// What is counted apart: every kind, and then the subresources of each.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
     let kinds = all().iter().map(|kind| (kind.info(), ""));
-    let behind = all().iter().flat_map(|kind| {
-        kind.info().subresources.iter().map(|subresource| (kind.info(), subresource.name))
-    });
-    kinds.chain(behind)
+    let subresources = all()
+        .iter()
+        .flat_map(|kind| kind.info().subresources().map(|subresource| (kind.info(), subresource)));
+    kinds.chain(subresources)
 }
 
 fn counted_index(target: &ResourceTarget) -> Option<usize> {
-    let Some(subresource) = target.subresource else { return kind_index(target.kind.info()) };
     let wanted = target.kind.info();
-    counted().position(|(info, behind)| {
-        behind == subresource && info.plural == wanted.plural && info.version == wanted.version
+    if target.subresource().is_empty() {
+        return kind_index(wanted);
+    }
+    counted().position(|(info, subresource)| {
+        subresource == target.subresource()
+            && info.plural == wanted.plural
+            && info.version == wanted.version
     })
 }
 
@@ -261,7 +265,7 @@ mod tests {
                         verb: *verb,
                         namespace: namespace.map(str::to_owned),
                         name: name.map(str::to_owned),
-                        subresource: None,
+                        action: None,
                     };
                     let subject = Subject::of_resource(&target);
                     assert!(metrics.requests.len() > subject.0);
@@ -294,7 +298,7 @@ mod tests {
             verb: Verb::Watch,
             namespace: None,
             name: None,
-            subresource: None,
+            action: None,
         };
         let meter = metrics.watch(&target);
         meter.sent(3);

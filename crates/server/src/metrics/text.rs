@@ -6,22 +6,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use postern_kinds::{Info, Verb, all};
 
-use super::{BUCKETS_MICROSECONDS, CODES, PATHS, SCOPES, Series, counted, process};
-use crate::Server;
+use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
 
 /// The format's media type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything.
-pub(crate) fn write(server: &Server) -> String {
+/// What is read from other parts of the server when the metrics are asked for.
+pub(crate) struct Readings {
+    /// Requests in flight that read, and that write.
+    pub(crate) in_flight: (usize, usize),
+    /// How many objects of each kind are stored.
+    pub(crate) objects: Vec<(&'static Info, usize)>,
+    /// The revision that is served.
+    pub(crate) revision: u64,
+    /// Records that were handed to the audit log.
+    pub(crate) audit_events: u64,
+    /// Writes to the audit log that failed.
+    pub(crate) audit_errors: u64,
+    /// Requests that were turned away because the audit log could not be written.
+    pub(crate) audit_rejected: u64,
+}
+
+/// Returns everything that is counted, and the readings.
+pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     let mut text = String::new();
-    requests(&mut text, server);
-    durations(&mut text, server);
-    in_flight(&mut text, server);
-    watches(&mut text, server);
-    stored(&mut text, server);
-    audited(&mut text, server);
-    process::write(&mut text, server.metrics().started.unix_seconds());
+    requests(&mut text, metrics);
+    durations(&mut text, metrics);
+    in_flight(&mut text, readings);
+    watches(&mut text, metrics);
+    stored(&mut text, readings);
+    audited(&mut text, readings);
+    process::write(&mut text, metrics.started.unix_seconds());
     text
 }
 
@@ -45,10 +60,10 @@ fn labels(index: usize) -> String {
     let scope = SCOPES[index % SCOPES.len()];
     let verb = Verb::ALL[index / SCOPES.len() % Verb::ALL.len()];
     let of = counted().nth(index / SCOPES.len() / Verb::ALL.len());
-    let (resource, behind) =
-        of.map_or_else(Default::default, |(info, behind)| (resource_labels(info), behind));
-    let verb = shown_verb(verb);
-    format!("verb=\"{verb}\",{resource},subresource=\"{behind}\",scope=\"{scope}\"")
+    let (resource, subresource) =
+        of.map_or_else(Default::default, |(info, name)| (resource_labels(info), name));
+    let verb = verb_label(verb);
+    format!("verb=\"{verb}\",{resource},subresource=\"{subresource}\",scope=\"{scope}\"")
 }
 
 fn resource_labels(info: &Info) -> String {
@@ -57,7 +72,7 @@ fn resource_labels(info: &Info) -> String {
 }
 
 /// Verbs in capitals; those that write, by their method.
-fn shown_verb(verb: Verb) -> &'static str {
+fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",
         Verb::List => "LIST",
@@ -70,10 +85,10 @@ fn shown_verb(verb: Verb) -> &'static str {
     }
 }
 
-fn requests(text: &mut String, server: &Server) {
+fn requests(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_request_total";
     head(text, name, "counter", "Requests, by what they were about and how they were answered.");
-    for (index, series) in server.metrics().requests.iter().enumerate() {
+    for (index, series) in metrics.requests.iter().enumerate() {
         for (dry_run, codes) in ["", "All"].iter().zip(&series.codes) {
             for (code, count) in CODES.iter().zip(codes) {
                 let count = read(count);
@@ -92,11 +107,11 @@ fn requests(text: &mut String, server: &Server) {
     }
 }
 
-fn durations(text: &mut String, server: &Server) {
+fn durations(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_request_duration_seconds";
     let help = "Seconds from a request's head to its answer's.";
     head(text, name, "histogram", help);
-    for (index, series) in server.metrics().requests.iter().enumerate() {
+    for (index, series) in metrics.requests.iter().enumerate() {
         histogram(text, name, index, series);
     }
 }
@@ -128,18 +143,18 @@ fn seconds(microseconds: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn in_flight(text: &mut String, server: &Server) {
+fn in_flight(text: &mut String, readings: &Readings) {
     let name = "apiserver_current_inflight_requests";
     head(text, name, "gauge", "Requests that are being answered.");
-    let (reading, writing) = server.flow().in_flight();
+    let (reading, writing) = readings.in_flight;
     let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {reading}");
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {writing}");
 }
 
-fn watches(text: &mut String, server: &Server) {
+fn watches(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_longrunning_requests";
     head(text, name, "gauge", "Watches that are open.");
-    for (kind, watches) in all().iter().zip(&server.metrics().watches) {
+    for (kind, watches) in all().iter().zip(&metrics.watches) {
         for (scope, open) in SCOPES.iter().zip(&watches.open) {
             let labels = resource_labels(kind.info());
             let open = open.load(Ordering::Relaxed);
@@ -154,41 +169,38 @@ fn watches(text: &mut String, server: &Server) {
     }
     let name = "apiserver_watch_events_total";
     head(text, name, "counter", "Events that were sent to watches, bookmarks among them.");
-    for (kind, watches) in all().iter().zip(&server.metrics().watches) {
+    for (kind, watches) in all().iter().zip(&metrics.watches) {
         let labels = resource_labels(kind.info());
         let _ = writeln!(text, "{name}{{{labels}}} {}", read(&watches.events));
     }
 }
 
-fn stored(text: &mut String, server: &Server) {
-    let cache = server.registry().cache();
+fn stored(text: &mut String, readings: &Readings) {
     let name = "apiserver_storage_objects";
     head(text, name, "gauge", "Objects that are stored.");
-    for resource in cache.resources() {
-        let info = resource.kind().info();
-        let (group, plural, count) = (info.version.group, info.plural, resource.count());
+    for (info, count) in &readings.objects {
+        let (group, plural) = (info.version.group, info.plural);
         let _ = writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {count}");
     }
     let name = "postern_store_revision";
     head(text, name, "gauge", "Transactions that have been stored, over all of the server's life.");
-    let _ = writeln!(text, "{name} {}", cache.applied());
+    let _ = writeln!(text, "{name} {}", readings.revision);
     let name = "postern_build_info";
     head(text, name, "gauge", "The version of this server, as a label.");
     let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
 }
 
-fn audited(text: &mut String, server: &Server) {
-    let counts = server.audit().counts();
+fn audited(text: &mut String, readings: &Readings) {
     let name = "apiserver_audit_event_total";
     head(text, name, "counter", "Records that were handed to the audit log.");
-    let _ = writeln!(text, "{name} {}", counts.events);
+    let _ = writeln!(text, "{name} {}", readings.audit_events);
     let name = "apiserver_audit_error_total";
     head(text, name, "counter", "Writes to the audit log that failed, each try counted.");
-    let _ = writeln!(text, "{name}{{plugin=\"log\"}} {}", counts.errors);
+    let _ = writeln!(text, "{name}{{plugin=\"log\"}} {}", readings.audit_errors);
     let name = "apiserver_audit_requests_rejected_total";
     let help = "Requests that were turned away because the audit log could not be written.";
     head(text, name, "counter", help);
-    let _ = writeln!(text, "{name} {}", counts.rejected);
+    let _ = writeln!(text, "{name} {}", readings.audit_rejected);
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use crate::stages::authorize::Permit;
 /// # Errors
 /// Those of the last deletion that failed.
 pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiError> {
-    let limit = registry.source().now().unix_seconds() - registry.key_policy().expired_retention_seconds;
+    let limit =
+        registry.source().now().unix_seconds() - registry.key_policy().expired_retention_seconds;
     let ended: Vec<String> =
         registry.cache().principals().ended_before(limit).map(str::to_owned).collect();
     let mut failed = Ok(());

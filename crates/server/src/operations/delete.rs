@@ -62,7 +62,8 @@ async fn delete_corrupt(
 ) -> Result<Option<Deleted>, ApiError> {
     let resource = registry.cache().of(permit.kind().info());
     let key = key_of(permit, resource)?;
-    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_store_read_error) else {
+    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_store_read_error)
+    else {
         return Ok(None);
     };
     let admitted = admit::delete_corrupt(permit, key.into(), position)?;
@@ -103,7 +104,8 @@ pub(crate) async fn delete_collection(
 
 fn lingers(registry: &Registry, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
     let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= registry.source().now());
-    let blocked = !object.metadata.finalizers.is_empty() || permit.kind().blocks_deletion(object)?;
+    let blocked =
+        !object.metadata.finalizers.is_empty() || permit.kind().blocks_deletion(object)?;
     Ok(!due || blocked)
 }
 

@@ -288,9 +288,9 @@ fn changes(staged: &[StagedChange]) -> Result<Vec<Change>, ApiError> {
     if changes.len() <= limits::CHANGES_PER_TXN {
         return Ok(changes);
     }
-    let (name, resource) = staged
-        .first()
-        .map_or(("", Namespace.info().group_resource()), |one| (&one.name, one.kind.info().group_resource()));
+    let (name, resource) = staged.first().map_or(("", Namespace.info().group_resource()), |one| {
+        (&one.name, one.kind.info().group_resource())
+    });
     let text = format!(
         "{} changes go with it, and one transaction takes {}",
         changes.len(),

@@ -1,8 +1,9 @@
-//! The first start: the namespaces that are always there, the user `admin`, and his key
+//! The first start: the namespaces that are always there, the user `admin`, and their key
 //! (decision 5).
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::{DIGEST_BYTES, Digester};
@@ -15,23 +16,35 @@ use postern_kinds::{
     AnyKind, Caller, Context, NoPrincipals, PERMANENT_NAMESPACES, Principal, Principals,
 };
 use postern_meta::object::{Object, ObjectMeta};
-use postern_store::{Change, Condition, Store, Txn};
+use postern_store::{Change, Condition, Error, Store, Txn};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::side_records::{SecretRecord, new_access_key};
+use super::format;
+use super::side_records::new_access_key;
 use crate::cache::to_stored;
 use crate::clock::{Source, new_uid};
-use crate::stages::admit::{self, Writing};
+use crate::secret_record::SecretRecord;
+use crate::stages::admit::{self, Part, Writing};
 use crate::storage_key;
 
-/// The name of the first user, and of his key.
+/// The name of the first user, and of their key.
 pub(crate) const ADMIN: &str = "admin";
 
-/// Prepares a store that has never been used; on any other, only reads the digest key.
+/// What a start begins with.
+pub(crate) struct Prepared {
+    /// Makes digests of access keys.
+    pub(crate) digester: Digester,
+    /// Was this the first start of all servers on the store?
+    pub(crate) first: bool,
+}
+
+/// Prepares a store that has never been used; on any other, brings its format up to date and reads
+/// the digest key.
 ///
 /// `announce` is given the new key *before* it is committed: were it lost between the two, nobody
-/// could get in. When the commit then fails, the announced key is worth nothing.
+/// could get in. When the commit then fails, the announced key is worth nothing. Of several servers
+/// that start at once on one store, one makes the administrator; the others find them made.
 ///
 /// # Errors
 /// The store's, or those of `announce`.
@@ -39,9 +52,10 @@ pub(crate) async fn prepare(
     store: &Arc<dyn Store>,
     source: &dyn Source,
     announce: impl FnOnce(&BearerToken) -> anyhow::Result<()>,
-) -> anyhow::Result<Digester> {
-    if let Some(entry) = store.get(storage_key::DIGEST_KEY).await?.value {
-        return digester(&entry.value);
+) -> anyhow::Result<Prepared> {
+    if let Some(digester) = stored_digester(store).await? {
+        format::migrate(store).await?;
+        return Ok(Prepared { digester, first: false });
     }
     let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
     source.fill(digest_key.as_mut_slice());
@@ -49,8 +63,21 @@ pub(crate) async fn prepare(
     let admin_key = BearerToken::of_key(&new_access_key(source));
     announce(&admin_key)?;
     let txn = first_txn(source, &digest_key, &digester, &admin_key)?;
-    store.commit(txn).await?;
-    Ok(digester)
+    match store.commit(txn).await {
+        Ok(_) => Ok(Prepared { digester, first: true }),
+        Err(Error::Conflict { key, .. }) => {
+            tracing::warn!(%key, "another server was the first: the key that was announced is not valid");
+            let digester = stored_digester(store).await?;
+            let digester = digester.context("the store was prepared by half: start again")?;
+            Ok(Prepared { digester, first: false })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn stored_digester(store: &Arc<dyn Store>) -> anyhow::Result<Option<Digester>> {
+    let found = store.get(storage_key::DIGEST_KEY).await?.value;
+    found.map(|entry| digester(&entry.value)).transpose()
 }
 
 fn digester(stored: &[u8]) -> anyhow::Result<Digester> {
@@ -83,10 +110,13 @@ fn first_txn(
     let (change, uid) = put(&OwnedAccessKey, ADMIN, key, source, &FirstUser(&owner_uid))?;
     changes.push(change);
     let digest = digester.digest(admin_key);
-    let kept = SecretRecord::of_key(uid.clone(), owner_uid.clone(), digest);
-    let value = Bytes::from(serde_json::to_vec(&kept)?);
-    changes
-        .push(Change::Put { key: storage_key::secret_record(OwnedAccessKey.info(), ADMIN), value });
+    let mut secrets = SecretRecord::new(uid.clone(), owner_uid.clone());
+    secrets.set_digest(digest);
+    let value = Bytes::from(serde_json::to_vec(&secrets)?);
+    changes.push(Change::Put {
+        key: storage_key::secret_record(OwnedAccessKey.info(), None, ADMIN),
+        value,
+    });
     let record = DigestRecord { name: ADMIN.to_owned(), uid, owner_uid };
     let value = Bytes::from(serde_json::to_vec(&record)?);
     changes.push(Change::Put { key: storage_key::digest(digest), value });
@@ -94,16 +124,21 @@ fn first_txn(
         key: storage_key::DIGEST_KEY.into(),
         value: Bytes::copy_from_slice(digest_key.as_slice()),
     });
+    changes.push(format::record());
     let conditions = vec![Condition::Absent(storage_key::DIGEST_KEY.into())];
     Ok(Txn { conditions, changes })
 }
 
-/// The one user that there is when his key is made.
+/// The one user that there is when their key is made.
 struct FirstUser<'a>(&'a str);
 
 impl Principals for FirstUser<'_> {
     fn uid(&self, principal: Principal<'_>) -> Option<String> {
         (principal == Principal::User(ADMIN)).then(|| self.0.to_owned())
+    }
+
+    fn teams_of(&self, _: &str) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -139,7 +174,8 @@ pub(crate) fn put(
     let ctx = Context::of(&caller, now, principals);
     kind.prepare(&mut object, None, &ctx)
         .map_err(|error| anyhow::anyhow!("{}", error.status().message))?;
-    admit::track(kind, &mut object, None, &Writing::by_server().manager, now);
+    let manager = Writing::by_server().manager;
+    admit::track(kind, &mut object, None, &manager, Part::Main, now);
     let change =
         Change::Put { key: storage_key::object(info, None, name), value: to_stored(object) };
     Ok((change, uid))

@@ -185,7 +185,8 @@ impl Registry {
             return Ok(side);
         }
         let secrets = self.secret_record(of).await?;
-        let activity = credential_field(of.kind).map(|_| storage_key::activity(of.kind.info(), of.name));
+        let activity =
+            credential_field(of.kind).map(|_| storage_key::activity(of.kind.info(), of.name));
         let digest = secrets.digest().map(storage_key::digest);
         for key in std::iter::once(of.secret_key()).chain(activity).chain(digest) {
             match self.read_record(&key).await? {

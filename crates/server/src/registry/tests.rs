@@ -17,11 +17,14 @@ use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
 
 use super::watch::{Delivery, Watcher};
-use super::{Answer, KeyPolicy, Registry, first_start, read};
+use super::{EncodedObject, Registry, first_start};
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
+use crate::operations;
+use crate::stages::admit::KeyPolicy;
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
+use crate::stages::parse::SELECTABLE_FIELDS;
 
 /// Time moves only when it is told to; random bytes count up.
 struct Fixed {
@@ -71,7 +74,8 @@ async fn over_at(store: Arc<dyn Store>, now_unix_seconds: i64) -> Fixture {
         next_byte: parking_lot::Mutex::new(0),
     });
     let source: Arc<dyn Source> = clock.clone();
-    let digester = first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    let prepared = first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    let digester = prepared.digester;
     let (cache, changes) = Cache::load(store.clone()).await.unwrap();
     let following = tokio::spawn({
         let cache = cache.clone();
@@ -91,13 +95,13 @@ fn permit(verb: Verb, name: &str) -> Permit {
 }
 
 fn options(query: &str) -> ListOptions {
-    ListOptions::parse(&Query::parse(query).unwrap(), read::SELECTABLE_FIELDS).unwrap()
+    ListOptions::parse(&Query::parse(query).unwrap(), SELECTABLE_FIELDS).unwrap()
 }
 
 mod keys;
 
 impl Fixture {
-    async fn create(&self, name: &str) -> Result<Answer, ApiError> {
+    async fn create(&self, name: &str) -> Result<EncodedObject, ApiError> {
         let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
         let info = SharedSecret.info();
         let object = Object {
@@ -106,7 +110,13 @@ impl Fixture {
             metadata,
             fields: serde_json::Map::new(),
         };
-        self.registry.create(&permit(Verb::Create, name), object, &Writing::by_server()).await
+        operations::create(
+            &self.registry,
+            &permit(Verb::Create, name),
+            object,
+            &Writing::by_server(),
+        )
+        .await
     }
 
     /// A watch on the whole collection: the permit's name is what one would be watched by.
@@ -210,7 +220,9 @@ async fn a_cache_that_is_loaded_anew_still_has_the_history() {
     let seen = store.revision().await.unwrap();
     first.create("b").await.unwrap();
     let key = permit(Verb::Delete, "a");
-    first.registry.delete(&key, &postern_meta::options::DeleteOptions::default()).await.unwrap();
+    operations::delete(&first.registry, &key, &postern_meta::options::DeleteOptions::default())
+        .await
+        .unwrap();
     drop(first);
     let second = over(store).await;
     let version = Position::end_of(seen);
@@ -228,7 +240,9 @@ async fn a_namespace_that_goes_away_takes_nothing_in() {
         metadata: ObjectMeta { name: "a".to_owned(), ..ObjectMeta::default() },
         fields: serde_json::Map::new(),
     };
-    let error = fixture.registry.create(&absent, object, &Writing::by_server()).await.unwrap_err();
+    let error = operations::create(&fixture.registry, &absent, object, &Writing::by_server())
+        .await
+        .unwrap_err();
     assert_eq!(error.status().message, "namespaces \"none\" not found");
 }
 
@@ -256,10 +270,14 @@ async fn selections_see_objects_come_and_go() {
                     value.map(|value| ("app".to_owned(), value.to_owned())).into_iter().collect();
                 Ok(object)
             };
-            registry
-                .update(&permit(Verb::Update, "a"), &Writing::by_server(), change)
-                .await
-                .unwrap();
+            operations::update(
+                &registry,
+                &permit(Verb::Update, "a"),
+                &Writing::by_server(),
+                change,
+            )
+            .await
+            .unwrap();
         }
     };
     label(Some("web")).await;

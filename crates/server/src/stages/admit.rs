@@ -7,8 +7,11 @@
 use std::sync::{Arc, LazyLock};
 
 use postern_auth::digest::Digester;
+use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::write_only::WriteOnlyValues;
-use postern_kinds::{AnyKind, Companion, Context, Prepared, RequiredRight, Right, Verb};
+use postern_kinds::{
+    AnyKind, Caller, Companion, Context, Prepared, Principals, RequiredRight, Right, Verb,
+};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::generated_name;
@@ -126,6 +129,9 @@ impl Admitted {
     }
 }
 
+/// A kind's own action: a pure function.
+pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
+
 /// What the operator decides about access keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPolicy {
@@ -169,12 +175,29 @@ impl<'a> AdmissionView<'a> {
         old: Option<&Object>,
     ) -> Result<Prepared, ApiError> {
         let (caller, principals) = (permit.caller(), self.cache.principals());
-        let access_key_max_ttl_seconds = self.key_policy.max_ttl_seconds;
-        let ctx = Context {
-            access_key_max_ttl_seconds,
-            ..Context::of(&caller, self.now, &*principals)
-        };
-        permit.kind().prepare(new, old, &ctx)
+        permit.kind().prepare(new, old, &self.context(&caller, &*principals))
+    }
+
+    /// Asks a kind's own action what an object comes to.
+    ///
+    /// # Errors
+    /// Those of the action.
+    pub(crate) fn act(
+        &self,
+        permit: &Permit,
+        handle: ActionHandler,
+        object: &Object,
+        body: &Object,
+    ) -> Result<ActionResult, ApiError> {
+        let (caller, principals) = (permit.caller(), self.cache.principals());
+        handle(&ActionRequest { object, body, context: &self.context(&caller, &*principals) })
+    }
+
+    fn context<'c>(&self, caller: &'c Caller, principals: &'c dyn Principals) -> Context<'c> {
+        Context {
+            access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
+            ..Context::of(caller, self.now, principals)
+        }
     }
 
     /// Reads another object, which goes with a write; `None` when it is gone.
@@ -184,7 +207,8 @@ impl<'a> AdmissionView<'a> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Previous>, ApiError> {
-        let found = self.cache.of(kind.info()).get(&storage_key::object(kind.info(), namespace, name))?;
+        let found =
+            self.cache.of(kind.info()).get(&storage_key::object(kind.info(), namespace, name))?;
         found.map(Previous::of).transpose()
     }
 }
@@ -225,7 +249,11 @@ pub(crate) fn track(
     let only_status = paths.len() == 1 && status.is_some();
     let ignored = if only_status { &*STATUS } else { &FieldSet::of_fields(&paths) };
     let tracked = TrackedKind { schema: kind.schema(), ignored };
-    let subresource = if part == Part::Status { "status" } else { "" };
+    let subresource = match part {
+        Part::Main => "",
+        Part::Status => "status",
+        Part::Action(name) => name,
+    };
     let manager = Manager {
         name: manager.to_owned(),
         api_version: kind.info().version.to_string(),
@@ -317,6 +345,8 @@ pub(crate) enum Part {
     Main,
     /// The status alone, through its subresource.
     Status,
+    /// Everything, by an action of this subresource: the kind itself decides what changes.
+    Action(&'static str),
 }
 
 impl Part {
@@ -326,7 +356,7 @@ impl Part {
             Self::Main if kind.info().action("status", Verb::Update).is_some() => {
                 set_or_remove(&mut object.fields, "status", old.fields.get("status"));
             }
-            Self::Main => {}
+            Self::Main | Self::Action(_) => {}
             Self::Status => {
                 let status = object.fields.remove("status");
                 object.fields.clone_from(&old.fields);

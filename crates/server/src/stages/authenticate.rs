@@ -68,11 +68,6 @@ impl Credential {
         self.acting.is_some()
     }
 
-    /// Did they send a key, which can stop working?
-    pub(crate) fn can_stop(&self) -> bool {
-        self.digest.is_some()
-    }
-
     /// Returns who the caller is now; `None` for the server itself, which has no key.
     ///
     /// # Errors
@@ -93,7 +88,11 @@ impl Credential {
     ///
     /// # Errors
     /// 401 when the key does not work any more; 409 when the caller may do other things now.
-    pub(crate) fn check(&self, principals: &PrincipalIndex, now: Timestamp) -> Result<(), ApiError> {
+    pub(crate) fn check(
+        &self,
+        principals: &PrincipalIndex,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
         let Some(current) = self.current(principals, now)? else { return Ok(()) };
         let same = current.identity() == self.identity() && current.key.identity == self.identity;
         if same && !current.is_disabled() {

@@ -276,7 +276,11 @@ fn check_path(
     }
 }
 
-fn forbidden(identity: &Identity, target: &ResourceTarget, attributes: &Attributes<'_>) -> ApiError {
+fn forbidden(
+    identity: &Identity,
+    target: &ResourceTarget,
+    attributes: &Attributes<'_>,
+) -> ApiError {
     let name = target.name.as_deref().unwrap_or_default();
     let text = forbidden_message(identity, attributes);
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)

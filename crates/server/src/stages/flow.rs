@@ -102,7 +102,7 @@ impl ConnectionState {
         }
     }
 
-    /// Notes a request. Answers whether the connection is new.
+    /// Notes a request. Returns whether the connection is new.
     fn is_new(&self) -> bool {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
         requests < NEW_FOR_REQUESTS && !self.refused.load(Ordering::Relaxed)

@@ -11,7 +11,7 @@ use postern_kinds::action::Action;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
-use postern_meta::selector::field::FieldSelector;
+use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
 /// What field selectors may look at.
@@ -332,8 +332,8 @@ fn subresource_target(
         _ => Verb::Delete,
     };
     let action = info.action(subresource, verb);
-    let action = action
-        .ok_or_else(|| ApiError::method_not_allowed(info.group_resource(), verb.as_str()))?;
+    let action =
+        action.ok_or_else(|| ApiError::method_not_allowed(info.group_resource(), verb.as_str()))?;
     let (namespace, name) = (namespace.map(str::to_owned), name.map(str::to_owned));
     Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action: Some(action) }))
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::table;
 use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
-use crate::registry::read::ListAnswer;
+use crate::registry::read::ObjectPage;
 use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;
 
@@ -121,7 +121,7 @@ pub(crate) fn object(kind: &dyn AnyKind, json: Bytes, wanted: Wanted) -> Result<
 /// 500 when our own bytes cannot be read back.
 pub(crate) fn list(
     kind: &dyn AnyKind,
-    list: &ListAnswer,
+    list: &ObjectPage,
     wanted: Wanted,
 ) -> Result<Bytes, ApiError> {
     let objects = list.objects.iter().map(|object| object.decode());
@@ -164,7 +164,7 @@ pub(crate) fn list(
 }
 
 /// The beginning of a list in plain JSON, up to its first item.
-pub(crate) fn list_head(kind: &dyn AnyKind, list: &ListAnswer) -> Bytes {
+pub(crate) fn list_head(kind: &dyn AnyKind, list: &ObjectPage) -> Bytes {
     let info = kind.info();
     Bytes::from(format!(
         "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
@@ -174,7 +174,7 @@ pub(crate) fn list_head(kind: &dyn AnyKind, list: &ListAnswer) -> Bytes {
     ))
 }
 
-fn list_metadata(list: &ListAnswer) -> Map<String, Value> {
+fn list_metadata(list: &ObjectPage) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), Value::String(list.version.to_string()));
     if let Some(token) = &list.continue_token {

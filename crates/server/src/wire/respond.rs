@@ -15,8 +15,8 @@ use postern_meta::status::ApiError;
 use super::body::{Body, ListBody};
 use super::encode::{self, Wanted};
 use crate::metrics::WatchMeter;
-use crate::registry::Answer;
-use crate::registry::read::ListAnswer;
+use crate::registry::EncodedObject;
+use crate::registry::read::ObjectPage;
 use crate::registry::watch::Watcher;
 use crate::stages::flow::WatchSlot;
 
@@ -34,10 +34,10 @@ const MAX_WARNINGS: usize = 50;
 pub(crate) fn object(
     kind: &dyn AnyKind,
     code: StatusCode,
-    answer: Answer,
+    object: EncodedObject,
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
-    let bytes = encode::object(kind, answer.json, wanted)?;
+    let bytes = encode::object(kind, object.json, wanted)?;
     Ok(compressed(whole(code, wanted.representation.content_type(), bytes), wanted))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn empty(code: StatusCode) -> Response<Body> {
 /// A list: streamed when it is plain JSON, else put together.
 pub(crate) fn list(
     kind: &dyn AnyKind,
-    list: ListAnswer,
+    list: ObjectPage,
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let content_type = wanted.representation.content_type();
@@ -126,8 +126,8 @@ pub(crate) fn watch(
         let deliveries = watcher.next().await?;
         held.1.sent(deliveries.len());
         let kind = watcher.kind();
-        let lines = deliveries.into_iter().enumerate().map(move |(place, delivery)| {
-            encode::delivery(kind, &delivery, wanted, first && place == 0)
+        let lines = deliveries.into_iter().enumerate().map(move |(index, delivery)| {
+            encode::delivery(kind, &delivery, wanted, first && index == 0)
         });
         Some((stream::iter(lines), (watcher, held, false)))
     });
@@ -170,7 +170,7 @@ pub(crate) fn finish(
     headers.insert("audit-id", audit_id.clone());
     let caching = HeaderValue::from_static("no-cache, private");
     headers.entry(CACHE_CONTROL).or_insert(caching);
-    for warning in shown_warnings(warnings) {
+    for warning in warning_headers(warnings) {
         headers.append(WARNING, warning);
     }
     if head {
@@ -183,7 +183,7 @@ pub(crate) fn finish(
     response
 }
 
-fn shown_warnings(warnings: &[String]) -> Vec<HeaderValue> {
+fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut unique: Vec<&str> = Vec::new();
     for warning in warnings {
         if !unique.contains(&warning.as_str()) && unique.len() < MAX_WARNINGS {
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn warnings_are_unique_quoted_and_bounded() {
-        let shown = shown_warnings(&["a \"b\"".to_owned(), "a \"b\"".to_owned()]);
+        let shown = warning_headers(&["a \"b\"".to_owned(), "a \"b\"".to_owned()]);
         assert_eq!(shown, vec![HeaderValue::from_static("299 - \"a \\\"b\\\"\"")]);
         let long: Vec<String> = (0..60).map(|i| format!("{i}{}", "x".repeat(500))).collect();
-        let shown = shown_warnings(&long);
+        let shown = warning_headers(&long);
         assert_eq!(shown.len(), MAX_WARNINGS);
         assert!(shown.iter().all(|warning| warning.len() <= SHORT_WARNING_CHARS + 8));
     }

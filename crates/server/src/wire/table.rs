@@ -37,9 +37,7 @@ pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     };
     let mut columns = vec![column("Name", "string", "name", "Unique within its namespace.", 0)];
     columns.extend(
-        kind.columns()
-            .iter()
-            .map(|c| column(c.name, c.r#type, c.format, c.description, c.priority)),
+        kind.columns().iter().map(|c| column(c.name, c.r#type, "", c.description, c.priority)),
     );
     columns.push(column("Age", "string", "", "How long ago the object was made.", 0));
     columns

@@ -1,4 +1,4 @@
-//! What becomes of one object: nothing, or its end, or a reference less.
+//! What the garbage collector does with one object: nothing, delete it, or take out a reference.
 
 use std::sync::Arc;
 
@@ -11,24 +11,25 @@ use postern_meta::status::ApiError;
 
 use super::index::Index;
 use crate::cache::{CachedObject, ResourceCache};
+use crate::operations;
 use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// How an owner stands.
+/// What an owner reference leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
-    /// It is there, or cannot be told: a kind that is not served here.
+    /// An owner that is there, or a kind that is not served here.
     Solid,
-    /// It is gone. Its uid never comes back.
+    /// None: it is gone, and its uid never comes back.
     Absent,
-    /// It is being deleted, and waits for its dependents to go first.
+    /// An owner that is being deleted, and waits for its dependents to go first.
     Waiting,
 }
 
-/// Where the owner that a reference names would stand. An owner in a namespace can own only in its
+/// Returns the storage key of the owner that a reference names. An owner in a namespace can own only in its
 /// own; as upstream, such a reference of an object without namespace leads nowhere.
-fn place_of(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
+fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
     let info = postern_kinds::of_reference(&reference.api_version, &reference.kind)?.info();
     let namespace = match (info.is_namespaced(), dependent.namespace.as_str()) {
         (false, _) => None,
@@ -38,20 +39,20 @@ fn place_of(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<st
     Some(storage_key::object(info, namespace, &reference.name))
 }
 
-/// The places of an object's owners.
+/// Returns the storage keys of an object's owners.
 pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
-    // What is damaged is looked at by people.
+    // What is corrupt is left to the operator.
     let Ok(object) = object.decode() else { return Vec::new() };
     let metadata = &object.metadata;
-    let mut places: Vec<_> =
-        metadata.owner_references.iter().filter_map(|one| place_of(one, metadata)).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
+    let mut keys: Vec<_> =
+        metadata.owner_references.iter().filter_map(|one| key_of_owner(one, metadata)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// An object with what is needed to act on it.
-struct Found {
+struct LoadedObject {
     kind: &'static dyn AnyKind,
     key: Arc<str>,
     object: Object,
@@ -62,7 +63,7 @@ fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCach
     registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
 }
 
-impl Found {
+impl LoadedObject {
     fn at(registry: &Registry, key: &Arc<str>) -> Result<Option<Self>, ApiError> {
         let Some(resource) = resource_of(registry, key) else { return Ok(None) };
         let Some(object) = resource.get(key)? else { return Ok(None) };
@@ -97,7 +98,7 @@ impl Found {
     ) -> Result<(), ApiError> {
         let uid = &self.metadata().uid;
         let permit = self.permit(Verb::Update);
-        let changed = registry.release(&permit, |object| {
+        let changed = operations::release(registry, &permit, |object| {
             // A namesake that came meanwhile is not meant.
             if object.metadata.uid == *uid {
                 change(&mut object.metadata);
@@ -106,7 +107,7 @@ impl Found {
         gone_is_fine(changed.await.map(drop))
     }
 
-    async fn let_go(&self, registry: &Registry, finalizer: &str) -> Result<(), ApiError> {
+    async fn remove_finalizer(&self, registry: &Registry, finalizer: &str) -> Result<(), ApiError> {
         self.rewrite(registry, |metadata| metadata.finalizers.retain(|one| one != finalizer)).await
     }
 
@@ -119,7 +120,9 @@ impl Found {
             ..DeleteOptions::default()
         };
         tracing::debug!(key = %self.key, ?how, "no owner is left");
-        gone_is_fine(registry.delete(&self.permit(Verb::Delete), &options).await.map(drop))
+        gone_is_fine(
+            operations::delete(registry, &self.permit(Verb::Delete), &options).await.map(drop),
+        )
     }
 
     fn names(&self, uid: &str) -> Option<&OwnerReference> {
@@ -141,13 +144,13 @@ pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     resource.get(key).is_ok_and(|found| found.is_some_and(|object| object.may_be_deleting()))
 }
 
-/// Does for one object what is to be done now. Answers which others are to be looked at.
+/// Does for one object what is to be done now. Returns which others are to be looked at.
 pub(super) async fn look_at(
     registry: &Registry,
     index: &Index,
     key: &Arc<str>,
 ) -> Result<Vec<Arc<str>>, ApiError> {
-    let Some(found) = Found::at(registry, key)? else { return Ok(Vec::new()) };
+    let Some(found) = LoadedObject::at(registry, key)? else { return Ok(Vec::new()) };
     if found.is_terminating() {
         if found.has_finalizer(ORPHAN_FINALIZER) {
             orphan_dependents(registry, index, &found).await?;
@@ -165,10 +168,14 @@ pub(super) async fn look_at(
 }
 
 /// The objects that name this very object as owner: its namesakes' dependents are not its own.
-fn dependents(registry: &Registry, index: &Index, owner: &Found) -> Result<Vec<Found>, ApiError> {
+fn dependents(
+    registry: &Registry,
+    index: &Index,
+    owner: &LoadedObject,
+) -> Result<Vec<LoadedObject>, ApiError> {
     let mut dependents = Vec::new();
     for key in index.dependents_of(&owner.key) {
-        let found = Found::at(registry, &key)?;
+        let found = LoadedObject::at(registry, &key)?;
         dependents.extend(found.filter(|one| one.names(&owner.metadata().uid).is_some()));
     }
     Ok(dependents)
@@ -178,7 +185,7 @@ fn dependents(registry: &Registry, index: &Index, owner: &Found) -> Result<Vec<F
 async fn orphan_dependents(
     registry: &Registry,
     index: &Index,
-    owner: &Found,
+    owner: &LoadedObject,
 ) -> Result<(), ApiError> {
     let uid = &owner.metadata().uid;
     for dependent in dependents(registry, index, owner)? {
@@ -188,29 +195,29 @@ async fn orphan_dependents(
             })
             .await?;
     }
-    owner.let_go(registry, ORPHAN_FINALIZER).await
+    owner.remove_finalizer(registry, ORPHAN_FINALIZER).await
 }
 
 /// Its dependents go first; it waits for those that say so.
 async fn delete_dependents(
     registry: &Registry,
     index: &Index,
-    owner: &Found,
+    owner: &LoadedObject,
 ) -> Result<Vec<Arc<str>>, ApiError> {
     let uid = &owner.metadata().uid;
     let dependents = dependents(registry, index, owner)?;
-    let blocks = |one: &Found| {
+    let blocks = |one: &LoadedObject| {
         one.names(uid).is_some_and(|reference| reference.block_owner_deletion == Some(true))
     };
     if !dependents.iter().any(blocks) {
-        owner.let_go(registry, FOREGROUND_FINALIZER).await?;
+        owner.remove_finalizer(registry, FOREGROUND_FINALIZER).await?;
     }
     let going = dependents.into_iter().filter(|one| !one.is_terminating());
     Ok(going.map(|one| one.key).collect())
 }
 
 /// Does the object still have an owner? As upstream decides.
-async fn judge(registry: &Registry, index: &Index, found: &Found) -> Result<(), ApiError> {
+async fn judge(registry: &Registry, index: &Index, found: &LoadedObject) -> Result<(), ApiError> {
     let mut resolved = Vec::new();
     for reference in &found.metadata().owner_references {
         resolved
@@ -232,10 +239,10 @@ async fn judge(registry: &Registry, index: &Index, found: &Found) -> Result<(), 
     }
     let dependents = dependents(registry, index, found)?;
     if !waiting.is_empty() && !dependents.is_empty() {
-        if dependents.iter().any(Found::waits_for_dependents) {
+        if dependents.iter().any(LoadedObject::waits_for_dependents) {
             // A circle of owners, each waiting for the next: somebody has to stop.
             unblock_owners(registry, found).await?;
-            let Some(now) = Found::at(registry, &found.key)? else { return Ok(()) };
+            let Some(now) = LoadedObject::at(registry, &found.key)? else { return Ok(()) };
             return now.delete(registry, Propagation::Foreground).await;
         }
         return found.delete(registry, Propagation::Foreground).await;
@@ -244,7 +251,7 @@ async fn judge(registry: &Registry, index: &Index, found: &Found) -> Result<(), 
 }
 
 /// Finalizers that its writer put on it say how it wants to go.
-fn policy_of(found: &Found) -> Propagation {
+fn policy_of(found: &LoadedObject) -> Propagation {
     if found.has_finalizer(ORPHAN_FINALIZER) {
         Propagation::Orphan
     } else if found.has_finalizer(FOREGROUND_FINALIZER) {
@@ -254,7 +261,7 @@ fn policy_of(found: &Found) -> Propagation {
     }
 }
 
-async fn unblock_owners(registry: &Registry, found: &Found) -> Result<(), ApiError> {
+async fn unblock_owners(registry: &Registry, found: &LoadedObject) -> Result<(), ApiError> {
     found
         .rewrite(registry, |metadata| {
             for reference in &mut metadata.owner_references {
@@ -270,8 +277,8 @@ fn owner_state(
     reference: &OwnerReference,
     dependent: &ObjectMeta,
 ) -> Result<OwnerState, ApiError> {
-    let Some(place) = place_of(reference, dependent) else { return Ok(OwnerState::Solid) };
-    Ok(match Found::at(registry, &place)? {
+    let Some(key) = key_of_owner(reference, dependent) else { return Ok(OwnerState::Solid) };
+    Ok(match LoadedObject::at(registry, &key)? {
         Some(owner) if owner.metadata().uid != reference.uid => OwnerState::Absent,
         None => OwnerState::Absent,
         Some(owner) if owner.waits_for_dependents() => OwnerState::Waiting,

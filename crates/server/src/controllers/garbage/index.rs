@@ -14,7 +14,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Notes the owners of an object. Answers those that it no longer has.
+    /// Notes the owners of an object. Returns those that it no longer has.
     pub(super) fn set(&mut self, key: &Arc<str>, owners: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let before = self.owners.remove(key).unwrap_or_default();
         for owner in &before {
@@ -40,7 +40,7 @@ impl Index {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Forgets everything about the objects of a collection, but not who depends on them. Answers
+    /// Forgets everything about the objects of a collection, but not who depends on them. Returns
     /// their owners, and their dependents.
     pub(super) fn forget_collection(&mut self, prefix: &str) -> Vec<Arc<str>> {
         let mine: Vec<_> =

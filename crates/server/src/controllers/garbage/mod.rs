@@ -40,7 +40,7 @@ struct Collector {
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
-    let mut progress = registry.cache().progress();
+    let mut progress = registry.cache().subscribe();
     let mut collector = Collector::new(registry);
     loop {
         progress.mark_unchanged();
@@ -87,7 +87,7 @@ impl Collector {
         }
     }
 
-    /// Reads all objects of a kind. Answers from where its events go on.
+    /// Reads all objects of a kind. Returns from where its events go on.
     async fn read_anew(&mut self, resource: &ResourceCache) -> Position {
         // What changes while this goes on is seen again by its event.
         let from = Position::end_of(self.registry.cache().applied());
@@ -121,7 +121,7 @@ impl Collector {
         }
     }
 
-    /// Looks at everything that is to be looked at. Answers whether anything went wrong; that is
+    /// Looks at everything that is to be looked at. Returns whether anything went wrong; that is
     /// tried again.
     async fn work(&mut self) -> bool {
         let mut failed = BTreeSet::new();
@@ -160,6 +160,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::operations;
     use crate::registry::decoded;
     use crate::registry::tests::fixture;
     use crate::stages::admit::Writing;
@@ -178,7 +179,9 @@ mod tests {
             "metadata": { "name": name, "ownerReferences": owners },
         }));
         let permit = permit(Verb::Create, name);
-        let made = registry.create(&permit, object.unwrap(), &Writing::by_server()).await.unwrap();
+        let made = operations::create(&registry, &permit, object.unwrap(), &Writing::by_server())
+            .await
+            .unwrap();
         decoded(&made).unwrap()
     }
 
@@ -197,7 +200,7 @@ mod tests {
         make(&registry, "dependent", reference).await;
         let orphaning =
             DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
-        registry.delete(&permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
+        operations::delete(&registry, &permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
         // The owner's turn comes before the collector has heard of either.
         collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
         for _ in 0..3 {

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{SHA512, digest};
+use postern_kinds::action::{Action, Response};
 use postern_kinds::{AnyKind, BASE_PATH, Verb, all};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::schema::Schema;
@@ -82,6 +83,7 @@ fn build(version: &GroupVersion) -> OpenApi {
     schemas.insert(PATCH_NAME.to_owned(), patch_schema());
     for kind in all().iter().filter(|kind| kind.info().version == *version) {
         add_kind(&mut schemas, *kind);
+        add_bodies(&mut schemas, *kind);
         add_paths(&mut paths, *kind);
     }
     let value = json!({
@@ -168,11 +170,29 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     schemas.insert(format!("{name}List"), list);
 }
 
+/// The kinds that actions are sent and answer, which need not be in the list of kinds.
+fn add_bodies(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
+    for action in kind.info().actions {
+        let answered = match action.response {
+            Response::Object(kind) => Some(kind),
+            Response::Same | Response::ListOf(_) => None,
+        };
+        for body in action.request.into_iter().chain(answered) {
+            let name = component_name(body);
+            add_definitions(schemas, &name, body.schema());
+            if let Some(root) = schemas.get_mut(&name) {
+                root["description"] = body.info().description.into();
+                root["x-kubernetes-group-version-kind"] = json!([identity(body)]);
+            }
+        }
+    }
+}
+
 fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     let info = kind.info();
     let base = format!("/{}", path_of(&info.version));
-    let place = if info.is_namespaced() { "/namespaces/{namespace}" } else { "" };
-    let collection = format!("{base}{place}/{}", info.plural);
+    let namespace = if info.is_namespaced() { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("{base}{namespace}/{}", info.plural);
     let many = operations(
         kind,
         &[(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")],
@@ -201,6 +221,13 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     };
     paths.insert(collection.clone(), with_parameters(many, false));
     paths.insert(format!("{collection}/{{name}}"), with_parameters(one, true));
+    for subresource in info.subresources() {
+        let operations = action_operations(kind, subresource);
+        paths.insert(
+            format!("{collection}/{{name}}/{subresource}"),
+            with_parameters(operations, true),
+        );
+    }
     if info.is_namespaced() {
         let mut everywhere = operations(kind, &[(Verb::List, "get")]);
         for operation in everywhere.values_mut() {
@@ -247,6 +274,53 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
         _ => {}
     }
     operation
+}
+
+/// The operations of one subresource, from the kind's table of actions.
+fn action_operations(kind: &dyn AnyKind, subresource: &str) -> Map<String, Value> {
+    let actions = kind.info().actions.iter().filter(|action| action.subresource == subresource);
+    actions
+        .map(|action| (method_of(action.verb).to_owned(), action_operation(kind, action)))
+        .collect()
+}
+
+fn method_of(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Get | Verb::List | Verb::Watch => "get",
+        Verb::Create => "post",
+        Verb::Update => "put",
+        Verb::Patch => "patch",
+        Verb::Delete | Verb::DeleteCollection => "delete",
+    }
+}
+
+fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
+    let mut operation = operation(kind, action.verb);
+    let words: String = action.subresource.split('-').flat_map(capitalized).collect();
+    let id = format!("{}{words}", operation["operationId"].as_str().unwrap_or_default());
+    operation["operationId"] = id.into();
+    operation["description"] = action.description.into();
+    let answer = match action.response {
+        Response::Same => reference(&component_name(kind)),
+        Response::Object(other) => reference(&component_name(other)),
+        Response::ListOf(other) => {
+            let other = all().iter().find(|one| one.info().kind == other);
+            operation["parameters"] = query_parameters(Verb::List);
+            other.map_or(Value::Null, |one| reference(&format!("{}List", component_name(*one))))
+        }
+    };
+    let code = if action.verb == Verb::Create { "201" } else { "200" };
+    operation["responses"][code]["content"] = content(&BODY_TYPES, &answer);
+    if let Some(sent) = action.request {
+        let body = content(&BODY_TYPES, &reference(&component_name(sent)));
+        operation["requestBody"] = json!({ "required": true, "content": body });
+    }
+    operation
+}
+
+fn capitalized(word: &str) -> Vec<char> {
+    let mut chars = word.chars();
+    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
 
 fn content(types: &[&str], schema: &Value) -> Value {

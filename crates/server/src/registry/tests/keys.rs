@@ -8,6 +8,7 @@ use postern_meta::decode::decode_typed;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::operations;
 use crate::stages::authenticate::Credential;
 
 fn key_permit(verb: Verb, name: &str) -> Permit {
@@ -30,7 +31,9 @@ impl Fixture {
     async fn key(&self, name: &str, mut spec: Value) -> Digest {
         spec["user"] = "admin".into();
         let permit = key_permit(Verb::Create, name);
-        let made = self.registry.create(&permit, object(name, &spec), &Writing::by_server()).await;
+        let made =
+            operations::create(&self.registry, &permit, object(name, &spec), &Writing::by_server())
+                .await;
         let made: Value = decode_typed(&made.unwrap().json).unwrap();
         let value = SecretText::from(made["spec"]["key"].as_str().unwrap().to_owned());
         self.registry.cache().wait_until_current().await.unwrap();
@@ -113,7 +116,9 @@ async fn a_use_is_stored_once_and_goes_with_its_key() {
     fixture.registry.store_activity().await.unwrap();
     assert_eq!(fixture.store.revision().await.unwrap(), revision, "nothing new, nothing written");
     let gone = key_permit(Verb::Delete, "used");
-    fixture.registry.delete(&gone, &postern_meta::options::DeleteOptions::default()).await.unwrap();
+    operations::delete(&fixture.registry, &gone, &postern_meta::options::DeleteOptions::default())
+        .await
+        .unwrap();
     let left = fixture.store.list(postern_store::ListRequest::default()).await.unwrap();
     let left: Vec<_> = left.entries.iter().filter(|entry| entry.key.ends_with("/used")).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -124,11 +129,11 @@ async fn expired_keys_are_removed_in_the_end() {
     let fixture = fixture().await;
     fixture.key("short", json!({ "ttl": 60 })).await;
     fixture.key("ever", json!({})).await;
-    let retention = fixture.registry.policy().expired_retention_seconds;
+    let retention = fixture.registry.key_policy().expired_retention_seconds;
     fixture.pass_seconds(60 + retention);
-    fixture.registry.remove_expired_keys().await.unwrap();
+    operations::remove_expired_keys(&fixture.registry).await.unwrap();
     assert_eq!(fixture.names_of_keys().await, ["admin", "ever", "short"]);
     fixture.pass_seconds(1);
-    fixture.registry.remove_expired_keys().await.unwrap();
+    operations::remove_expired_keys(&fixture.registry).await.unwrap();
     assert_eq!(fixture.names_of_keys().await, ["admin", "ever"]);
 }

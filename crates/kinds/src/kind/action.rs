@@ -3,9 +3,9 @@
 //! authorisation, discovery and OpenAPI all read this table.
 
 use postern_meta::object::Object;
-use postern_meta::schema::Schema;
 use postern_meta::status::ApiError;
 
+use super::AnyKind;
 use crate::context::Context;
 use crate::verb::Verb;
 
@@ -21,8 +21,8 @@ pub struct Action {
     pub right: ActionRight,
     /// Who does it.
     pub handler: Handler,
-    /// What is sent; `None` for the kind itself, or for nothing where the verb sends nothing.
-    pub request: Option<BodyType>,
+    /// What is sent, where that is not the kind itself: a kind that need not be in the list of kinds.
+    pub request: Option<&'static dyn AnyKind>,
     /// What is answered.
     pub response: Response,
     /// One sentence about it, for OpenAPI.
@@ -78,22 +78,13 @@ pub enum ActionResult {
     Update(Object),
 }
 
-/// The type of a body that is no kind of its own in the list of kinds.
-#[derive(Clone, Copy, Debug)]
-pub struct BodyType {
-    /// Its kind in CamelCase.
-    pub kind: &'static str,
-    /// Its schema.
-    pub schema: fn() -> &'static Schema,
-}
-
 /// What is answered.
 #[derive(Clone, Copy, Debug)]
 pub enum Response {
     /// An object of the kind itself.
     Same,
-    /// An object of another type.
-    Body(BodyType),
+    /// An object of another kind, which need not be in the list of kinds.
+    Object(&'static dyn AnyKind),
     /// A list of objects of another kind, by its name in CamelCase.
     ListOf(&'static str),
 }

@@ -2,7 +2,7 @@
 
 use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
 
-use crate::action::Action;
+use super::action::Action;
 use crate::verb::Verb;
 
 /// Whether names are unique in a namespace or in the whole server.

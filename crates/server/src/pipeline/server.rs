@@ -1,0 +1,99 @@
+//! What every request works with: the parts of the server that outlive it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use postern_store::Store;
+use tokio::sync::watch;
+
+use crate::audit::Audit;
+use crate::clock::Source;
+use crate::endpoints::health::Condition;
+use crate::metrics::{Metrics, Readings};
+use crate::registry::Registry;
+use crate::stages::flow::{Flow, Limits};
+
+/// What every request works with.
+pub(crate) struct Server {
+    pub(super) registry: Arc<Registry>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) audit: Arc<Audit>,
+    pub(super) flow: Arc<Flow>,
+    pub(super) metrics: Arc<Metrics>,
+    unready: AtomicBool,
+    draining: watch::Sender<bool>,
+    store: Arc<dyn Store>,
+}
+
+impl Server {
+    /// Puts the parts together. `store` is asked for its health.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        source: Arc<dyn Source>,
+        audit: Arc<Audit>,
+        limits: Limits,
+        store: Arc<dyn Store>,
+    ) -> Self {
+        let metrics = Arc::new(Metrics::new(source.now()));
+        Self {
+            registry,
+            source,
+            audit,
+            flow: Arc::new(Flow::new(limits)),
+            metrics,
+            unready: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
+            store,
+        }
+    }
+
+    /// Returns the limits on what goes on at once.
+    pub(crate) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    /// Returns a subscription to whether the server is being shut down.
+    pub(crate) fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
+    }
+
+    /// Is the server being shut down?
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Begins a shutdown: readiness fails, so that load balancers look elsewhere, and everything is
+    /// still served.
+    pub(crate) fn fail_readiness(&self) {
+        self.unready.store(true, Ordering::Release);
+    }
+
+    /// Goes on with a shutdown: watches end, and new requests are turned away.
+    pub(crate) fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Returns what the health endpoints report.
+    pub(super) fn condition(&self) -> Condition {
+        Condition {
+            storage: self.store.health().is_ok(),
+            audit: self.audit.works(),
+            draining: self.unready.load(Ordering::Acquire),
+        }
+    }
+
+    /// Returns what the metrics report besides their own counts.
+    pub(super) fn readings(&self) -> Readings {
+        let cache = self.registry.cache();
+        let objects = cache.resources().iter();
+        let audit = self.audit.counts();
+        Readings {
+            in_flight: self.flow.in_flight(),
+            objects: objects.map(|one| (one.kind().info(), one.count())).collect(),
+            revision: cache.applied(),
+            audit_events: audit.events,
+            audit_errors: audit.errors,
+            audit_rejected: audit.rejected,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What each verb does with an authorised request: options read, body read, done, answered.
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use postern_kinds::action::{Action, Handler};
+use postern_kinds::{AnyKind, Verb};
+use postern_meta::accept::{Offered, PatchType, patch_type};
+use postern_meta::decode::{Decoded, Format, decode};
+use postern_meta::object::Object;
+use postern_meta::options::{
+    DeleteOptions, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
+};
+use postern_meta::patch::{apply_json_patch, apply_merge_patch};
+use postern_meta::status::{ApiError, Status};
+
+use super::{Outcome, Server};
+use crate::actions::{self, Done};
+use crate::operations;
+use crate::stages::admit::{Part, Writing};
+use crate::stages::authorize::Permit;
+use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
+use crate::wire::body::Body;
+use crate::wire::encode::Wanted;
+use crate::wire::input::{self, Received};
+use crate::wire::respond;
+
+/// The patch types that are served.
+const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
+
+/// Longest name of a field manager, as upstream.
+const MAX_MANAGER_BYTES: usize = 128;
+
+/// Does what an authorised request asks for.
+///
+/// # Errors
+/// Whatever is wrong with it, as the answer.
+pub(super) async fn serve(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Received,
+) -> Result<Outcome, ApiError> {
+    if let Some(action) = permit.target().action {
+        return Box::pin(act(server, parsed, permit, action, body)).await;
+    }
+    // What writes is boxed: a request that reads would otherwise carry the room for all of it
+    // along, and be copied with it each time that it is handed on.
+    match permit.target().verb {
+        Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
+        Verb::List => list(server, parsed, permit).await.map(Outcome::from),
+        Verb::Watch => watch(server, parsed, permit).await.map(Outcome::from),
+        Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
+        Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
+        Verb::Patch => Box::pin(patch(server, parsed, permit, Part::Main, body)).await,
+        Verb::Delete => Box::pin(delete(server, parsed, permit, body)).await.map(Outcome::from),
+        Verb::DeleteCollection => {
+            Box::pin(delete_collection(server, parsed, permit, body)).await.map(Outcome::from)
+        }
+    }
+}
+
+fn wanted_object(server: &Server, parsed: &Parsed) -> Result<Wanted, ApiError> {
+    Wanted::of(parsed, Offered::Object, server.source.now())
+}
+
+async fn get(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = GetOptions::parse(parsed.query())?;
+    let answer = server.registry.get(permit, &options).await?;
+    respond::object(permit.kind(), StatusCode::OK, answer, wanted)
+}
+
+async fn list(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::List, server.source.now())?;
+    let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let answer = server.registry.list(permit, &options).await?;
+    respond::list(permit.kind(), answer, wanted)
+}
+
+/// Serves a row of the kind's table of actions.
+async fn act(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    action: &'static Action,
+    body: Received,
+) -> Result<Outcome, ApiError> {
+    if matches!(action.handler, Handler::Status) {
+        return match action.verb {
+            Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
+            Verb::Update => replace(server, parsed, permit, Part::Status, body).await,
+            Verb::Patch => patch(server, parsed, permit, Part::Status, body).await,
+            _ => Err(ApiError::resource_not_served()),
+        };
+    }
+    let lists = matches!(action.response, postern_kinds::action::Response::ListOf(_));
+    let offered = if lists { Offered::List } else { Offered::Object };
+    let wanted = Wanted::of(parsed, offered, server.source.now())?;
+    let list = list_options(parsed, lists)?;
+    let writes = action.verb != Verb::Get;
+    let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
+    if writes {
+        options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
+        let kind = action.request.unwrap_or(permit.kind());
+        let (object, found) =
+            sent_object(server, parsed, permit, kind, body, options.field_validation).await?;
+        (sent, warnings) = (Some(object), found);
+    }
+    let writing = writing(parsed, &options, Part::Main);
+    match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
+        Done::List(kind, page) => respond::list(kind, page, wanted).map(Outcome::from),
+        Done::Object(kind, object) => {
+            let code = if writes { StatusCode::CREATED } else { StatusCode::OK };
+            let made = writes.then(|| object.json.clone());
+            let response = respond::object(kind, code, object, wanted)?;
+            Ok(Outcome { response, warnings, made })
+        }
+    }
+}
+
+/// The options of an action that lists; the defaults for one that does not.
+fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
+    if !lists {
+        return Ok(ListOptions::default());
+    }
+    if parsed.query().flag("watch")?.unwrap_or(false) {
+        let message = "the access keys of one owner cannot be watched: watch ownedaccesskeys";
+        return Err(ApiError::bad_request(message));
+    }
+    ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)
+}
+
+async fn watch(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::Object, server.source.now())?;
+    let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let slot = server.flow.enter_watch(&permit.identity().access_key)?;
+    let watcher = server.registry.watch(permit, &options, server.draining()).await?;
+    let meter = server.metrics.watch(permit.target());
+    Ok(respond::watch(watcher, slot, meter, wanted))
+}
+
+/// Reads a whole body. That may take a while, and a key that stops working meanwhile has stopped: a
+/// caller who sends the end of a body late could otherwise write until the deadline.
+async fn body_of(server: &Server, permit: &Permit, body: Received) -> Result<Bytes, ApiError> {
+    let body = body.read().await?;
+    let cache = server.registry.cache();
+    let _ = cache.wait_until_current().await;
+    permit.credential().check(&cache.principals(), server.source.now())?;
+    Ok(body)
+}
+
+/// The object in a body, and what there is to warn about in it.
+async fn sent_object(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    kind: &'static dyn AnyKind,
+    body: Received,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>), ApiError> {
+    let body = body_of(server, permit, body).await?;
+    let decoded = input::decode_body(parsed, &body)?;
+    input::object_of(kind, decoded, validation)
+}
+
+/// How a write is to be done. A client that names no field manager is known by its user agent.
+fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
+    let agent = || {
+        let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
+        let name = agent.split('/').next().unwrap_or_default().trim();
+        let name: String = name
+            .chars()
+            .take(MAX_MANAGER_BYTES)
+            .filter(|c| c.is_ascii_graphic() || *c == ' ')
+            .collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    };
+    let manager = options.field_manager.clone().unwrap_or_else(agent);
+    Writing { manager, part, dry_run: options.dry_run }
+}
+
+async fn create(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Received,
+) -> Result<Outcome, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
+    let (object, warnings) =
+        sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
+    let writing = writing(parsed, &options, Part::Main);
+    let answer = operations::create(&server.registry, permit, object, &writing).await?;
+    let made = Some(answer.json.clone());
+    let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
+    Ok(Outcome { response, warnings, made })
+}
+
+async fn replace(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    part: Part,
+    body: Received,
+) -> Result<Outcome, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
+    let (object, warnings) =
+        sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
+    let answer =
+        operations::replace(&server.registry, permit, &writing(parsed, &options, part), object)
+            .await?;
+    let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
+    Ok(Outcome { warnings, ..response.into() })
+}
+
+async fn patch(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    part: Part,
+    body: Received,
+) -> Result<Outcome, ApiError> {
+    // The patch's own type comes first, before anything else is looked at.
+    let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
+    let wanted = wanted_object(server, parsed)?;
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
+    let body = body_of(server, permit, body).await?;
+    let Decoded { value: patch, duplicates } =
+        decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let kind = permit.kind();
+    let warnings = parking_lot::Mutex::new(Vec::new());
+    let change = |current: &Object| {
+        let current = current.clone().into_value();
+        let patched = match patch_type {
+            PatchType::Json => apply_json_patch(current, &patch)?,
+            _ => apply_merge_patch(current, &patch)?,
+        };
+        let validation = options.field_validation;
+        let (object, found) =
+            input::patched_object_of(kind, permit.name(), patched, &duplicates, validation)?;
+        *warnings.lock() = found;
+        Ok(object)
+    };
+    let answer =
+        operations::update(&server.registry, permit, &writing(parsed, &options, part), change)
+            .await?;
+    let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
+    Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
+}
+
+async fn delete(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Received,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = wanted_object(server, parsed)?;
+    let options = delete_options(server, parsed, permit, body).await?;
+    let deleted = operations::delete(&server.registry, permit, &options).await?;
+    let kind = permit.kind();
+    if deleted.lingers {
+        return respond::object(kind, StatusCode::OK, deleted.encoded, wanted);
+    }
+    let metadata = &deleted.object.metadata;
+    let resource = kind.info().group_resource();
+    let status = Status::success_deleted(resource, &metadata.name, &metadata.uid).to_value();
+    Ok(respond::value(StatusCode::OK, &status, wanted.pretty))
+}
+
+async fn delete_options(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Received,
+) -> Result<DeleteOptions, ApiError> {
+    let body = body_of(server, permit, body).await?;
+    if body.is_empty() {
+        return DeleteOptions::from_query(parsed.query());
+    }
+    DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())
+}
+
+async fn delete_collection(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: Received,
+) -> Result<Response<Body>, ApiError> {
+    let wanted = Wanted::of(parsed, Offered::List, server.source.now())?;
+    let which = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let options = delete_options(server, parsed, permit, body).await?;
+    let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
+    respond::list(permit.kind(), deleted, wanted)
+}

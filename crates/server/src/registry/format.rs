@@ -1,0 +1,148 @@
+//! The version of the layout of what is stored, and the steps that bring an older one up to date.
+//!
+//! A step goes on where it was interrupted: it moves what is still where the old version had it, a
+//! bounded number of values in each transaction, and the new version is recorded last. Several
+//! servers that start at once do no harm to each other: each move has the old value as its
+//! condition, and whoever comes second finds nothing left to move.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use postern_kinds::{AnyKind, all};
+use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, limits};
+
+use crate::storage_key;
+
+/// The version that this server reads and writes.
+pub(crate) const CURRENT: u32 = 2;
+
+/// The version of a store from before there were versions.
+const UNVERSIONED: u32 = 1;
+
+/// Values that one transaction moves: each takes two changes.
+const MOVES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
+
+/// Returns the record of the current version, for a store that is new.
+pub(super) fn record() -> Change {
+    Change::Put { key: storage_key::FORMAT.into(), value: Bytes::from(CURRENT.to_string()) }
+}
+
+/// Brings what is stored up to the current version. Before anything else is read.
+///
+/// # Errors
+/// The store's; and when what is stored is newer than this server, which would damage it.
+pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
+    let version = version_of(store).await?;
+    anyhow::ensure!(
+        version <= CURRENT,
+        "the database has the format {version}, and this server knows formats up to {CURRENT}: \
+         start the version of Postern that it was last used with, or a newer one"
+    );
+    if version == CURRENT {
+        return Ok(());
+    }
+    tracing::info!(from = version, to = CURRENT, "the database gets a new format");
+    let moved = side_records_get_group_and_namespace(store).await?;
+    // Another server may have recorded it meanwhile: the same.
+    store.commit(Txn { conditions: Vec::new(), changes: vec![record()] }).await?;
+    tracing::info!(moved, "the database has the format {CURRENT}");
+    Ok(())
+}
+
+async fn version_of(store: &Arc<dyn Store>) -> anyhow::Result<u32> {
+    let Some(entry) = store.get(storage_key::FORMAT).await?.value else { return Ok(UNVERSIONED) };
+    let text = std::str::from_utf8(&entry.value).unwrap_or_default();
+    text.parse().with_context(|| format!("the stored format is no number: {text:?}"))
+}
+
+/// From 1 to 2: the keys of side records carried only the plural name of the kind.
+async fn side_records_get_group_and_namespace(store: &Arc<dyn Store>) -> anyhow::Result<usize> {
+    let mut moved = 0;
+    for (old_prefix, new_key) in [
+        ("/withheld/", secret_key as fn(&str) -> Option<Arc<str>>),
+        ("/claims/", unique_key),
+        ("/activity/", activity_key),
+    ] {
+        moved += move_all(store, old_prefix, new_key).await?;
+    }
+    Ok(moved)
+}
+
+fn secret_key(rest: &str) -> Option<Arc<str>> {
+    let (plural, name) = rest.split_once('/')?;
+    Some(storage_key::secret_record(kind_of(plural)?.info(), None, name))
+}
+
+fn unique_key(rest: &str) -> Option<Arc<str>> {
+    let (plural, unique) = rest.split_once('/')?;
+    Some(storage_key::unique_key(kind_of(plural)?.info(), unique))
+}
+
+/// Keys of the new version have more steps, and stay.
+fn activity_key(rest: &str) -> Option<Arc<str>> {
+    let info = postern_kinds::owned_access_key::OwnedAccessKey.info();
+    (!rest.contains('/')).then(|| storage_key::activity(info, rest))
+}
+
+/// The kinds with side records in version 1 all had plural names of their own.
+fn kind_of(plural: &str) -> Option<&'static dyn AnyKind> {
+    all().iter().copied().find(|kind| kind.info().plural == plural)
+}
+
+async fn move_all(
+    store: &Arc<dyn Store>,
+    old_prefix: &str,
+    new_key: fn(&str) -> Option<Arc<str>>,
+) -> anyhow::Result<usize> {
+    let (mut moved, mut after) = (0, None);
+    loop {
+        let request = ListRequest {
+            prefix: old_prefix.to_owned(),
+            after: after.take(),
+            limit: MOVES_PER_TXN,
+            ..ListRequest::default()
+        };
+        let page = store.list(request).await?;
+        if let Some(corrupt) = page.corrupt.first() {
+            anyhow::bail!(
+                "{} is corrupt, and cannot get its new key: {}",
+                corrupt.key,
+                corrupt.reason
+            );
+        }
+        after = page.last_key().cloned();
+        let is_last = page.remaining == 0 || after.is_none();
+        let moves: Vec<(Entry, Arc<str>)> = page
+            .entries
+            .into_iter()
+            .filter_map(|entry| {
+                let key = new_key(entry.key.strip_prefix(old_prefix)?)?;
+                Some((entry, key))
+            })
+            .collect();
+        moved += move_page(store, moves).await?;
+        if is_last {
+            return Ok(moved);
+        }
+    }
+}
+
+async fn move_page(store: &Arc<dyn Store>, moves: Vec<(Entry, Arc<str>)>) -> anyhow::Result<usize> {
+    if moves.is_empty() {
+        return Ok(0);
+    }
+    let count = moves.len();
+    let mut txn = Txn::default();
+    for (entry, key) in moves {
+        txn.conditions.push(Condition::At(entry.key.clone(), entry.position));
+        txn.changes.push(Change::Put { key, value: entry.value });
+        txn.changes.push(Change::Delete { key: entry.key });
+    }
+    match store.commit(txn).await {
+        Ok(_) => Ok(count),
+        // Another server has moved some of them: it moves the others, too.
+        Err(Error::Conflict { .. }) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
