@@ -36,20 +36,13 @@ pub use kind::{
     AnyKind, Companion, DraftOf, Info, Kind, ObservedStatus, OnRemove, Prepared, Scope, UniqueKeys,
     action,
 };
-pub use names::{CORE_V1, MANAGEMENT_V1, identity_name};
+pub use names::{
+    BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, PERMANENT_NAMESPACES, identity_name,
+};
 pub use principal::{NoPrincipals, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;
 pub use verb::Verb;
-
-/// Base path of the management API; the server in every kubeconfig ends in it.
-pub const BASE_PATH: &str = "/kubernetes/management";
-
-/// The home namespace: where global secrets live unless one says otherwise.
-pub const HOME_NAMESPACE: &str = "platform";
-
-/// Namespaces that exist from the first start and cannot be deleted.
-pub const PERMANENT_NAMESPACES: [&str; 2] = ["default", HOME_NAMESPACE];
 
 /// The kinds of this product.
 const OURS: &[&dyn AnyKind] = &[

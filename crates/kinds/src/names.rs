@@ -1,7 +1,16 @@
-//! API groups, and the names of identities.
+//! Paths, API groups and namespaces that have a meaning here, and the names of identities.
 
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::gvk::GroupVersion;
+
+/// Base path of the management API; the server in every kubeconfig ends in it.
+pub const BASE_PATH: &str = "/kubernetes/management";
+
+/// The home namespace: where global secrets live unless one says otherwise.
+pub const HOME_NAMESPACE: &str = "platform";
+
+/// Namespaces that exist from the first start and cannot be deleted.
+pub const PERMANENT_NAMESPACES: [&str; 2] = ["default", HOME_NAMESPACE];
 
 /// The group of our own kinds.
 pub const MANAGEMENT_V1: GroupVersion =

@@ -10,13 +10,12 @@ use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::PERMANENT_NAMESPACES;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::Context;
 use crate::fields::Draft;
 use crate::kind::Kind;
 use crate::kind::{Info, Scope};
-use crate::names::CORE_V1;
+use crate::names::{CORE_V1, PERMANENT_NAMESPACES};
 use crate::verb::Verb;
 
 /// The finalizer in `spec.finalizers` that stands for "not emptied yet", as in Kubernetes.
