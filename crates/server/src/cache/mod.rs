@@ -49,6 +49,9 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
+/// The store opens its file again by itself; this is how often it is asked whether it has.
+const FOLLOW_RETRY: Duration = Duration::from_millis(500);
+
 /// How the bytes of an event differ between watchers, beyond plain JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Encoding {
@@ -219,8 +222,29 @@ impl Cache {
         loaded
     }
 
-    /// Follows the store until it fails: then nothing that is read can be trusted to be current.
-    pub(crate) async fn follow(&self, mut watch: Box<dyn Watch>) -> postern_store::Error {
+    /// Keeps the cache in step with the store until it is dropped, also across faults of the disk.
+    pub(crate) async fn follow(self: Arc<Self>, mut watch: Box<dyn Watch>) {
+        loop {
+            let error = self.follow_until_fault(watch).await;
+            tracing::error!("the cache has lost the store: {error}");
+            // History that another server has compacted does not come back: all is read anew.
+            let mut compacted = matches!(error, Error::Compacted { .. });
+            watch = loop {
+                let resumed = if compacted { self.reload().await } else { self.watch().await };
+                match resumed {
+                    Ok(watch) => break watch,
+                    Err(error) => {
+                        compacted |= matches!(error, Error::Compacted { .. });
+                        tracing::warn!("the cache still waits for the store: {error}");
+                    }
+                }
+                tokio::time::sleep(FOLLOW_RETRY).await;
+            };
+            tracing::info!("the cache follows the store again");
+        }
+    }
+
+    async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             match watch.next().await {
                 Ok(batch) => self.apply(&batch),

@@ -178,6 +178,13 @@ impl Permit {
         self
     }
 
+    /// Returns the permit as it is for a caller who holds rights on owners only, in tests.
+    #[cfg(test)]
+    pub(crate) fn of_own(mut self) -> Self {
+        self.coverage = Coverage::Delegated;
+        self
+    }
+
     /// Returns a permit for the server's own controllers, which act for nobody.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,
