@@ -1,26 +1,26 @@
 //! Access keys, from the administrator's terminal to somebody else's.
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::{Home, Server, Setup};
 
 use crate::{admin, authority, url};
 
 /// The key alone, as `KEY=$(…)` takes it.
-async fn key_of(person: &Person, arguments: &[&str]) -> String {
-    let told = person.run(arguments).await;
-    assert_eq!(told.code, 0, "{}", told.everything());
-    let key = told.text().strip_suffix('\n').unwrap().to_owned();
+async fn key_of(person: &CliUser, arguments: &[&str]) -> String {
+    let output = person.run(arguments).await;
+    assert_eq!(output.code, 0, "{}", output.all_output());
+    let key = output.text().strip_suffix('\n').unwrap().to_owned();
     assert!(key.starts_with("pst_") && key.len() == 63, "the key alone is on the standard output");
-    assert!(!told.err.contains(&key), "the key is not told twice");
+    assert!(!output.err.contains(&key), "the key is not printed twice");
     key
 }
 
-async fn log_in(person: &Person, server: &Server, key: &str) {
+async fn log_in(person: &CliUser, server: &Server, key: &str) {
     let (url, ca) = (url(server), authority(person, server));
     let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
-    let told = person.run_with(&login, format!("{key}\n").as_bytes()).await;
-    assert_eq!(told.code, 0, "{}", told.everything());
-    assert!(!told.everything().contains(key));
+    let output = person.run_with(&login, format!("{key}\n").as_bytes()).await;
+    assert_eq!(output.code, 0, "{}", output.all_output());
+    assert!(!output.all_output().contains(key));
 }
 
 const READ: [&str; 5] = ["get", "secret", "db.password", "-o", "value"];
@@ -29,7 +29,7 @@ const READ: [&str; 5] = ["get", "secret", "db.password", "-o", "value"];
 async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
-    let (admin, other) = (admin(&server), Person::new());
+    let (admin, other) = (admin(&server), CliUser::new());
     admin.ok(&["set", "secret", "db.password", "correct horse"]).await;
     let key = key_of(&admin, &["create", "accesskey", "ci", "--ttl", "720h"]).await;
     log_in(&other, &server, &key).await;
@@ -66,15 +66,15 @@ async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
 #[tokio::test]
 async fn rotating_ones_own_key_says_what_to_do() {
     let server = Server::start().await;
-    let (admin, other) = (admin(&server), Person::new());
+    let (admin, other) = (admin(&server), CliUser::new());
     let key = key_of(&admin, &["create", "accesskey"]).await;
     log_in(&other, &server, &key).await;
     let who: serde_json::Value =
         serde_json::from_str(&other.ok(&["whoami", "-o", "json"]).await).unwrap();
     let name = who["status"]["accessKey"].as_str().unwrap();
-    let told = other.run(&["rotate", "accesskey", name]).await;
-    assert!(told.err.contains("logged in with"), "{}", told.err);
-    let new = told.text().trim_end().to_owned();
+    let output = other.run(&["rotate", "accesskey", name]).await;
+    assert!(output.err.contains("logged in with"), "{}", output.err);
+    let new = output.text().trim_end().to_owned();
     assert!(other.fails(1, &["whoami"]).await.contains("not found"));
     let by_environment = other.clone().with("POSTERN_ACCESS_KEY", &new);
     assert!(by_environment.ok(&["whoami"]).await.contains(name));
@@ -90,7 +90,7 @@ async fn users_and_teams_have_keys() {
     admin.ok(&["create", "team", "red", "--users", "ada", "--groups", "a,b"]).await;
     let ada = key_of(&admin, &["create", "accesskey", "ada-1", "--user", "ada"]).await;
     let red = key_of(&admin, &["create", "accesskey", "red-1", "--team=red", "--ttl=30d"]).await;
-    let (person, team) = (Person::new(), Person::new());
+    let (person, team) = (CliUser::new(), CliUser::new());
     log_in(&person, &server, &ada).await;
     log_in(&team, &server, &red).await;
     let name = |kind: &str| format!("{kind}.management.platform.sh/");

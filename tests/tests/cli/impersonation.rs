@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use serde_json::{Value, json};
 
 use crate::{admin, authority, url};
@@ -12,7 +12,7 @@ const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";
 
 /// An administrator beside bob and ada, who may do nothing.
-async fn admin_and_users(server: &Server) -> Person {
+async fn admin_and_users(server: &Server) -> CliUser {
     let admin = admin(server);
     admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
     admin.ok(&["create", "user", "ada"]).await;
@@ -37,20 +37,20 @@ fn kubeconfig(server: &Server, name: &str, more: &Value) -> Value {
 }
 
 /// Somebody with such a kubeconfig.
-fn person_with(server: &Server, more: &Value) -> Person {
-    let person = Person::new();
+fn person_with(server: &Server, more: &Value) -> CliUser {
+    let person = CliUser::new();
     let _ = person.file(".kube/config", kubeconfig(server, "work", more).to_string());
     person
 }
 
-async fn status(person: &Person, flags: &[&str]) -> Value {
+async fn status(person: &CliUser, flags: &[&str]) -> Value {
     let shown = person.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     shown["status"].take()
 }
 
 /// The same as kubectl has it.
-async fn status_by_kubectl(server: &Server, person: &Person, flags: &[&str]) -> Value {
+async fn status_by_kubectl(server: &Server, person: &CliUser, flags: &[&str]) -> Value {
     let question = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Self",
         "metadata": { "name": "me" } });
     let question = person.file("self.json", question.to_string());
@@ -163,7 +163,7 @@ async fn what_makes_no_sense_is_told_and_not_left_out() {
     let said = admin.fails(2, &["whoami", "--as-group", "ops"]).await;
     assert!(said.contains("hint: name the user, too: --as USER"), "{said}");
     let direct = ["whoami", "--server", &url(&server), "--access-key", "x", "--as-uid", "u"];
-    assert!(Person::new().fails(2, &direct).await.contains("no user to act as"));
+    assert!(CliUser::new().fails(2, &direct).await.contains("no user to act as"));
     let said = admin.fails(1, &["whoami", "--as", key]).await;
     assert!(said.contains("value of an access key") && !said.contains(key), "{said}");
     for (fields, wanted) in [
@@ -172,7 +172,7 @@ async fn what_makes_no_sense_is_told_and_not_left_out() {
         (json!({ "as": "bob", "as-uid": 7 }), "as-uid must be a string"),
         (json!({ "as": "bob", "as-user-extra": { "a": "b" } }), "as-user-extra must be a mapping"),
         (json!({ "as-groups": ["ops"] }), "has as-groups, but no user to act as"),
-        (json!({ "as": "a\nb" }), "cannot stand in a header"),
+        (json!({ "as": "a\nb" }), "not allowed in a header"),
     ] {
         let said = person_with(&server, &fields).fails(1, &["whoami"]).await;
         assert!(said.contains(wanted), "{fields}: {said}");
@@ -204,11 +204,11 @@ async fn after_a_login_one_is_the_keys_own_bearer() {
     let name = format!("postern_{address}");
     let fields = json!({ "as": "bob", "as-groups": ["ops"], "as-uid": "u-7",
         "as-user-extra": { "why": ["x"] } });
-    let person = Person::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let person = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
     let _ = person.file(".kube/config", kubeconfig(&server, &name, &fields).to_string());
     assert_eq!(person.ok(&["whoami", "-o", "name"]).await, "subject/bob\n");
-    let told = person.run(&["login", &url(&server)]).await;
-    assert!(told.code == 0 && told.err.contains("as the user admin"), "{told:?}");
+    let output = person.run(&["login", &url(&server)]).await;
+    assert!(output.code == 0 && output.err.contains("as the user admin"), "{output:?}");
     assert_eq!(person.ok(&["whoami", "-o", "name"]).await, ADMIN);
     let written = std::fs::read_to_string(person.kubeconfig()).unwrap();
     assert!(!written.contains("as:") && !written.contains("as-"), "{written}");

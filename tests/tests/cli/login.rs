@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::{Kubeconfig, Server};
 
 use crate::{admin, authority, url};
@@ -23,7 +23,7 @@ fn context_of(server: &Server) -> String {
 #[tokio::test]
 async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
     let server = Server::start().await;
-    let person = Person::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let person = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
     let _ = person.file(".kube/config", OTHERS);
     let ca = authority(&person, &server);
     let base = format!("{}/kubernetes/management/", url(&server));
@@ -39,7 +39,7 @@ async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
     let said = server.kubectl().run_command(kubectl).await;
     assert!(said.ok && said.err.contains("platform"), "{said:?}");
 
-    let stranger = Person::new().with("KUBECONFIG", person.kubeconfig().to_str().unwrap());
+    let stranger = CliUser::new().with("KUBECONFIG", person.kubeconfig().to_str().unwrap());
     assert!(stranger.ok(&["whoami"]).await.contains(&context_of(&server)));
     stranger.ok(&["logout"]).await;
     let text = std::fs::read_to_string(person.kubeconfig()).unwrap();
@@ -51,14 +51,17 @@ async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
 #[tokio::test]
 async fn nothing_is_written_before_the_key_is_known_to_work() {
     let server = Server::start().await;
-    let (url, person) = (url(&server), Person::new());
+    let (url, person) = (url(&server), CliUser::new());
     let ca = authority(&person, &server);
     let wrong = "pst_01234567_89ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno_2dbcmX";
     let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
-    let told = person.run_with(&login, wrong.as_bytes()).await;
-    assert_eq!(told.code, 1);
-    assert!(told.err.contains("checksum") && told.err.contains("nothing was written"), "{told:?}");
-    assert!(!told.everything().contains(&wrong[4..]), "{told:?}");
+    let output = person.run_with(&login, wrong.as_bytes()).await;
+    assert_eq!(output.code, 1);
+    assert!(
+        output.err.contains("checksum") && output.err.contains("nothing was written"),
+        "{output:?}"
+    );
+    assert!(!output.all_output().contains(&wrong[4..]), "{output:?}");
     let said = person.fails(2, &login).await;
     assert!(said.contains("is empty"), "{said}");
     let said = person.fails(2, &["login", &url]).await;
@@ -102,7 +105,7 @@ async fn the_administrators_only_way_in_is_not_logged_out_of() {
 async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     let server = Server::start().await;
     let way_in = server.kubeconfig();
-    let person = Person::new();
+    let person = CliUser::new();
     let ca = authority(&person, &server);
     let direct = person
         .clone()

@@ -10,11 +10,11 @@ mod tour;
 mod usage;
 
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 
 /// Somebody who has the administrator's kubeconfig.
-fn admin(server: &Server) -> Person {
-    Person::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
+fn admin(server: &Server) -> CliUser {
+    CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }
 
 /// `https://HOST:PORT`
@@ -23,6 +23,6 @@ fn url(server: &Server) -> String {
 }
 
 /// The server's certificate authority, as a file of this person's.
-fn authority(person: &Person, server: &Server) -> String {
+fn authority(person: &CliUser, server: &Server) -> String {
     person.file("ca.pem", &server.kubeconfig().authority)
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::kubectl::repository;
 use postern_tests::wait;
 use tokio::process::Command;
@@ -21,7 +21,7 @@ async fn the_readme_on_the_command_line_is_true() {
 /// Runs a page's shell blocks, from a heading on, where `postern-data` is what it is for a reader.
 async fn run(page: &str, heading: &str, expected: &[&str]) {
     let server = Server::start().await;
-    let person = Person::new();
+    let person = CliUser::new();
     let page = std::fs::read_to_string(repository().join(page)).unwrap();
     let (_, page) = page.split_once(heading).unwrap();
     let blocks = page.split("\n```sh\n").skip(1);

@@ -1,10 +1,10 @@
 //! Commands that cannot be understood, help, completions and manual pages: all without a server.
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 
 #[tokio::test]
 async fn what_makes_no_sense_ends_with_2_and_says_why() {
-    let person = Person::new();
+    let person = CliUser::new();
     for (arguments, wanted) in [
         (&["get", "secret"][..], "NAME"),
         (&["get", "secret", "Upper.key"], "NAME"),
@@ -18,8 +18,8 @@ async fn what_makes_no_sense_ends_with_2_and_says_why() {
         (&["get", "secret", "db", "--server", "https://h", "--context", "x"], "cannot be used"),
         (&["set", "secret", "db", "hush"], "db.KEY"),
         (&["set", "secret", "db.key", "hush", "--from-file", "x"], "cannot be used with"),
-        (&["set", "secret", "db.key", "hush", "more-hush"], "behind --"),
-        (&["set", "secret", "db.key", "--hush"], "behind --"),
+        (&["set", "secret", "db.key", "hush", "more-hush"], "after --"),
+        (&["set", "secret", "db.key", "--hush"], "after --"),
         (&["set", "secret", "db.key", "--access-key", "-"], "cannot be both"),
         (&["list", "secrets", "-A", "-n", "x"], "cannot be used with"),
         (&["create", "accesskey", "UPPER"], "NAME"),
@@ -31,7 +31,7 @@ async fn what_makes_no_sense_ends_with_2_and_says_why() {
         (&["create", "team", "a", "--users", "B"], "--users"),
         (&["delete", "secret", "a/b"], "NAME"),
         (&["completion", "powershell"], "bash"),
-        (&["login", "https://h", "pst_hush"], "behind --"),
+        (&["login", "https://h", "pst_hush"], "after --"),
         (&["login", "https://h", "--access-key", "hush hush"], "one word"),
         (&["whoami", "--access-key", "hush\u{7f}", "--server", "https://h"], "one word"),
         (&["frobnicate"], "unrecognized subcommand"),
@@ -50,7 +50,7 @@ async fn what_makes_no_sense_ends_with_2_and_says_why() {
 #[tokio::test]
 async fn help_completions_and_manual_pages() {
     // What stands in the environment must not show up in them.
-    let person = Person::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
+    let person = CliUser::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
     let help = person.ok(&["create", "accesskey", "--help"]).await;
     for wanted in [
         "--ttl",
@@ -83,7 +83,7 @@ async fn help_completions_and_manual_pages() {
 
 #[tokio::test]
 async fn the_completions_are_shell_scripts() {
-    let person = Person::new();
+    let person = CliUser::new();
     let script = person.file("postern.bash", person.ok(&["completion", "bash"]).await);
     let checked = std::process::Command::new("bash").args(["-n", &script]).status().unwrap();
     assert!(checked.success());
