@@ -50,9 +50,7 @@ fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
     match problem {
         CertificateProblem::UnknownIssuer => error
             .hint("give the server's certificate authority with --ca-file FILE, and log in again")
-            .hint(
-                "on the server it is DIR/keys/tls-ca.pem; it also stands in DIR/admin.kubeconfig",
-            ),
+            .hint("on the server it is DIR/keys/tls-ca.pem; it is also in DIR/admin.kubeconfig"),
         CertificateProblem::WrongName => error
             .hint("use a name that the certificate is for, or start the server with --host NAME"),
         CertificateProblem::WrongTime => {

@@ -16,7 +16,7 @@ pub enum Error {
     /// As whom to act cannot be sent in headers.
     #[error("cannot act as somebody else: {0}")]
     Impersonation(String),
-    /// A name that cannot stand in a path.
+    /// A name that is not allowed in a path.
     #[error("{0:?} is no name of an object")]
     Name(String),
     /// The authorities to trust cannot be used.

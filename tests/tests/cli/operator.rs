@@ -1,16 +1,16 @@
-//! What the machine's own administrator asks for: `postern admin …` and `postern storage …`.
+//! The operator's commands: `postern admin …` and `postern storage …`.
 
 use postern_tests::cli::CliUser;
 use postern_tests::objects::{secret, secret_path, secrets, value_of};
 use postern_tests::{Home, Kubeconfig, Setup};
 
-/// Somebody on the server's machine.
+/// Returns a user on the server's machine.
 fn operator(home: &Home) -> CliUser {
     CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
 }
 
 #[tokio::test]
-async fn a_lost_key_is_replaced_and_goes_on_being_secret() {
+async fn a_lost_key_is_replaced_and_stays_secret() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let old = server.kubeconfig().token.clone();
@@ -45,7 +45,7 @@ async fn seal_keys_are_rotated_and_everything_stays_readable() {
     server.stop().await;
 }
 
-/// The same with a server and without.
+/// Rotates and reseals; works with a running server and without.
 async fn rotate(home: &Home) {
     let operator = operator(home);
     let key = operator.ok(&["storage", "rotate-key"]).await;
@@ -57,7 +57,7 @@ async fn rotate(home: &Home) {
 }
 
 #[tokio::test]
-async fn a_place_without_a_database_is_told() {
+async fn a_directory_without_a_database_is_an_error() {
     let nowhere = CliUser::new();
     let missing = nowhere.path().join("missing");
     let directory = missing.to_str().unwrap();
@@ -65,5 +65,5 @@ async fn a_place_without_a_database_is_told() {
         let output = nowhere.fails(1, &["storage", command, "--data-dir", directory]).await;
         assert!(output.contains("missing"), "{output}");
     }
-    assert!(!missing.exists(), "looking makes nothing");
+    assert!(!missing.exists(), "a failed check creates nothing");
 }

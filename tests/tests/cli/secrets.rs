@@ -73,7 +73,7 @@ async fn many_writers_of_one_secret_lose_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_with_its_neighbours() {
+async fn what_does_not_exist_is_an_error_with_similar_names() {
     let server = Server::start().await;
     let admin = admin(&server);
     admin.ok(&["set", "secret", "database.password", "hush"]).await;
@@ -125,7 +125,7 @@ async fn lists_of_any_length_in_one_namespace_or_all() {
 }
 
 #[tokio::test]
-async fn debugging_tells_requests_and_no_values() {
+async fn debug_prints_requests_and_no_values() {
     let server = Server::start().await;
     let admin = admin(&server);
     let output = admin.run_with(&["set", "secret", "db.password", "--debug"], b"hush-hush").await;
