@@ -48,9 +48,12 @@ fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
 
 /// Adds which command lists names, where a name is missing.
 fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let is_new = words.get(1).is_some_and(|verb| verb == "create");
+    if is_new || error.kind() != ErrorKind::MissingRequiredArgument {
+        return error;
+    }
     let kind = words.get(2).and_then(|word| word.to_str()).unwrap_or_default();
-    let info = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind));
-    if let Some(info) = info.filter(|_| error.kind() == ErrorKind::MissingRequiredArgument) {
+    if let Some(info) = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind)) {
         let hint = format!("`postern list {}` shows which there are", kinds::plural_name(info));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }

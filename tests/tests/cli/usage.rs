@@ -34,6 +34,7 @@ async fn what_makes_no_sense_exits_with_2_and_says_why() {
         (&["get", "user"], "postern list users"),
         (&["get", "keys"], "postern list accesskeys"),
         (&["get", "ss"], "postern list secrets"),
+        (&["rotate", "key"], "postern list accesskeys"),
         (&["get", "self"], "<NAME>"),
         (&["get", "usre", "ada"], "'user'"),
         (&["get", "user", "ada", "-n", "x"], "unexpected argument '-n'"),

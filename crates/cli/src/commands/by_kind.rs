@@ -118,3 +118,29 @@ impl<A: KindArgs> FromArgMatches for ByKind<A> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::Kind as _;
+    use postern_kinds::team::Team;
+    use postern_kinds::user::User;
+
+    use super::*;
+    use crate::commands::list::List;
+
+    #[test]
+    fn a_name_that_another_subcommand_has_is_left_to_it() {
+        let taken = Command::new("list")
+            .subcommand(Command::new("users"))
+            .subcommand(Command::new("team").alias("teams"));
+        let command = add_kind::<List>(add_kind::<List>(taken, &User::INFO), &Team::INFO);
+        let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+        assert_eq!(names, ["users", "team", "user"]);
+        command.clone().debug_assert();
+        let matches = command.try_get_matches_from(["list", "user"]).unwrap();
+        let Ok(ByKind::<List>::Generic(user)) = ByKind::from_arg_matches(&matches) else {
+            panic!("the subcommand is the kind's");
+        };
+        assert_eq!(user.info.kind, "User");
+    }
+}
