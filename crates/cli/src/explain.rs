@@ -15,8 +15,8 @@ use crate::output::escape;
 pub(crate) const LOGIN_HINT: &str =
     "log in with `postern login https://HOST:PORT --access-key - --ca-file FILE`";
 
-/// Returns the error with hints. `server` is where the request was sent, and `acting_as` as whom, if
-/// not as the key's own bearer.
+/// Returns the error with hints. `server` is where the request was sent, and `acting_as` as whom,
+/// if not as the key's own bearer.
 pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> CliError {
     let explained = CliError::new(escape(&error.to_string()));
     match error {
@@ -72,13 +72,12 @@ fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> CliError
             CliError::new(message).hint("nothing was changed; choose another name")
         }
         (409, _) => CliError::new(message)
-            .hint("nothing was changed: somebody else changed it at the same time; look at it, and try again"),
+            .hint("nothing was changed: another writer was faster; look at it, and try again"),
         (400 | 413 | 422, _) => {
             CliError::new(message).hint("nothing was changed: correct it, and try again")
         }
-        (429, _) => {
-            CliError::new(format!("the server is too busy: {message}")).hint("try again in a moment")
-        }
+        (429, _) => CliError::new(format!("the server is too busy: {message}"))
+            .hint("try again in a moment"),
         (503, _) => CliError::new(format!("the server cannot do this now: {message}"))
             .hint("try again in a moment; if that does not help, its log says more"),
         (500.., _) => {
@@ -101,7 +100,7 @@ fn of_forbidden(message: String, acting_as: Option<&str>) -> CliError {
         error.hint("to act as somebody else takes a right: ask an administrator for it")
     } else {
         error.hint(format!(
-            "it was asked for as {}: with the rights of that user alone, in the scope of your access key",
+            "it was asked for as {}: with the rights of that user, in the scope of your access key",
             escape(user)
         ))
     };

@@ -1,8 +1,8 @@
 //! The command line: commands, kubeconfigs, and what is printed.
 //!
 //! Data goes to the standard output, everything else to the standard error. The exit code is 0, 1
-//! for a failure, or 2 for a command that makes no sense. Requests are made by `postern-client`; the
-//! server and its commands are not here.
+//! for a failure, or 2 for a command that makes no sense. Requests are made by `postern-client`;
+//! the server and its commands are not here.
 
 mod commands;
 mod error;
@@ -27,8 +27,8 @@ pub use usage::parse_or_exit;
 
 use crate::process::Process;
 
-/// Runs one command and returns the exit code. `root` is the whole command line, for completions and
-/// manual pages.
+/// Runs one command and returns the exit code. `root` is the whole command line, for completions
+/// and manual pages.
 pub fn run(command: Command, root: clap::Command) -> ExitCode {
     let process = Process::system();
     match commands::run(command, root, &process) {

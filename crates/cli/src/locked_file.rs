@@ -58,7 +58,7 @@ impl FileLock {
         &self.target
     }
 
-    /// Replaces the file's content atomically: after a crash the file has the old content or the new.
+    /// Replaces the file's content atomically: after a crash it is the old one or the new one.
     pub(crate) fn replace(&self, content: &[u8]) -> Result<(), CliError> {
         let new = sibling(&self.target, ".postern-new");
         let replaced = self.replace_by(&new, content);

@@ -120,8 +120,8 @@ impl Error {
         }
     }
 
-    /// Returns whether every other request would fail for the same reason: there is no connection, or
-    /// the access key is refused.
+    /// Returns whether every other request would fail for the same reason: there is no connection,
+    /// or the access key is refused.
     pub fn fails_all_requests(&self) -> bool {
         match self {
             Self::Status(status) => status.code == 401,

@@ -1,5 +1,5 @@
-//! The program: the whole command line, the wiring of the server, and what its start prints. What the
-//! parts do is in their own crates; the allocator is chosen in `main.rs`.
+//! The program: the whole command line, the wiring of the server, and what its start prints. What
+//! the parts do is in their own crates; the allocator is chosen in `main.rs`.
 //!
 //! It is a library so that another binary can be made of it: one that serves kinds of its own calls
 //! `postern_kinds::add` and then [`main`].

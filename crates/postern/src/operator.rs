@@ -1,8 +1,8 @@
 //! The operator's commands: `postern admin …` and `postern storage …`. They do not use the API.
 //!
-//! A running server carries them out, over its socket in the data directory; without one, those that
-//! need the database alone are carried out here. Data goes to stdout, messages and progress to
-//! stderr.
+//! A running server carries them out, over its socket in the data directory; without one, those
+//! that need the database alone are carried out here. Data goes to stdout, messages and progress
+//! to stderr.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};

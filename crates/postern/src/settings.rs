@@ -94,8 +94,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_POLICY_FILE", value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
 
-    /// The audit log is rotated when its file is larger than this; the old file gets the time in its
-    /// name
+    /// The audit log is rotated when its file is larger than this; the old file gets the time in
+    /// its name
     /// [default: 100]
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXSIZE", value_name = "MIB")]
     audit_log_maxsize: Option<usize>,

@@ -1,8 +1,8 @@
 //! `postern create -f`: objects of any kind from files.
 
-use postern_tests::Server;
 use postern_tests::cli::CliUser;
 use postern_tests::objects::{secret, secrets, value_of};
+use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
 use crate::{admin, url};
@@ -148,6 +148,21 @@ async fn a_new_access_key_is_printed_or_not_created_at_all() {
         .with("POSTERN_CA_FILE", &crate::authority(&admin, &server))
         .with("POSTERN_ACCESS_KEY", key);
     assert_eq!(ada.ok(&["whoami", "-o", "name"]).await, "user.management.platform.sh/ada\n");
+}
+
+#[tokio::test]
+async fn a_closed_output_is_an_error_when_something_was_created() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let file = admin.file("users", document("User", "a", "") + &document("User", "b", ""));
+    let mut command = admin.command(&["create", "-f", &file, "-o", "yaml"]);
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = wait::within("the command to end", child.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("user a created") && said.contains("is lost"), "{said}");
+    assert!(said.contains("not tried: ") && said.contains("document 2"), "{said}");
 }
 
 #[tokio::test]

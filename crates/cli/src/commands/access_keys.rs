@@ -1,5 +1,5 @@
-//! Creating, disabling, enabling and rotating access keys. Reading and deleting them is as for other
-//! kinds.
+//! Creating, disabling, enabling and rotating access keys. Reading and deleting them is as for
+//! other kinds.
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, decode_fields};

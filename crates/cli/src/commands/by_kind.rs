@@ -1,5 +1,5 @@
 //! One subcommand for each kind that serves a verb, made at run time from the kinds themselves:
-//! `postern list KIND`, `postern get KIND NAME`. What such a command does is in the verb's own file.
+//! `postern list KIND`, `postern get KIND NAME`. What such a command does is in the verb's file.
 
 use std::fmt::Debug;
 

@@ -98,34 +98,43 @@ impl FromFiles {
         let mut session = Session::open(&self.connection, process)?;
         let namespace = session.namespace_or(&self.namespace);
         let mut failed = false;
-        let mut printed = 0;
+        let mut separator = "";
         for (done, manifest) in manifests.iter().enumerate() {
             let created = match manifest {
                 Ok(manifest) => create(&mut session, manifest, &namespace, process).await,
-                Err(error) => Err((error.clone(), false)),
+                Err(error) => Err(CreateError::One(error.clone())),
             };
-            match created {
-                Ok(_) if self.output.is_none() => {}
-                Ok((object, info)) => {
-                    if printed > 0 && self.output == Some(ObjectFormat::Yaml) {
-                        process.write_stdout(b"---\n").map_err(CliError::output_matters)?;
-                    }
-                    printed += 1;
-                    output::print_object(object, info, self.output, process)
-                        .map_err(CliError::output_matters)?;
+            let printed = created.and_then(|object| self.print(object, &mut separator, process));
+            match printed {
+                Ok(()) => {}
+                Err(CreateError::One(error)) => {
+                    process.print_error(&error);
+                    failed = true;
                 }
-                Err((error, true)) => {
+                Err(CreateError::All(error)) => {
                     let left = manifests[done + 1..].iter().flatten();
                     let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
                     return Err(error.not_tried(&left));
                 }
-                Err((error, false)) => {
-                    process.print_error(&error);
-                    failed = true;
-                }
             }
         }
         if failed { Err(CliError::reported()) } else { Ok(()) }
+    }
+
+    /// Prints a new object, as one document of several.
+    fn print(
+        &self,
+        created: Created,
+        separator: &mut &str,
+        process: &Process,
+    ) -> Result<(), CreateError> {
+        if self.output == Some(ObjectFormat::Yaml) {
+            let separator = std::mem::replace(separator, "---\n");
+            process.write_stdout(separator.as_bytes()).map_err(CreateError::of_output)?;
+        }
+        let Created { info, object } = created;
+        let printed = output::print_object(object, info, self.output, process);
+        printed.map_err(CreateError::of_output)
     }
 
     /// Reads everything before anything is created.
@@ -177,23 +186,44 @@ fn would_be_lost(manifest: &Manifest) -> CliError {
     CliError::usage(message).hint("nothing was created: print it with -o json or -o yaml")
 }
 
-/// Creates one object. An error comes with whether every other request would fail, too.
+/// A new object, as the server answered.
+struct Created {
+    info: &'static Info,
+    object: Object,
+}
+
+/// Why an object was not created, or not printed.
+enum CreateError {
+    /// Others can still be created.
+    One(CliError),
+    /// All others would fail, too.
+    All(CliError),
+}
+
+impl CreateError {
+    fn of_output(error: CliError) -> Self {
+        let hint = "the last object was created; if its answer had a credential, that is lost";
+        Self::All(error.output_matters().hint(hint))
+    }
+}
+
 async fn create(
     session: &mut Session,
     manifest: &Manifest,
     namespace: &str,
     process: &Process,
-) -> Result<(Object, &'static Info), (CliError, bool)> {
+) -> Result<Created, CreateError> {
     let Manifest { location, info, object } = manifest;
     let own = Some(object.metadata.namespace.as_str()).filter(|own| !own.is_empty());
     let of = Collection::new(info, Some(own.unwrap_or(namespace)));
-    let created = session.client.create(of, object).await.map_err(|error| {
+    let object = session.client.create(of, object).await.map_err(|error| {
         let mut explained = session.explain(&error);
         explained.message = format!("{location}: {}", explained.message);
-        (explained, error.fails_all_requests())
+        let all = error.fails_all_requests();
+        if all { CreateError::All(explained) } else { CreateError::One(explained) }
     })?;
     let within = of.namespace().map_or_else(String::new, |n| format!(" in the namespace {n}"));
-    let name = escape(&created.metadata.name);
+    let name = escape(&object.metadata.name);
     process.print_status(&format!("{} {name} created{within}", kinds::name(info)));
-    Ok((created, info))
+    Ok(Created { info, object })
 }

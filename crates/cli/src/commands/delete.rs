@@ -1,4 +1,5 @@
-//! `postern delete KIND NAME…`
+//! `postern delete KIND NAME…`: several objects of a kind. Of secrets, an error says how to delete
+//! one key.
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, Error};

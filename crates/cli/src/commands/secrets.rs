@@ -185,7 +185,7 @@ fn print_value(path: &SecretPath, value: &SecretText, process: &Process) -> Resu
     if process.stdout_is_terminal() {
         if !is_plain_text(&bytes) {
             let message = format!(
-                "the value of {} has {} bytes that are no plain text, and could disturb the terminal",
+                "the value of {} is {} bytes that are not plain text and could disturb the terminal",
                 path.written(),
                 bytes.len()
             );

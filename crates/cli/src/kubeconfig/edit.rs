@@ -81,8 +81,8 @@ fn named<'a>(config: &'a Map<String, Value>, list: &str, name: &str) -> Option<&
     config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Returns whether writing this login loses nothing: whether there is nothing of its name, or a login
-/// at the same server.
+/// Returns whether writing this login loses nothing: whether there is nothing of its name, or a
+/// login at the same server.
 fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
     let name = login.name;
     let entries = ["contexts", "clusters", "users"].map(|list| named(config, list, name));
