@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
-use postern_kinds::Kind;
+use postern_kinds::{Fields, Kind};
 use postern_meta::decode_typed;
 use postern_meta::object::Object;
 use postern_meta::status::Status;
@@ -140,7 +140,7 @@ pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
 ///
 /// # Errors
 /// [`Error::Unexpected`] when they do not fit.
-pub fn decode_fields<K: Kind>(object: &Object) -> Result<K::Fields, Error> {
+pub fn decode_fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, Error> {
     let bytes = postern_meta::object::json_bytes(&object.fields);
     decode_typed(&bytes).map_err(|error| Error::Unexpected {
         code: StatusCode::OK.as_u16(),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use postern_server::admin::{AdminCommand, Answer, Progress, call};
+use postern_server::admin::{AdminCommand, CommandOutput, Progress, call};
 
 /// The interval at which progress is printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -108,11 +108,11 @@ impl ProgressLine {
 }
 
 /// Prints what was done. The exit code is 1 where something is corrupt.
-fn print_answer(answer: &Answer, data_dir: &Path) -> anyhow::Result<ExitCode> {
+fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitCode> {
     let (mut data, mut messages) = (String::new(), Vec::new());
     let mut corrupt = 0;
     match answer {
-        Answer::ResetKey { kubeconfig, key_name, user_mended, other_keys } => {
+        CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys } => {
             writeln!(data, "{}", kubeconfig.display())?;
             messages
                 .push(format!("The file above holds the new access key {key_name}: keep it safe."));
@@ -127,7 +127,7 @@ fn print_answer(answer: &Answer, data_dir: &Path) -> anyhow::Result<ExitCode> {
                 messages.push("Disable a lost one with: postern disable accesskey NAME".to_owned());
             }
         }
-        Answer::RotateKey { current, all } => {
+        CommandOutput::RotateKey { current, all } => {
             let (count, data_dir) = (all.len(), data_dir.display());
             writeln!(data, "{current}")?;
             messages.push(format!(
@@ -136,7 +136,7 @@ fn print_answer(answer: &Answer, data_dir: &Path) -> anyhow::Result<ExitCode> {
                  postern storage reseal --data-dir {data_dir}"
             ));
         }
-        Answer::Reseal { seen, rewritten, damaged, needed } => {
+        CommandOutput::Reseal { seen, rewritten, damaged, needed } => {
             corrupt = *damaged;
             writeln!(data, "{rewritten}")?;
             messages.push(format!(
@@ -152,7 +152,7 @@ fn print_answer(answer: &Answer, data_dir: &Path) -> anyhow::Result<ExitCode> {
                 ));
             }
         }
-        Answer::Check { seen, damaged, damaged_total } => {
+        CommandOutput::Check { seen, damaged, damaged_total } => {
             corrupt = *damaged_total;
             for one in damaged {
                 writeln!(data, "{}\t{}", one.key, one.reason)?;

@@ -3,8 +3,8 @@
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, decode_fields};
-use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Owner, Spec};
-use postern_kinds::{Kind as _, SecretText, access_key};
+use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
+use postern_kinds::{Kind as _, Owner, SecretText, access_key};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::json;
 

@@ -14,7 +14,7 @@ mod secrets;
 mod whoami;
 
 use clap::Subcommand;
-use postern_kinds::Kind;
+use postern_kinds::{Fields, Kind};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::Value;
 
@@ -103,7 +103,10 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
 }
 
 /// Returns a new object of a kind.
-fn new_object<K: Kind>(metadata: ObjectMeta, fields: &K::Fields) -> Result<Object, CliError> {
+fn new_object<K: Kind>(
+    metadata: ObjectMeta,
+    fields: &Fields<K::Spec, K::Status>,
+) -> Result<Object, CliError> {
     match serde_json::to_value(fields) {
         Ok(Value::Object(fields)) => Ok(Object {
             api_version: K::INFO.version.to_string(),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{Kind, team, user};
+use postern_kinds::{Fields, Kind, team, user};
 use postern_meta::object::ObjectMeta;
 
 use super::new_object;
@@ -90,7 +90,11 @@ impl CreateTeam {
 }
 
 impl Common {
-    async fn create<K: Kind>(self, fields: &K::Fields, process: &Process) -> Result<(), CliError> {
+    async fn create<K: Kind>(
+        self,
+        fields: &Fields<K::Spec, K::Status>,
+        process: &Process,
+    ) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let new = new_object::<K>(metadata, fields)?;
