@@ -54,16 +54,16 @@ enum Rule {
     Description { verbs: &'static [&'static str] },
 }
 
-/// The rights of an identity that matter for what it sees of one kind. As long as two are equal, it
-/// sees the same.
+/// What decides what an identity sees of one kind. As long as two are equal, it sees the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// The grants that concern the kind, by their index.
+    /// The grants that the identity holds and that concern the kind, by their index.
     grants: Vec<usize>,
+    /// The identity's own: name, uid, and the groups, by which grants come and go.
+    name: String,
+    uid: String,
+    groups: Vec<String>,
     scoped: bool,
-    /// For kinds with delegated rights: user, team and uid, by whom objects are owned, and whether
-    /// rights on single objects count at all.
-    owner: Option<(Option<String>, Option<String>, String, bool)>,
 }
 
 impl Policy {
@@ -106,29 +106,21 @@ impl Policy {
         !identity.scoped && identity.is_in(AUTHENTICATED_GROUP)
     }
 
-    /// Returns the rights that matter for what the identity sees of a kind. `delegated` says whether
-    /// rights on owners stand for rights on its objects.
-    pub fn fingerprint(
-        &self,
-        identity: &Identity,
-        group: &str,
-        resource: &str,
-        delegated: bool,
-    ) -> Fingerprint {
+    /// Returns what decides what the identity sees of a kind. What is changed for somebody else is
+    /// not in it.
+    pub fn fingerprint(&self, identity: &Identity, group: &str, resource: &str) -> Fingerprint {
         let concerns = |rule: &Rule| match rule {
             Rule::Everything => true,
             Rule::Resource { group: of, resource: name, .. } => *of == group && *name == resource,
             Rule::Description { .. } => false,
         };
         let held = self.held_by(identity).filter(|(_, grant)| concerns(&grant.rule));
-        let owner = delegated.then(|| {
-            let single = self.may_hold_single_objects(identity);
-            (identity.user.clone(), identity.team.clone(), identity.uid.clone(), single)
-        });
         Fingerprint {
             grants: held.map(|(index, _)| index).collect(),
+            name: identity.name.clone(),
+            uid: identity.uid.clone(),
+            groups: identity.groups.clone(),
             scoped: identity.scoped,
-            owner,
         }
     }
 
@@ -280,26 +272,21 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_changes_with_the_rights_that_matter_and_with_no_other() {
+    fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
         let policy = Policy::built_in();
-        let of = |identity: &Identity, delegated: bool| {
-            policy.fingerprint(identity, "g", "r", delegated)
-        };
+        let of = |identity: &Identity| policy.fingerprint(identity, "g", "r");
         let plain = identity(&["system:authenticated"]);
-        let other_group = identity(&["system:authenticated", "ops"]);
-        for delegated in [false, true] {
-            assert_eq!(of(&plain, delegated), of(&other_group, delegated));
-            let master = identity(&["system:authenticated", "system:masters"]);
-            assert_ne!(of(&plain, delegated), of(&master, delegated));
-            let nobody = identity(&[]);
-            assert_ne!(of(&plain, true), of(&nobody, true));
-            let scoped = Identity { scoped: true, ..plain.clone() };
-            assert_ne!(of(&plain, delegated), of(&scoped, delegated));
+        let other_key = Identity { access_key: "k2".to_owned(), ..plain.clone() };
+        assert_eq!(of(&plain), of(&other_key), "another key of the same owner sees the same");
+        for changed in [
+            identity(&["system:authenticated", "system:masters"]),
+            identity(&["system:authenticated", "ops"]),
+            identity(&[]),
+            Identity { scoped: true, ..plain.clone() },
+            Identity { uid: "u2".to_owned(), ..plain.clone() },
+            Identity { name: "bob".to_owned(), ..plain.clone() },
+        ] {
+            assert_ne!(of(&plain), of(&changed), "{changed:?}");
         }
-        let bob = Identity { user: Some("bob".to_owned()), ..plain.clone() };
-        assert_eq!(of(&plain, false), of(&bob, false), "nothing is decided by the owner");
-        assert_ne!(of(&plain, true), of(&bob, true), "whose objects they see is another's");
-        let namesake = Identity { uid: "u2".to_owned(), ..plain.clone() };
-        assert_ne!(of(&plain, true), of(&namesake, true));
     }
 }

@@ -131,11 +131,10 @@ impl Permit {
         self.policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 
-    /// Returns the rights that matter for what an identity sees of the permit's kind under a policy.
+    /// Returns what decides what an identity sees of the permit's kind under a policy.
     pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
         let info = self.kind().info();
-        let delegated = self.kind().is_delegated();
-        policy.fingerprint(identity, info.version.group, info.plural, delegated)
+        policy.fingerprint(identity, info.version.group, info.plural)
     }
 
     /// Returns the same for the caller, as it was when the permit was made.

@@ -137,9 +137,8 @@ async fn somebody_elses_change_does_not_end_a_watch_and_an_own_one_does() {
     let digest = fixture.key("mine", json!({})).await;
     let mut watch = fixture.watch_with(digest).await;
     fixture.try_make(&User, "bob", &json!({ "spec": { "groups": ["ops"] } })).await.unwrap();
-    fixture.try_make(&Team, "red", &json!({ "spec": { "users": ["admin"] } })).await.unwrap();
+    fixture.try_make(&Team, "red", &json!({ "spec": { "users": ["bob"] } })).await.unwrap();
     fixture.create("a").await.unwrap();
-    // A new team gives the watcher no right that matters here.
     assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
     let permit = Permit::for_server(&User, Verb::Update, None, "admin");
     let demote = |user: &Object| {
