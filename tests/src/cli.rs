@@ -13,6 +13,7 @@ use crate::{Home, binary, wait};
 pub struct CliUser {
     home: Home,
     environment: Vec<(String, String)>,
+    program: Option<PathBuf>,
 }
 
 /// What one command printed, and how it ended.
@@ -45,13 +46,20 @@ impl CliUser {
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
-        Self { home: Home::new(), environment: Vec::new() }
+        Self { home: Home::new(), environment: Vec::new(), program: None }
     }
 
     /// Returns the same user with one more environment variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Returns the same user with another program in the place of the binary under test.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
         self
     }
 
@@ -79,7 +87,8 @@ impl CliUser {
     /// Returns a command that is not started. It gets no environment of the test run but `PATH`.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary::path());
+        let program = self.program.as_deref().unwrap_or_else(|| binary::path());
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.path())
