@@ -2,7 +2,7 @@
 //! is then.
 //!
 //! It never gives more than whom one acts as has, and never more than the scope of the key that one
-//! came with (decision 4): [`PrincipalIndex::acting_as`](crate::principal_index::PrincipalIndex::acting_as) carries
+//! came with (decision 4): [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::acting_as) carries
 //! that over.
 
 use postern_kinds::{Impersonation, Right};
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn acting(principals: &PrincipalIndex, wanted: &Impersonation) -> Identity {
-        principals.acting_as(wanted, &bearer()).identity
+        principals.impersonate(wanted, &bearer()).identity
     }
 
     fn rights(principals: &PrincipalIndex, wanted: &Impersonation) -> Vec<String> {
@@ -285,15 +285,15 @@ mod tests {
     #[test]
     fn a_disabled_user_may_do_nothing_through_others_either() {
         let principals = principals("", &[], true);
-        assert!(principals.acting_as(&wanted("bob", &[]), &bearer()).disabled);
-        assert!(!principals.acting_as(&wanted("carol", &[]), &bearer()).disabled);
+        assert!(principals.impersonate(&wanted("bob", &[]), &bearer()).disabled);
+        assert!(!principals.impersonate(&wanted("carol", &[]), &bearer()).disabled);
     }
 
     #[test]
     fn a_scope_stays_on() {
         let scoped = Identity { scoped: true, ..bearer() };
         let principals = principals("", &["system:masters"], false);
-        let bob = principals.acting_as(&wanted("bob", &["system:masters"]), &scoped);
+        let bob = principals.impersonate(&wanted("bob", &["system:masters"]), &scoped);
         assert!(bob.identity.scoped);
     }
 }

@@ -134,7 +134,7 @@ impl PrincipalIndex {
 
     /// Who somebody is while he acts as somebody else. The key that he came with stays the one that
     /// counts, with its scope: that can never become wider so (decision 4).
-    pub fn acting_as(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
+    pub fn impersonate(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
         let known = self.known_as(wanted);
         let user = known.as_ref().and_then(|known| known.user.as_ref());
         let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
