@@ -1,44 +1,27 @@
 //! OwnedAccessKey: a bearer credential for people and pipelines (specification 2.3, decision 3).
 //!
-//! The value of a key is never in the object: at rest there is only its digest, in a record of
-//! its own that the server writes beside it. When the key was last used stands in another record,
-//! and is put into `status` when the object is shown.
+//! The value of a key is never in the stored object. The server stores only its digest, in a side
+//! record. The last use of the key is in another record, and is added to `status` when the object is
+//! returned.
 
-use postern_meta::Timestamp;
-use postern_meta::field::{BadValue, FieldError, FieldErrors};
-use postern_meta::object::{ObjectMeta, OwnerReference};
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::Draft;
-use crate::kind::{Info, Scope as NameScope};
-use crate::kind::{Kind, ObservedStatus};
-use crate::names::{MANAGEMENT_V1, check_identity};
-use crate::principal::{AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal};
-use crate::right::{RequiredRight, Right};
+use crate::prelude::*;
 use crate::scope::Scope;
-use crate::secret_text::SecretText;
-use crate::verb::Verb;
-use crate::write_only::{AtRest, WriteOnlyField};
 use crate::{team, user};
 
-/// The way to the key's value.
+/// The path of the key's value.
 pub const KEY_PATH: &[&str] = &["spec", "key"];
 
-/// The shortest key that a client may supply.
+/// Minimum length of a key that a client supplies, in characters.
 pub const MIN_KEY_CHARS: usize = 32;
 
-/// The longest: what a bearer credential may be long.
+/// Maximum length of a key that a client supplies: that of a bearer credential.
 pub const MAX_KEY_CHARS: usize = 8 * 1024;
 
-/// The shortest life of a key that counts it from its last use: what was used within the last
-/// minute may not have been noted yet, so a shorter life would end keys that are in use.
+/// Minimum `ttl` of a key with `ttlAfterLastActivity`, in seconds. A use is stored about a minute
+/// later, so a key with a shorter `ttl` could expire while it is in use.
 pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 
-/// Who or what manages a key.
+/// The values of `spec.type`: what manages a key.
 const TYPES: &[&str] = &["User", "Login", "Other", "Reset", "OIDCRefreshToken"];
 
 /// The kind.
@@ -135,7 +118,7 @@ pub struct Identity {
     /// The connector through which they came.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub connector: String,
-    /// What the connector needs later on. Written, and never shown.
+    /// Data that the connector needs later. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub connector_data: SecretText,
@@ -168,15 +151,15 @@ pub struct OidcProvider {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCLogin")]
 pub struct OidcLogin {
-    /// The ID token. Written, and never shown.
+    /// The ID token. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub id_token: SecretText,
-    /// The access token. Written, and never shown.
+    /// The access token. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub access_token: SecretText,
-    /// The refresh token. Written, and never shown.
+    /// The refresh token. Write-only: it is never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub refresh_token: SecretText,
@@ -201,7 +184,7 @@ fn is_zero(number: &i64) -> bool {
 }
 
 impl Spec {
-    /// Whose key it is; `None` when it names nobody.
+    /// Returns the owner of the key; `None` when none is named.
     pub fn owner(&self) -> Option<Owner> {
         if !self.user.is_empty() {
             Some(Owner::User(self.user.clone()))
@@ -219,7 +202,7 @@ impl Spec {
     }
 }
 
-/// Returns the verb on a user or team that stands for a verb on their keys (decision 3).
+/// Returns the verb on a user or team that counts as a verb on its keys (decision 3).
 fn verb_on_owner(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "createkey",
@@ -229,7 +212,7 @@ fn verb_on_owner(verb: Verb) -> &'static str {
     }
 }
 
-/// Returns what of a key decides who gets in.
+/// Returns what authentication needs to know about a key.
 fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
     KeyFacts {
         uid: metadata.uid.clone(),
@@ -245,7 +228,7 @@ fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
     }
 }
 
-/// The form of a key that a client chooses.
+/// Checks the form of a key that a client supplies.
 fn check_key(key: &str) -> Result<(), String> {
     let printable = key.bytes().all(|byte| byte.is_ascii_graphic());
     if (MIN_KEY_CHARS..=MAX_KEY_CHARS).contains(&key.len()) && printable {
@@ -262,17 +245,12 @@ impl Kind for OwnedAccessKey {
     type Status = Status;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "OwnedAccessKey",
         plural: "ownedaccesskeys",
         singular: "ownedaccesskey",
-        short: &[],
         aliases: &["accesskey", "accesskeys", "key", "keys"],
-        scope: NameScope::Cluster,
-        verbs: Verb::ALL,
-        actions: &[],
-        confidential: true,
         description: "OwnedAccessKey is a bearer credential of a user, a team or another subject.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -304,16 +282,16 @@ impl Kind for OwnedAccessKey {
         if spec.r#type.is_empty() {
             "User".clone_into(&mut spec.r#type);
         }
-        // A key that was made for ever, before there was a maximum, stays so: a change of a label
-        // must not end it.
-        let was_for_ever = old.is_some_and(|old| old.fields.spec.ttl == 0);
-        if spec.ttl == 0 && !was_for_ever {
+        // A key from before there was a maximum keeps its unlimited lifetime: a change of a label
+        // must not make it expire.
+        let was_unlimited = old.is_some_and(|old| old.fields.spec.ttl == 0);
+        if spec.ttl == 0 && !was_unlimited {
             spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
         }
         new.fields.status = Status::default();
         match old {
-            None => refer_to_owner(new, ctx),
-            Some(old) => keep_reference_to_owner(new, old),
+            None => add_owner_reference(new, ctx),
+            Some(old) => keep_owner_reference(new, old),
         }
     }
 
@@ -381,8 +359,9 @@ impl Kind for OwnedAccessKey {
     });
 }
 
-/// A key goes with its owner: whoever comes back under his name is somebody else.
-fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
+/// Adds a reference to the owner, so that the garbage collector deletes the key with its owner: a
+/// later owner of the same name must not get the key.
+fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     let Some(owner) = new.fields.spec.owner() else { return };
     let Some(principal) = owner.principal() else { return };
     let Some(uid) = ctx.principals.uid(principal) else { return };
@@ -390,7 +369,7 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
         Principal::User(name) => (&user::User::INFO, name),
         Principal::Team(name) => (&team::Team::INFO, name),
     };
-    keep_reference(
+    ensure_reference(
         &mut new.metadata.owner_references,
         &OwnerReference {
             api_version: info.version.to_string(),
@@ -402,28 +381,28 @@ fn refer_to_owner(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     );
 }
 
-/// Puts in a reference, unless the very same is there. One that has only its uid, and leads
-/// elsewhere, does not stand for it: it is taken out, since a uid may be there once.
-fn keep_reference(references: &mut Vec<OwnerReference>, kept: &OwnerReference) {
+/// Adds a reference, unless the same one is there. Another reference with the same uid is removed,
+/// because a uid may be there only once.
+fn ensure_reference(references: &mut Vec<OwnerReference>, wanted: &OwnerReference) {
     let identity = |one: &OwnerReference| {
         (one.api_version.clone(), one.kind.clone(), one.name.clone(), one.uid.clone())
     };
-    if references.iter().any(|one| identity(one) == identity(kept)) {
+    if references.iter().any(|one| identity(one) == identity(wanted)) {
         return;
     }
-    references.retain(|one| one.uid != kept.uid);
-    references.push(kept.clone());
+    references.retain(|one| one.uid != wanted.uid);
+    references.push(wanted.clone());
 }
 
-/// The reference is the server's: whoever may change the key may not cut it loose from its owner.
-fn keep_reference_to_owner(new: &mut Draft<Fields>, old: &Draft<Fields>) {
+/// Keeps the reference to the owner, which a client may not remove.
+fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
     let spec = &old.fields.spec;
     let is_owner = |one: &&OwnerReference| {
         (one.kind == "User" && one.name == spec.user)
             || (one.kind == "Team" && one.name == spec.team)
     };
-    for kept in old.metadata.owner_references.iter().filter(is_owner) {
-        keep_reference(&mut new.metadata.owner_references, kept);
+    for reference in old.metadata.owner_references.iter().filter(is_owner) {
+        ensure_reference(&mut new.metadata.owner_references, reference);
     }
 }
 

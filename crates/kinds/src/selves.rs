@@ -1,18 +1,9 @@
-//! Self: who am I? Asked and answered, never stored (decision 1).
+//! Self: who is the caller? It is returned and never stored (decision 1).
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::context::Context;
-use crate::fields::Draft;
-use crate::kind::Kind;
-use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
-use crate::kind::{Info, Scope as NameScope};
-use crate::names::MANAGEMENT_V1;
+use crate::prelude::*;
 use crate::scope::Scope;
-use crate::verb::Verb;
 
-/// Asks who the caller is.
+/// Returns who the caller is.
 const WHO_AM_I: Action = Action {
     subresource: "",
     verb: Verb::Create,
@@ -29,7 +20,7 @@ pub struct SelfKind;
 /// What an object holds next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// What is asked.
+/// The access key that the request is about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SelfSpec")]
@@ -40,7 +31,7 @@ pub struct Spec {
     pub access_key: String,
 }
 
-/// The answer.
+/// The identity of the access key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SelfStatus")]
@@ -119,18 +110,14 @@ impl Kind for SelfKind {
     type Status = Status;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "Self",
         plural: "selves",
         singular: "self",
-        short: &[],
-        aliases: &[],
-        scope: NameScope::Cluster,
         verbs: &[Verb::Create, Verb::Get],
-        actions: &[WHO_AM_I, Action { verb: Verb::Get, request: None, ..WHO_AM_I }],
-        // Who asks about another key may put the key itself where its name belongs.
-        confidential: true,
+        actions: &[WHO_AM_I, Action { verb: Verb::Get, ..WHO_AM_I }],
+        // Confidential: a caller may put a key itself into `spec.accessKey` by mistake.
         description: "Self answers who the caller is. It is asked and never stored.",
+        ..Info::DEFAULT
     };
 
     fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {

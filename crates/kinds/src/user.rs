@@ -1,23 +1,9 @@
 //! User: a person who may hold access keys (decision 1).
 
-use postern_meta::field::FieldErrors;
-use postern_meta::object::ObjectMeta;
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::{Draft, NoStatus};
-use crate::kind::action::Action;
-use crate::kind::{Companion, Kind, OnRemove, UniqueKeys};
-use crate::kind::{Info, Scope};
-use crate::names::{MANAGEMENT_V1, check_identity};
-use crate::principal::{AccessRole, Principals, UserFacts};
+use crate::prelude::*;
 use crate::team;
-use crate::verb::Verb;
 
-/// Teams that a user can leave in the one transaction that removes them.
+/// Maximum number of teams that a user is removed from in the transaction that removes the user.
 const MAX_TEAMS_LEFT: usize = 100;
 
 /// The kind.
@@ -58,17 +44,13 @@ impl Kind for User {
     type Status = NoStatus;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "User",
         plural: "users",
         singular: "user",
-        short: &[],
-        aliases: &[],
-        scope: Scope::Cluster,
-        verbs: Verb::ALL,
         actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
         description: "User is a person who may hold access keys.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -87,9 +69,7 @@ impl Kind for User {
         if !spec.subject.is_empty() {
             check_identity("spec.subject", &spec.subject, errors);
         }
-        for (index, group) in spec.groups.iter().enumerate() {
-            check_identity(&format!("spec.groups[{index}]"), group, errors);
-        }
+        check_identities("spec.groups", &spec.groups, errors);
         Ok(())
     }
 
@@ -118,13 +98,15 @@ impl Kind for User {
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
 }
 
-/// Returns the name that access decisions see: two users of one name would share their rights.
+/// Returns the name that access decisions see. It is unique: two users with one name would have each
+/// other's rights.
 fn subject(metadata: &ObjectMeta, spec: &Spec) -> String {
     let name = if spec.subject.is_empty() { &metadata.name } else { &spec.subject };
     name.clone()
 }
 
-/// A user who is removed leaves their teams: a namesake who comes later is somebody else.
+/// Returns the changes that remove a user from their teams. Otherwise a later user of the same name
+/// would be in them.
 fn leave_teams(
     metadata: &ObjectMeta,
     principals: &dyn Principals,
