@@ -1,7 +1,7 @@
-//! The scope of a credential: what it may reach at most (specification 2.5, decision 4).
+//! The scope of a credential: what it gives access to at most (specification 2.5, decision 4).
 //!
-//! Only the shape. What a credential with a scope may do is decided in `auth`; so far that is Self
-//! and discovery, whatever the scope names.
+//! Only the fields. What a credential with a scope may do is decided in `auth`; so far that is Self
+//! and discovery, whatever the scope contains.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
