@@ -123,3 +123,80 @@ fn leave_teams(
     }
     Ok(teams.into_iter().map(|team| team::without_user(team, user)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The user `ada` is in this many teams: `team-0`, `team-1` and so on.
+    struct InTeams(usize);
+
+    impl Principals for InTeams {
+        fn uid(&self, _: Principal<'_>) -> Option<String> {
+            None
+        }
+
+        fn teams_of(&self, user: &str) -> Vec<String> {
+            let count = if user == "ada" { self.0 } else { 0 };
+            (0..count).map(|index| format!("team-{index}")).collect()
+        }
+    }
+
+    fn on_remove(user: &str, teams: usize) -> Result<Vec<Companion>, ApiError> {
+        let metadata = ObjectMeta { name: user.to_owned(), ..ObjectMeta::default() };
+        let on_remove = User::ON_REMOVE.unwrap();
+        on_remove(&metadata, &InTeams(teams))
+    }
+
+    #[test]
+    fn a_user_is_removed_from_their_teams_and_from_no_more_than_one_transaction_takes() {
+        for (user, teams, companions) in [
+            ("ada", 0, Some(0)),
+            ("ada", 2, Some(2)),
+            ("bob", 2, Some(0)),
+            ("ada", MAX_TEAMS_LEFT, Some(MAX_TEAMS_LEFT)),
+            ("bob", MAX_TEAMS_LEFT + 1, Some(0)),
+            ("ada", MAX_TEAMS_LEFT + 1, None),
+        ] {
+            match (on_remove(user, teams), companions) {
+                (Ok(changes), Some(count)) => {
+                    assert_eq!(changes.len(), count, "{user} in {teams} teams");
+                    for (index, change) in changes.iter().enumerate() {
+                        assert_eq!(change.kind.info().kind, "Team");
+                        assert_eq!(change.namespace, None);
+                        assert_eq!(change.name, format!("team-{index}"));
+                    }
+                }
+                (Err(error), None) => {
+                    assert_eq!(error.code(), 409);
+                    let message = &error.status().message;
+                    let counts =
+                        format!("in {teams} teams, and can leave {MAX_TEAMS_LEFT} at once");
+                    assert!(message.contains(&counts), "{message}");
+                }
+                (result, _) => panic!("{user} in {teams} teams: {}", result.is_ok()),
+            }
+        }
+    }
+
+    #[test]
+    fn the_change_of_a_team_removes_the_user_and_nothing_else() {
+        let companion = on_remove("ada", 1).unwrap().remove(0);
+        for (fields, changed) in [
+            (
+                json!({ "spec": { "users": ["bob", "ada"] } }),
+                json!({ "spec": { "users": ["bob"] } }),
+            ),
+            (json!({ "spec": { "users": ["ada", "ada"] } }), json!({ "spec": { "users": [] } })),
+            (json!({ "spec": { "users": ["adam"] } }), json!({ "spec": { "users": ["adam"] } })),
+            (json!({ "spec": { "groups": ["ada"] } }), json!({ "spec": { "groups": ["ada"] } })),
+            (json!({}), json!({})),
+        ] {
+            let Value::Object(mut fields) = fields else { unreachable!("the rows are objects") };
+            (companion.change)(&mut fields);
+            assert_eq!(Value::Object(fields), changed);
+        }
+    }
+}
