@@ -36,7 +36,7 @@ impl Activity {
 pub struct ResolvedKey {
     /// The identity of its owner.
     pub identity: Arc<Identity>,
-    /// How long it lives.
+    /// How long it gives access.
     pub lifetime: Lifetime,
     /// When it was last used.
     pub activity: Arc<Activity>,

@@ -54,15 +54,15 @@ pub struct Access {
     /// Optional name of the rule.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives; `*` stands for all.
+    /// Verbs that the rule gives; `*` is all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to; `*` stands for all.
+    /// Subresources that the verbs extend to; `*` is all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Users who get the verbs; `*` stands for every user.
+    /// Users who get the verbs; `*` is every user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,

@@ -19,7 +19,7 @@ pub const PROJECT_PREFIX: &str = "p-";
 /// The kind.
 pub struct Namespace;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
 /// What blocks the deletion of the namespace.
@@ -27,13 +27,13 @@ pub type Fields = crate::Fields<Spec, Status>;
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.NamespaceSpec")]
 pub struct Spec {
-    /// Must be empty before the namespace is removed. The server keeps it.
+    /// Must be empty before the namespace is removed. Only the server sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub finalizers: Vec<String>,
 }
 
-/// Whether the namespace is in use or going away.
+/// Whether the namespace is in use or being deleted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.NamespaceStatus")]
@@ -68,7 +68,7 @@ impl Kind for Namespace {
     };
 
     const COLUMNS: &'static [ColumnInfo] =
-        &[ColumnInfo::text("Status", "Whether the namespace is in use or going away.")];
+        &[ColumnInfo::text("Status", "Whether the namespace is in use or being deleted.")];
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         if let Some(old) = old {

@@ -17,7 +17,7 @@ const WHO_AM_I: Action = Action {
 /// The kind.
 pub struct SelfKind;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
 /// The access key that the request is about.
@@ -42,7 +42,7 @@ pub struct Status {
     /// The team, if the key is a team's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamInfo>,
-    /// The name that access decisions and audit see.
+    /// The name that access decisions and audit records have for the caller.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// The uid of the user or team.
@@ -58,15 +58,15 @@ pub struct Status {
     /// The access key's type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub access_key_type: String,
-    /// What the access key may reach at most; absent when it has no scope.
+    /// What the access key gives access to at most; absent when it has no scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_scope: Option<Scope>,
-    /// What the namespaces of projects begin with.
+    /// The prefix of the namespaces of projects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub project_namespace_prefix: String,
 }
 
-/// A user, as far as others need to know them.
+/// A user, in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.UserInfo")]
@@ -92,7 +92,7 @@ pub struct UserInfo {
     pub teams: Vec<TeamInfo>,
 }
 
-/// A team, as far as others need to know it.
+/// A team, in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.TeamInfo")]
@@ -116,7 +116,7 @@ impl Kind for SelfKind {
         verbs: &[Verb::Create, Verb::Get],
         actions: &[WHO_AM_I, Action { verb: Verb::Get, ..WHO_AM_I }],
         // Confidential: a caller may put a key itself into `spec.accessKey` by mistake.
-        description: "Self answers who the caller is. It is asked and never stored.",
+        description: "Self is the identity of the caller. It is returned and never stored.",
         ..Info::DEFAULT
     };
 

@@ -19,10 +19,10 @@ pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 /// The kind.
 pub struct SharedSecret;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// What is wanted: the secret's data, and who may have it.
+/// The secret data, its owner, and who has access to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SharedSecretSpec")]

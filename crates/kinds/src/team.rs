@@ -7,7 +7,7 @@ use crate::prelude::*;
 /// The kind.
 pub struct Team;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
 /// The members of the team, and their groups.
@@ -25,7 +25,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Groups that whoever is in the team is in.
+    /// Groups that the members of the team are in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,

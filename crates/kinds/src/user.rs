@@ -9,7 +9,7 @@ const MAX_TEAMS_LEFT: usize = 100;
 /// The kind.
 pub struct User;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
 /// Who the user is.
@@ -26,8 +26,8 @@ pub struct Spec {
     /// E-mail address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
-    /// The name that access decisions and audit see, instead of the object's own. No two users
-    /// have the same.
+    /// The name that access decisions and audit records have for the user; by default the object's
+    /// name. It is unique.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// Groups that the user is in.

@@ -1,4 +1,4 @@
-//! What must hold for every kind, whichever it is.
+//! What must hold for every kind.
 
 use std::collections::{HashMap, HashSet};
 
@@ -115,7 +115,7 @@ fn a_kind_with_actions_on_its_own_path_serves_their_verbs_and_no_others() {
     }
 }
 
-/// The server adds what is observed to the encoded object, where it needs the status at the end.
+/// The server adds the observed fields to the encoded object, and needs `status` at its end for that.
 #[test]
 fn a_kind_with_an_observed_status_encodes_status_as_the_last_field() {
     let caller = Caller::default();

@@ -16,7 +16,7 @@ pub enum ResourceScope {
 }
 
 /// Everything about a kind that is known without an object. A kind gives its names and description,
-/// and takes from [`Info::DEFAULT`] what it does not do in another way.
+/// and everything in which it differs from [`Info::DEFAULT`].
 #[derive(Debug)]
 pub struct Info {
     /// Group and version.
