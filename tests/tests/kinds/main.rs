@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use postern_tests::cli::CliUser;
-use postern_tests::http::{Client, based};
-use postern_tests::objects::{secret, secrets};
+use postern_tests::http::Client;
+use postern_tests::objects::{based, secret, secrets};
 use postern_tests::{Home, Server, Setup, binary, wait};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use postern_kinds::access::{self, Access, UserOrTeam};
 use postern_kinds::action::{Action, ActionRequest, ActionResult, ActionRight, Handler, Response};
 use postern_kinds::{
-    Cell, ColumnInfo, Context, DraftOf, Info, Kind, MANAGEMENT_V1, NoStatus, Scope, Verb,
+    Cell, ColumnInfo, Context, DraftOf, Info, Kind, NoStatus, ResourceScope, Verb,
 };
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::status::ApiError;
@@ -45,17 +45,15 @@ impl Kind for Widget {
     type Status = Status;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "Widget",
         plural: "widgets",
         singular: "widget",
         short: &["wd"],
-        aliases: &[],
-        scope: Scope::Namespaced,
-        verbs: Verb::ALL,
+        scope: ResourceScope::Namespaced,
         actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS, PAINT],
         confidential: false,
         description: "Widget is something that can be painted.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -120,17 +118,14 @@ impl Kind for WidgetPaint {
     type Status = NoStatus;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "WidgetPaint",
         plural: "widgetpaints",
         singular: "widgetpaint",
-        short: &[],
-        aliases: &[],
-        scope: Scope::Namespaced,
+        scope: ResourceScope::Namespaced,
         verbs: &[],
-        actions: &[],
         confidential: false,
         description: "WidgetPaint is what is sent to paint a widget.",
+        ..Info::DEFAULT
     };
 }
 
