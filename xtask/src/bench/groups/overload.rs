@@ -29,7 +29,7 @@ struct ClientKind {
 
 const CLIENT_KINDS: [ClientKind; 3] = [
     ClientKind {
-        who: "writers that heed Retry-After",
+        who: "writers that respect Retry-After",
         operation: "create",
         full: "200",
         too_many: "2000",
