@@ -49,7 +49,7 @@ pub(super) async fn run(
 fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&'static str> {
     if entry.key.starts_with(storage_key::DIGESTS) {
         let readable = decode(&entry.value, Format::Json).is_ok();
-        return (!readable).then_some("it is no record of an access key");
+        return (!readable).then_some("it is not a record of an access key");
     }
     let (_, kind) = collections.iter().find(|(prefix, _)| entry.key.starts_with(prefix))?;
     let head = stored_head(kind.info());
@@ -57,7 +57,7 @@ fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&
     let object =
         CachedObject::from_stored(&head, key, position, WatchEventType::Added, &entry.value);
     let Some(object) = object.and_then(|object| object.decode().ok()) else {
-        return Some("it is no object of its kind");
+        return Some("it is not an object of its kind");
     };
     kind.blocks_deletion(&object).err().map(|_| "its fields are not those of its kind")
 }

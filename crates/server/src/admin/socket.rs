@@ -73,7 +73,7 @@ impl Drop for SocketPath {
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("there is something else of that name")),
+        Ok(_) => return Err(io::Error::other("something that is not a socket has this path")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }

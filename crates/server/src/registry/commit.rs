@@ -27,17 +27,17 @@ use crate::storage_key;
 const NAMESPACE_ATTEMPTS: usize = 8;
 
 /// Why a write was not stored.
-pub(crate) enum Refused {
+pub(crate) enum CommitError {
     /// An object is no longer as it was read: its last change has this position, if it is still
     /// there. The caller may read again and start again.
     Changed(Position),
     /// Trying again would not help.
-    Error(ApiError),
+    Api(ApiError),
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for CommitError {
     fn from(error: ApiError) -> Self {
-        Self::Error(error)
+        Self::Api(error)
     }
 }
 
@@ -72,8 +72,8 @@ impl Registry {
         let (info, name) = (first.kind.info(), first.name.clone());
         match self.write(first, others, dry_run).await {
             Ok(object) => Ok(object),
-            Err(Refused::Error(error)) => Err(error),
-            Err(Refused::Changed(_)) => {
+            Err(CommitError::Api(error)) => Err(error),
+            Err(CommitError::Changed(_)) => {
                 Err(ApiError::conflict_modified(info.group_resource(), &name))
             }
         }
@@ -82,12 +82,12 @@ impl Registry {
     /// As [`Registry::commit`], but says when a caller may start again.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`CommitError`].
     pub(crate) async fn try_commit(
         &self,
         admitted: Admitted,
         dry_run: bool,
-    ) -> Result<EncodedObject, Refused> {
+    ) -> Result<EncodedObject, CommitError> {
         let (first, others) = admitted.into_parts();
         self.write(first, others, dry_run).await
     }
@@ -97,7 +97,7 @@ impl Registry {
         first: AdmittedChange,
         others: Vec<AdmittedChange>,
         dry_run: bool,
-    ) -> Result<EncodedObject, Refused> {
+    ) -> Result<EncodedObject, CommitError> {
         if let Write::Nothing(previous) = &first.write
             && others.is_empty()
         {
@@ -163,7 +163,7 @@ impl Registry {
         &self,
         staged: &[StagedChange],
         dry_run: bool,
-    ) -> Result<Option<Position>, Refused> {
+    ) -> Result<Option<Position>, CommitError> {
         for _ in 0..NAMESPACE_ATTEMPTS {
             let conditions = self.conditions(staged).await?;
             if dry_run {
@@ -216,12 +216,12 @@ impl Registry {
         staged: &[StagedChange],
         key: &str,
         found: Option<Position>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommitError> {
         for one in staged {
             if *one.key == *key {
                 // Whether a new name is taken by now, the next try says.
                 return match one.previous {
-                    Some(_) => Err(Refused::Changed(found.unwrap_or(Position::ZERO))),
+                    Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
                 };
             }
@@ -236,7 +236,7 @@ impl Registry {
         }
         // Another side record was added or removed while the objects are as they were.
         let is_change = staged.iter().all(|one| one.previous.is_some());
-        if is_change { Err(Refused::Changed(Position::ZERO)) } else { Ok(()) }
+        if is_change { Err(CommitError::Changed(Position::ZERO)) } else { Ok(()) }
     }
 
     /// Checks for a dry run that the side records would have no conflict.

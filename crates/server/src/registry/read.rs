@@ -116,7 +116,7 @@ impl Selection {
 
 /// At which revision a list is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum ListRevision {
     /// Whatever the cache has.
     Any,
     /// Everything that was acknowledged to any client.
@@ -184,7 +184,7 @@ impl Registry {
             resource.list(&selection.prefix, after, limit, filter)
         };
         let list = match at {
-            At::Exactly(version) => {
+            ListRevision::Exactly(version) => {
                 let revision = version.revision();
                 let now = from_cache()?;
                 if now.revision == revision {
@@ -194,7 +194,9 @@ impl Registry {
                     past.map_err(|error| past_error(error, token.as_ref()))?
                 }
             }
-            At::Any | At::MostRecent | At::NotOlderThan(_) => from_cache()?,
+            ListRevision::Any | ListRevision::MostRecent | ListRevision::NotOlderThan(_) => {
+                from_cache()?
+            }
         };
         let mut page = page_of(list, &selection);
         if permit.kind().is_observed() {
@@ -224,11 +226,11 @@ impl Registry {
         self.list_selected(&keys, options, selection).await
     }
 
-    async fn wait_for(&self, at: At) -> Result<(), ApiError> {
+    async fn wait_for(&self, at: ListRevision) -> Result<(), ApiError> {
         match at {
-            At::Any => Ok(()),
-            At::MostRecent => self.cache().wait_until_current().await,
-            At::NotOlderThan(version) | At::Exactly(version) => {
+            ListRevision::Any => Ok(()),
+            ListRevision::MostRecent => self.cache().wait_until_current().await,
+            ListRevision::NotOlderThan(version) | ListRevision::Exactly(version) => {
                 self.cache().wait_for_revision(version).await
             }
         }
@@ -284,22 +286,22 @@ impl Registry {
     }
 }
 
-fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> At {
+fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
     if let Some(token) = token {
         // Version 0 is in a token that was issued with a 410: it continues at the newest revision.
         return match token.resource_version {
-            0 => At::MostRecent,
-            version => At::Exactly(Position::from_packed(version)),
+            0 => ListRevision::MostRecent,
+            version => ListRevision::Exactly(Position::from_packed(version)),
         };
     }
-    let Some(requested) = &options.resource_version else { return At::MostRecent };
-    let RequestedVersion::At(version) = requested else { return At::Any };
+    let Some(requested) = &options.resource_version else { return ListRevision::MostRecent };
+    let RequestedVersion::At(version) = requested else { return ListRevision::Any };
     let version = Position::from_packed(*version);
     match options.version_match {
-        Some(VersionMatch::Exact) => At::Exactly(version),
+        Some(VersionMatch::Exact) => ListRevision::Exactly(version),
         // Without a match rule, a limit means exactly this revision: upstream's legacy.
-        None if options.limit > 0 => At::Exactly(version),
-        Some(VersionMatch::NotOlderThan) | None => At::NotOlderThan(version),
+        None if options.limit > 0 => ListRevision::Exactly(version),
+        Some(VersionMatch::NotOlderThan) | None => ListRevision::NotOlderThan(version),
     }
 }
 

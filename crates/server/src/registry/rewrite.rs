@@ -3,7 +3,7 @@
 
 use postern_meta::status::ApiError;
 
-use super::commit::Refused;
+use super::commit::CommitError;
 use super::observe::observed_json;
 use super::side_records::RecordsOf;
 use super::{EncodedObject, Registry, key_of, not_found};
@@ -39,8 +39,8 @@ impl Registry {
             let secrets = self.secret_record(of).await?;
             match self.try_commit(admit(Previous::of(previous)?, secrets)?, dry_run).await {
                 Ok(stored) => return Ok(self.observed(permit, stored)),
-                Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Changed(position)) => {
+                Err(CommitError::Api(error)) => return Err(error),
+                Err(CommitError::Changed(position)) => {
                     self.cache().wait_for_revision(position).await?;
                 }
             }
