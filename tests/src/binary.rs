@@ -68,14 +68,24 @@ pub(crate) fn workspace() -> PathBuf {
     own.parent().expect("the tests are in the workspace").to_path_buf()
 }
 
+/// Returns the path of an example of the package `postern`, which is built now.
+pub fn example(name: &str) -> PathBuf {
+    cargo_build(&["--workspace", "--example", name], name)
+}
+
 /// Builds the binary with `--workspace`: it gets the same features as in the build of the tests, and
 /// its dependencies are not compiled a second time.
 fn build() -> PathBuf {
+    cargo_build(&["--workspace", "--bin", "postern"], "postern")
+}
+
+fn cargo_build(what: &[&str], target: &str) -> PathBuf {
     let profile = Profile::of_this_test();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(workspace())
-        .args(["build", "--quiet", "--workspace", "--bin", "postern"])
+        .args(["build", "--quiet"])
+        .args(what)
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--profile")
         .arg(&profile.name)
@@ -85,15 +95,16 @@ fn build() -> PathBuf {
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo can be started");
-    assert!(output.status.success(), "the binary under test does not build");
-    let path = String::from_utf8_lossy(&output.stdout).lines().find_map(executable_of);
+    assert!(output.status.success(), "{target} does not build");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let path = messages.lines().find_map(|message| executable_of(message, target));
     path.expect("cargo named no executable")
 }
 
-/// Returns the path in one of cargo's messages, if the message is about the binary.
-fn executable_of(message: &str) -> Option<PathBuf> {
+/// Returns the path in one of cargo's messages, if the message is about the target.
+fn executable_of(message: &str, target: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
-    (message["target"]["name"] == "postern")
+    (message["target"]["name"] == target)
         .then(|| message["executable"].as_str().map(PathBuf::from))
         .flatten()
 }

@@ -1,4 +1,4 @@
-//! Running the binary's own commands as a person or a script does.
+//! Running the binary's own commands as a user or a script does.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,16 +8,17 @@ use tokio::process::Command;
 
 use crate::{Home, binary, wait};
 
-/// The command line of one person: a home directory, and an environment.
+/// One user of the command line: a home directory, and environment variables.
 #[derive(Debug, Clone)]
-pub struct Person {
+pub struct CliUser {
     home: Home,
     environment: Vec<(String, String)>,
+    program: Option<PathBuf>,
 }
 
-/// What came of one command.
+/// What one command printed, and how it ended.
 #[derive(Debug)]
-pub struct Told {
+pub struct CommandOutput {
     /// Its standard output, byte for byte.
     pub out: Vec<u8>,
     /// Its standard error.
@@ -26,32 +27,39 @@ pub struct Told {
     pub code: i32,
 }
 
-impl Told {
+impl CommandOutput {
     /// The standard output as text.
     #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.out).expect("the output is text")
     }
 
-    /// All that was printed, for looking for what should not be there.
+    /// Everything that was printed, to check what must not be there.
     #[must_use]
-    pub fn everything(&self) -> String {
+    pub fn all_output(&self) -> String {
         format!("{}{}", String::from_utf8_lossy(&self.out), self.err)
     }
 }
 
-impl Person {
-    /// Somebody with an empty home.
+impl CliUser {
+    /// Returns a user with an empty home directory.
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
-        Self { home: Home::new(), environment: Vec::new() }
+        Self { home: Home::new(), environment: Vec::new(), program: None }
     }
 
-    /// The same person with one more environment variable.
+    /// Returns the same user with one more environment variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Returns the same user with another program in the place of the binary under test.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
         self
     }
 
@@ -61,13 +69,13 @@ impl Person {
         self.home.path()
     }
 
-    /// Where the kubeconfig is that nobody chose.
+    /// Returns the path of the default kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.path().join(".kube/config")
     }
 
-    /// A file of the person's own.
+    /// Writes a file in the home directory, and returns its path.
     #[must_use]
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path().join(name);
@@ -76,10 +84,11 @@ impl Person {
         path.to_str().unwrap().to_owned()
     }
 
-    /// A command that is set up but not started. Nothing of whoever runs the tests reaches it.
+    /// Returns a command that is not started. It gets no environment of the test run but `PATH`.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary::path());
+        let program = self.program.as_deref().unwrap_or_else(|| binary::path());
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.path())
@@ -95,15 +104,15 @@ impl Person {
     }
 
     /// Runs to the end with something on the standard input.
-    pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Told {
+    pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> CommandOutput {
         let mut command = self.command(arguments);
         let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary starts");
         let mut stdin = child.stdin.take().unwrap();
-        // Fails when the command ends without reading, which is its right.
+        // Fails when the command ends without reading, which is no error.
         drop(stdin.write_all(input).await);
         drop(stdin);
         let ended = wait::within("the command to end", child.wait_with_output()).await.unwrap();
-        Told {
+        CommandOutput {
             out: ended.stdout,
             err: String::from_utf8(ended.stderr).unwrap(),
             code: ended.status.code().expect("no signal ended it"),
@@ -111,22 +120,22 @@ impl Person {
     }
 
     /// Runs to the end.
-    pub async fn run(&self, arguments: &[&str]) -> Told {
+    pub async fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_with(arguments, b"").await
     }
 
-    /// Runs, has to succeed, and answers the standard output.
+    /// Runs, has to succeed, and returns the standard output.
     pub async fn ok(&self, arguments: &[&str]) -> String {
-        let told = self.run(arguments).await;
-        assert_eq!(told.code, 0, "postern {arguments:?} failed: {}", told.everything());
-        told.text().to_owned()
+        let output = self.run(arguments).await;
+        assert_eq!(output.code, 0, "postern {arguments:?} failed: {}", output.all_output());
+        output.text().to_owned()
     }
 
-    /// Runs, has to fail with this code and without any data, and answers the standard error.
+    /// Runs, has to fail with this code and without any data, and returns the standard error.
     pub async fn fails(&self, code: i32, arguments: &[&str]) -> String {
-        let told = self.run(arguments).await;
-        assert_eq!(told.code, code, "postern {arguments:?}: {}", told.everything());
-        assert_eq!(told.text(), "", "postern {arguments:?} failed and printed data");
-        told.err
+        let output = self.run(arguments).await;
+        assert_eq!(output.code, code, "postern {arguments:?}: {}", output.all_output());
+        assert_eq!(output.text(), "", "postern {arguments:?} failed and printed data");
+        output.err
     }
 }

@@ -20,8 +20,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::objects::BASE;
-use crate::watching::Watch;
 use crate::{Kubeconfig, wait};
 
 /// A request's body.
@@ -107,11 +105,6 @@ impl Client {
             .body(Full::new(Bytes::new()).boxed_unsync())
             .expect("the test's method and path can be sent");
         Request { client: self, request }.header(AUTHORIZATION, &format!("Bearer {}", self.token))
-    }
-
-    /// A watch of a collection; `query` begins behind `watch=true`.
-    pub async fn watch(&self, collection: &str, query: &str) -> Watch {
-        Watch::new(self.get(&format!("{collection}?watch=true{query}")).stream().await)
     }
 
     /// Returns the raw TLS connection, for bytes that are not HTTP.
@@ -402,10 +395,4 @@ impl Lines {
             }
         }
     }
-}
-
-/// Returns a path below the base path.
-#[must_use]
-pub fn based(path: &str) -> String {
-    format!("{BASE}{path}")
 }

@@ -11,7 +11,7 @@
     reason = "test code: a panic is how it fails, and the end of the server's log is printed with it"
 )]
 
-mod binary;
+pub mod binary;
 mod home;
 mod kubeconfig;
 mod random;

@@ -15,6 +15,12 @@ pub const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 /// Where core/v1 is served.
 pub const CORE: &str = "/kubernetes/management/api/v1";
 
+/// Returns a path below the base path.
+#[must_use]
+pub fn based(path: &str) -> String {
+    format!("{BASE}{path}")
+}
+
 /// The collection of shared secrets in a namespace.
 #[must_use]
 pub fn secrets(namespace: &str) -> String {

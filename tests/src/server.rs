@@ -13,6 +13,7 @@ use crate::{Home, Kubeconfig, binary, wait};
 #[derive(Debug, Clone)]
 pub struct Setup {
     home: Home,
+    program: Option<PathBuf>,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
 }
@@ -51,7 +52,15 @@ impl Setup {
     /// No arguments at all, in the given home.
     #[must_use]
     pub fn bare(home: &Home) -> Self {
-        Self { home: home.clone(), arguments: Vec::new(), environment: Vec::new() }
+        let program = None;
+        Self { home: home.clone(), program, arguments: Vec::new(), environment: Vec::new() }
+    }
+
+    /// Another program in the place of the binary under test.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
     }
 
     /// One more argument.
@@ -113,7 +122,7 @@ impl Setup {
 
     fn spawn(&self, stdout: &Path, stderr: &Path) -> Child {
         let append = |path: &Path| File::options().create(true).append(true).open(path).unwrap();
-        Command::new(binary::path())
+        Command::new(self.program.as_deref().unwrap_or_else(|| binary::path()))
             .args(&self.arguments)
             .current_dir(self.home.path())
             // Settings of whoever runs the tests must not reach the server.

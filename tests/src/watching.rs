@@ -1,8 +1,8 @@
-//! Reading a watch, event by event.
+//! Opening a watch, and reading it event by event.
 
 use serde_json::Value;
 
-use crate::http::Lines;
+use crate::http::{Client, Lines};
 use crate::objects;
 
 /// An open watch.
@@ -41,6 +41,13 @@ impl Event {
     pub fn ends_initial_events(&self) -> bool {
         self.kind == "BOOKMARK"
             && self.object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+    }
+}
+
+impl Client {
+    /// Opens a watch of a collection. `query` is added to `watch=true`, and begins with `&`.
+    pub async fn watch(&self, collection: &str, query: &str) -> Watch {
+        Watch::new(self.get(&format!("{collection}?watch=true{query}")).stream().await)
     }
 }
 

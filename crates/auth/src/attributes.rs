@@ -1,8 +1,9 @@
-//! What a decision is about: the attributes of a request, as Kubernetes calls them.
+//! What a decision is about: the attributes of a request, as Kubernetes calls them. The decision
+//! itself is in [`crate::policy`].
 
 use postern_kinds::Right;
 
-/// What a request wants, taken from the *parsed* request, never from its text.
+/// What a request wants to do, taken from the *parsed* request, never from its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attributes<'a> {
     /// Something done to a resource.
@@ -13,23 +14,23 @@ pub enum Attributes<'a> {
         group: &'a str,
         /// The plural name.
         resource: &'a str,
-        /// What is reached behind the object; empty for the object itself.
+        /// The subresource; empty for the object itself.
         subresource: &'a str,
-        /// The namespace; empty when the resource has none, or all are meant.
+        /// The namespace; empty when the resource has none, and for all namespaces.
         namespace: &'a str,
-        /// The object's name; empty when none is named.
+        /// The object's name; empty for the collection.
         name: &'a str,
     },
     /// A description of the API: discovery, `OpenAPI`, the version.
     Description {
-        /// The HTTP method in small letters.
+        /// The HTTP method in lower case.
         verb: &'a str,
         /// The path.
         path: &'a str,
     },
     /// Any other path that is no resource.
     Path {
-        /// The HTTP method in small letters.
+        /// The HTTP method in lower case.
         verb: &'a str,
         /// The path.
         path: &'a str,

@@ -1,23 +1,24 @@
-//! The credential in a request's `Authorization` header.
+//! The credential in a request's `Authorization` header, and the reasons to refuse one. Whose
+//! credential it is, is not known here.
 
 use std::fmt;
 
 use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
-/// Longest credential that is looked at; a signed token may grow to 8 KiB (decision 6).
+/// Maximum length of a credential, in bytes; a signed token may grow to 8 KiB (decision 6).
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// A bearer credential. It cannot be printed, and it is wiped when dropped.
 pub struct BearerToken(Zeroizing<String>);
 
 impl BearerToken {
-    /// A credential that was made or supplied as the value of a key.
+    /// Returns the credential that is the value of an access key.
     pub fn of_key(key: &SecretText) -> Self {
         Self(Zeroizing::new(key.expose().to_owned()))
     }
 
-    /// The credential itself: for its digest, and for the one file that holds a new key.
+    /// Returns the credential itself: for its digest, and for the one file that holds a new key.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -34,20 +35,21 @@ impl fmt::Debug for BearerToken {
 pub enum Refusal {
     /// No `Authorization` header.
     Missing,
-    /// More than one: which of them counts must not be a matter of taste.
+    /// More than one: it must not depend on the reader which of them counts.
     Doubled,
     /// Not `Bearer <token>`, or a token with characters that no token has.
     Malformed,
-    /// Nobody has this key.
+    /// There is no such key, or its owner is gone.
     Unknown,
     /// The key is disabled, or its owner is.
     Disabled,
-    /// The key's time is over.
+    /// The key has expired.
     Expired,
 }
 
 impl Refusal {
-    /// What the caller is told. Upstream's one word, and behind it what is known about the key.
+    /// Returns the message of the Status: kube-apiserver's one word, or the reason where the key is
+    /// known.
     pub fn message(self) -> &'static str {
         match self {
             Self::Missing | Self::Doubled | Self::Malformed => "Unauthorized",
@@ -57,7 +59,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Missing => "there is no credential: send Authorization: Bearer <access key>",
@@ -75,10 +77,10 @@ impl Refusal {
 }
 
 /// Takes the credential out of the values of all `Authorization` headers. The scheme may be in
-/// any case (RFC 9110 section 11.1); one space stands behind it, as kube-apiserver wants it.
+/// any case (RFC 9110 section 11.1); exactly one space follows it, as in kube-apiserver.
 ///
 /// # Errors
-/// Says why there is none.
+/// [`Refusal::Missing`], [`Refusal::Doubled`] or [`Refusal::Malformed`].
 pub fn parse<'a>(mut headers: impl Iterator<Item = &'a [u8]>) -> Result<BearerToken, Refusal> {
     let header = headers.next().ok_or(Refusal::Missing)?;
     if headers.next().is_some() {
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn table() {
+    fn headers_and_their_tokens() {
         let ok = |token: &str| Ok(token.to_owned());
         for (headers, want) in [
             (&["Bearer abc"][..], ok("abc")),
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_is_malformed() {
+    fn a_token_that_is_too_long_is_malformed() {
         let header = format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES + 1));
         assert_eq!(of(&[&header]), Err(Refusal::Malformed));
     }

@@ -1,8 +1,7 @@
-//! What is kept of a key: its HMAC-SHA-256 under a key of the server's own.
+//! The digest of an access key: its HMAC-SHA-256 under a secret of the server. Only this is stored.
 //!
-//! Generated keys hold 256 random bits, so a plain hash would do for them; keys that clients
-//! supply may hold less, and a stolen digest of those must not be open to guessing without the
-//! server's key.
+//! Generated keys have 256 random bits, so a plain hash is enough for them. Keys that clients supply
+//! may have less: without the server's secret, nobody can guess them from a stolen digest.
 
 use std::fmt;
 
@@ -11,20 +10,20 @@ use zeroize::Zeroizing;
 
 use crate::bearer::BearerToken;
 
-/// Bytes in a digest and in the digester's key.
+/// Length of a digest and of the digester's secret, in bytes.
 pub const DIGEST_BYTES: usize = 32;
 
-/// The digest of a key. Not secret, but of no use to anybody else, so `Debug` shows its start.
+/// The digest of a key. It is not secret. `Debug` prints only its first bytes, which identify it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; DIGEST_BYTES]);
 
 impl Digest {
-    /// As it stands in a storage key.
+    /// Returns it in hexadecimal, as in a storage key.
     pub fn to_hex(self) -> String {
         hex::encode(self.0)
     }
 
-    /// Reads what [`Digest::to_hex`] wrote.
+    /// Parses what [`Digest::to_hex`] returns; `None` for anything else.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; DIGEST_BYTES];
         hex::decode_to_slice(text, &mut bytes).ok().map(|()| Self(bytes))
@@ -37,16 +36,16 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Makes digests; holds the server's key for them.
+/// Computes digests with the server's secret for them.
 pub struct Digester(hmac::Key);
 
 impl Digester {
-    /// From the server's key.
+    /// Returns a digester with the server's secret.
     pub fn new(key: &Zeroizing<[u8; DIGEST_BYTES]>) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key.as_slice()))
     }
 
-    /// The digest of a credential.
+    /// Returns the digest of a credential.
     pub fn digest(&self, token: &BearerToken) -> Digest {
         let tag = hmac::sign(&self.0, token.expose().as_bytes());
         let mut bytes = [0; DIGEST_BYTES];

@@ -1,27 +1,27 @@
-//! Where a 403 is worded: the same words as kube-apiserver's, which clients read.
+//! The message of a 403: kube-apiserver's words, which clients parse.
 
 use crate::attributes::Attributes;
 use crate::identity::Identity;
 
-/// Returns why not, in kube-apiserver's words.
+/// Returns the message of a refusal, in kube-apiserver's words.
 pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> String {
     let user = &identity.name;
     match attributes {
         Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
-            let place = if namespace.is_empty() {
+            let scope = if namespace.is_empty() {
                 "at the cluster scope".to_owned()
             } else {
                 format!("in the namespace \"{namespace}\"")
             };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            let scope = if identity.scoped {
+            let reason = if identity.scoped {
                 ": the scope of the access key does not allow it"
             } else {
                 ""
             };
             format!(
                 "User \"{user}\" cannot {verb} resource \"{resource}{slash}{subresource}\" in API \
-                 group \"{group}\" {place}{scope}"
+                 group \"{group}\" {scope}{reason}"
             )
         }
         Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_worded_as_upstream() {
+    fn the_message_is_that_of_kube_apiserver() {
         let named = |namespace| Attributes::Resource {
             verb: "get",
             group: "management.platform.sh",

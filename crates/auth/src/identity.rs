@@ -1,4 +1,5 @@
-//! Who a request was authenticated as, or acts as.
+//! The identity that a request was authenticated as, or impersonates, and the groups that have a
+//! meaning here. How an identity is found is in [`crate::principal_index`].
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,16 +9,16 @@ pub const MASTERS_GROUP: &str = "system:masters";
 /// Every authenticated identity is in it, as in Kubernetes.
 pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
-/// Nobody who has a key is in it; whoever acts as somebody may ask to be.
+/// The group of callers without a credential. Only an impersonation can request it here.
 pub const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Every authenticated identity is in it, in our own words.
+/// Every authenticated identity is in it; the platform's name for it.
 pub const PLATFORM_AUTHENTICATED_GROUP: &str = "platform:authenticated";
 
 /// Every user is in it.
 pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
-/// Who a request was authenticated as.
+/// The identity that a request was authenticated as, or impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The name that access decisions see: the User's subject if set, else its name; for a team
@@ -25,15 +26,15 @@ pub struct Identity {
     pub name: String,
     /// The uid of the User or Team object.
     pub uid: String,
-    /// All groups, those that follow from being authenticated included.
+    /// All groups, with those of every authenticated identity.
     pub groups: Vec<String>,
     /// The User object's name, if the key is a user's.
     pub user: Option<String>,
     /// The Team object's name, if the key is a team's.
     pub team: Option<String>,
-    /// The access key that was shown.
+    /// The name of the access key that the request was sent with.
     pub access_key: String,
-    /// What else is said about whom somebody acts as, as in Kubernetes.
+    /// Extra fields of an impersonation, as in Kubernetes.
     pub extra: BTreeMap<String, Vec<String>>,
     /// Has the key a scope? Then it may do nothing but Self and discovery, so far.
     pub scoped: bool,
@@ -45,7 +46,7 @@ impl Identity {
         self.groups.iter().any(|mine| mine == group)
     }
 
-    /// Puts it into further groups; into none of them twice.
+    /// Adds groups, and removes duplicates.
     pub(crate) fn add_groups(&mut self, groups: impl IntoIterator<Item = String>) {
         self.groups.extend(groups);
         let mut seen = HashSet::new();

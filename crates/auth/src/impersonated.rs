@@ -1,9 +1,8 @@
-//! Acting as somebody else, as in Kubernetes: what is asked for, which rights it takes, and who one
-//! is then.
+//! Impersonation, as in Kubernetes: the rights that it takes, and the identity that it gives.
 //!
-//! It never gives more than whom one acts as has, and never more than the scope of the key that one
-//! came with (decision 4): [`PrincipalIndex::acting_as`](crate::principal_index::PrincipalIndex::acting_as) carries
-//! that over.
+//! The caller gets the rights of the impersonated identity, within the scope of their own access
+//! key (decision 4): [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::impersonate)
+//! keeps that scope. What does not live here: reading the headers, and the decision.
 
 use postern_kinds::{Impersonation, Right};
 
@@ -11,37 +10,38 @@ use crate::identity::{
     AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP,
 };
 
-/// The right that it takes.
+/// The verb of every right that impersonation takes.
 const VERB: &str = "impersonate";
 
-/// The group of the resources that stand for uids and extra fields, as upstream.
+/// The API group of the resources for uids and extra fields, as in Kubernetes.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
-/// What names and groups begin with that Kubernetes gives a meaning to.
+/// The prefix of names and groups that Kubernetes reserves.
 const SYSTEM_PREFIX: &str = "system:";
 
-/// What the names of service accounts begin with; namespace and name follow.
+/// The prefix of the names of service accounts; `NAMESPACE:NAME` follows.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// The group of all service accounts, and the beginning of those of one namespace.
+/// The group of all service accounts; with `:NAMESPACE`, of those of one namespace.
 const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
 
-/// The name of whoever shows no credential.
+/// The name of a caller without a credential.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Who one is then.
+/// The identity that an impersonation gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImpersonatedIdentity {
-    /// Whose rights count.
+    /// The identity that access decisions see.
     pub identity: Identity,
-    /// It is a user who is disabled: he may do nothing, and neither may who acts as him.
+    /// Is it that of a disabled user? Then nobody may act as it.
     pub disabled: bool,
 }
 
-/// Everything that one must have the right to impersonate, for becoming this identity.
+/// Returns the rights that the caller must hold to impersonate this identity: all of them.
 ///
-/// The right to a user brings the groups and teams that he has, but for those which Kubernetes
-/// reserves: who may act as anybody is not thereby a member of `system:masters`.
+/// The right to impersonate a user includes the user's groups and teams, except groups that
+/// Kubernetes reserves (`system:`): whoever may impersonate every user is not thereby a member of
+/// `system:masters`.
 pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
     let mut rights = vec![match service_account(wanted) {
@@ -74,8 +74,8 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     rights
 }
 
-/// Who one is then. `known` is the user or team that is meant, with everything that follows
-/// from being it, if there is one.
+/// Returns the impersonated identity. `known` is the user or team that is wanted, with its groups,
+/// if there is one.
 pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
     let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
     let mut identity = known.unwrap_or_else(unknown);
@@ -94,7 +94,7 @@ pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Ident
     identity
 }
 
-/// Groups that follow from the name alone, when none are named.
+/// Returns the groups that follow from the name alone; none when groups are requested.
 fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     if !wanted.groups.is_empty() {
         return Vec::new();
@@ -108,22 +108,23 @@ fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     }
 }
 
+/// Returns namespace and name of the service account that is wanted; `None` for any other name.
 pub(crate) fn service_account(wanted: &Impersonation) -> Option<(&str, &str)> {
     let (namespace, name) = wanted.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    let whole = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
-    whole.then_some((namespace, name))
+    let is_complete = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
+    is_complete.then_some((namespace, name))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
     use postern_kinds::principal::{TeamFacts, UserFacts};
 
+    use super::*;
     use crate::principal_index::PrincipalIndex;
 
-    /// Bob is in the team red, and goes by a subject if he has one.
+    /// Returns an index with the user bob, who is in the team red.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
         let mut principals = PrincipalIndex::default();
         let bob = UserFacts {
@@ -151,24 +152,24 @@ mod tests {
         Identity { access_key: "admin".to_owned(), ..Identity::default() }
     }
 
-    fn acting(principals: &PrincipalIndex, wanted: &Impersonation) -> Identity {
-        principals.acting_as(wanted, &bearer()).identity
+    fn impersonate(principals: &PrincipalIndex, wanted: &Impersonation) -> Identity {
+        principals.impersonate(wanted, &bearer()).identity
     }
 
     fn rights(principals: &PrincipalIndex, wanted: &Impersonation) -> Vec<String> {
-        let impersonated = acting(principals, wanted);
-        let shown = |right: Right| {
+        let impersonated = impersonate(principals, wanted);
+        let to_text = |right: Right| {
             assert_eq!(right.verb, VERB);
             let Right { group, resource, subresource, namespace, name, .. } = right;
             format!("{group}/{resource}/{subresource}/{namespace}/{name}")
         };
-        super::rights(wanted, &impersonated).into_iter().map(shown).collect()
+        super::rights(wanted, &impersonated).into_iter().map(to_text).collect()
     }
 
     #[test]
-    fn a_user_brings_his_groups_and_teams() {
+    fn an_impersonated_user_has_their_groups_and_teams() {
         let principals = principals("", &["ops"], false);
-        let bob = acting(&principals, &wanted("bob", &[]));
+        let bob = impersonate(&principals, &wanted("bob", &[]));
         let groups = [
             "ops",
             "platform:team:red",
@@ -181,15 +182,15 @@ mod tests {
         assert_eq!((bob.name.as_str(), bob.uid.as_str()), ("bob", "u1"));
         assert_eq!(bob.groups, groups);
         assert_eq!(bob.user.as_deref(), Some("bob"));
-        assert_eq!(bob.access_key, "admin", "the key is still the one that was shown");
+        assert_eq!(bob.access_key, "admin", "the access key is still the caller's");
         assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob"]);
     }
 
     #[test]
-    fn groups_that_are_named_stand_instead_and_take_a_right_each() {
+    fn requested_groups_replace_the_users_and_take_a_right_each() {
         let principals = principals("", &["ops"], false);
         let asked = wanted("bob", &["dev", "system:masters"]);
-        let bob = acting(&principals, &asked);
+        let bob = impersonate(&principals, &asked);
         let everyone = ["platform:authenticated", "system:authenticated"];
         assert_eq!(bob.groups, [&["dev", "system:masters"][..], &everyone].concat());
         let rights = rights(&principals, &asked);
@@ -197,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn who_may_act_as_a_master_is_not_thereby_one() {
+    fn reserved_groups_of_a_user_take_a_right_each() {
         let principals = principals("", &["system:masters", "ops"], false);
         let rights = rights(&principals, &wanted("bob", &[]));
         assert_eq!(rights, ["/users///bob", "/groups///system:masters"]);
     }
 
     #[test]
-    fn a_subject_and_the_objects_name_both_lead_to_the_user() {
+    fn a_user_is_found_by_subject_and_by_name() {
         let principals = principals("oidc|7", &[], false);
         for name in ["bob", "oidc|7"] {
-            let bob = acting(&principals, &wanted(name, &[]));
+            let bob = impersonate(&principals, &wanted(name, &[]));
             assert_eq!((bob.name.as_str(), bob.user.as_deref()), ("oidc|7", Some("bob")));
         }
         assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob", "/users///oidc|7"]);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_that_moves_is_found_where_it_is() {
+    fn a_subject_that_moves_to_another_user_is_found_there() {
         let mut principals = principals("oidc|7", &[], false);
         let named = |subject: &str| UserFacts {
             uid: "u2".to_owned(),
@@ -225,18 +226,18 @@ mod tests {
         };
         principals.set_user("carol", Some(named("oidc|7")));
         principals.set_user("bob", Some(named("")));
-        let found = acting(&principals, &wanted("oidc|7", &[]));
+        let found = impersonate(&principals, &wanted("oidc|7", &[]));
         assert_eq!(found.user.as_deref(), Some("carol"));
         principals.set_user("carol", None);
-        assert_eq!(acting(&principals, &wanted("oidc|7", &[])).user, None);
+        assert_eq!(impersonate(&principals, &wanted("oidc|7", &[])).user, None);
     }
 
     #[test]
-    fn another_uid_is_somebody_else() {
+    fn another_uid_is_another_identity() {
         let principals = principals("", &["ops"], false);
         let asked = |uid: &str| Impersonation { uid: uid.to_owned(), ..wanted("bob", &[]) };
-        assert_eq!(acting(&principals, &asked("u1")).user.as_deref(), Some("bob"));
-        let other = acting(&principals, &asked("u9"));
+        assert_eq!(impersonate(&principals, &asked("u1")).user.as_deref(), Some("bob"));
+        let other = impersonate(&principals, &asked("u9"));
         assert_eq!((other.user, other.uid.as_str()), (None, "u9"));
         assert_eq!(other.groups, ["platform:authenticated", "system:authenticated"]);
         let rights = rights(&principals, &asked("u9"));
@@ -244,30 +245,30 @@ mod tests {
     }
 
     #[test]
-    fn teams_and_service_accounts_by_their_names() {
+    fn teams_and_service_accounts_are_found_by_their_names() {
         let principals = principals("", &[], false);
-        let red = acting(&principals, &wanted("platform:team:red", &[]));
+        let red = impersonate(&principals, &wanted("platform:team:red", &[]));
         assert_eq!((red.team.as_deref(), red.uid.as_str()), (Some("red"), "t1"));
         assert!(red.is_in("deployers") && red.is_in("platform:team:red"));
         let robot = wanted("system:serviceaccount:ci:robot", &[]);
         let groups = ["system:serviceaccounts", "system:serviceaccounts:ci"];
-        assert_eq!(acting(&principals, &robot).groups[..2], groups);
+        assert_eq!(impersonate(&principals, &robot).groups[..2], groups);
         assert_eq!(rights(&principals, &robot), ["/serviceaccounts//ci/robot"]);
-        // Whoever goes by its name is somebody else.
+        // A user whose subject is the same text is not the service account.
         let namesake = self::principals("system:serviceaccount:ci:robot", &["ops"], false);
-        assert_eq!(acting(&namesake, &robot).user, None);
-        let odd = wanted("system:serviceaccount:ci", &[]);
-        assert_eq!(rights(&principals, &odd), ["/users///system:serviceaccount:ci"]);
+        assert_eq!(impersonate(&namesake, &robot).user, None);
+        let incomplete = wanted("system:serviceaccount:ci", &[]);
+        assert_eq!(rights(&principals, &incomplete), ["/users///system:serviceaccount:ci"]);
     }
 
     #[test]
-    fn nobody_is_not_authenticated() {
+    fn anonymous_is_not_authenticated() {
         let principals = principals("", &[], false);
-        let nobody = wanted("system:anonymous", &[]);
-        assert_eq!(acting(&principals, &nobody).groups, ["system:unauthenticated"]);
-        assert_eq!(rights(&principals, &nobody), ["/users///system:anonymous"]);
+        let anonymous = wanted("system:anonymous", &[]);
+        assert_eq!(impersonate(&principals, &anonymous).groups, ["system:unauthenticated"]);
+        assert_eq!(rights(&principals, &anonymous), ["/users///system:anonymous"]);
         let asked = wanted("bob", &["system:unauthenticated"]);
-        assert_eq!(acting(&principals, &asked).groups, ["system:unauthenticated"]);
+        assert_eq!(impersonate(&principals, &asked).groups, ["system:unauthenticated"]);
     }
 
     #[test]
@@ -276,24 +277,24 @@ mod tests {
         let values = vec!["a".to_owned(), "b".to_owned()];
         let extra = BTreeMap::from([("example.com/why".to_owned(), values)]);
         let asked = Impersonation { extra: extra.clone(), ..wanted("carol", &[]) };
-        assert_eq!(acting(&principals, &asked).extra, extra);
+        assert_eq!(impersonate(&principals, &asked).extra, extra);
         let why = "authentication.k8s.io/userextras/example.com/why/";
         let want = ["/users///carol".to_owned(), format!("{why}/a"), format!("{why}/b")];
         assert_eq!(rights(&principals, &asked), want);
     }
 
     #[test]
-    fn a_disabled_user_may_do_nothing_through_others_either() {
+    fn a_disabled_user_is_reported() {
         let principals = principals("", &[], true);
-        assert!(principals.acting_as(&wanted("bob", &[]), &bearer()).disabled);
-        assert!(!principals.acting_as(&wanted("carol", &[]), &bearer()).disabled);
+        assert!(principals.impersonate(&wanted("bob", &[]), &bearer()).disabled);
+        assert!(!principals.impersonate(&wanted("carol", &[]), &bearer()).disabled);
     }
 
     #[test]
-    fn a_scope_stays_on() {
+    fn the_scope_of_the_callers_key_stays() {
         let scoped = Identity { scoped: true, ..bearer() };
         let principals = principals("", &["system:masters"], false);
-        let bob = principals.acting_as(&wanted("bob", &["system:masters"]), &scoped);
+        let bob = principals.impersonate(&wanted("bob", &["system:masters"]), &scoped);
         assert!(bob.identity.scoped);
     }
 }

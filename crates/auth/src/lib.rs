@@ -2,9 +2,9 @@
 //!
 //! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in the
 //! [`principal_index`], which returns the [`resolved_key`] with the [`identity`] of its owner, or
-//! the [`impersonated`] identity for a caller who acts as somebody else. A [`policy`] decides
-//! whether that identity may do what the [`attributes`] of its request say; [`forbidden`] words the
-//! refusal. Every decision about access in Postern is taken here.
+//! the [`impersonated`] identity. A [`policy`] decides whether that identity may do what the
+//! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
+//! about access in Postern is taken here.
 
 pub mod attributes;
 pub mod bearer;

@@ -1,5 +1,5 @@
-//! May they? The one place where access is decided: from an immutable [`Policy`] and names, never
-//! from an object's content.
+//! The one place where access is decided: from an immutable [`Policy`] and names, never from an
+//! object's content.
 //!
 //! So far the policy is built in: members of `system:masters` may do everything; every caller may
 //! ask who they are and read the API's description; users and teams may manage their own access
@@ -14,20 +14,20 @@ use postern_kinds::{AnyKind as _, MANAGEMENT_V1, RequiredRight};
 use crate::attributes::Attributes;
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 
-/// Rights on a user or team that concern their keys; all users and teams hold them on themselves.
+/// The verbs on a user or team that concern its access keys. Every user and team has them on itself.
 const KEY_VERBS: [&str; 4] = ["createkey", "getkey", "updatekey", "deletekey"];
 
-/// What a decision comes to.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// They may.
+    /// The identity may do it.
     Allow,
-    /// They may not.
+    /// The identity may not do it.
     Deny,
 }
 
-/// What decisions are made from: a snapshot that never changes. Whoever holds one decides by it as
-/// a whole, whatever is written meanwhile; a change makes a new one.
+/// What decisions are made from: a snapshot that never changes, so that all decisions for one
+/// request agree. A change makes a new snapshot.
 #[derive(Debug)]
 pub struct Policy {
     grants: Vec<Grant>,
@@ -36,11 +36,11 @@ pub struct Policy {
 /// Something that is allowed to a group.
 #[derive(Debug)]
 struct Grant {
-    /// The group of those who may.
+    /// The group that it is allowed to.
     group: &'static str,
     rule: Rule,
-    /// Does it hold for a key with a scope, whatever the scope (decision 4)?
-    whatever_the_scope: bool,
+    /// Does it hold for a key with a scope, too, whatever that scope is (decision 4)?
+    ignores_scope: bool,
 }
 
 /// What is allowed.
@@ -50,29 +50,30 @@ enum Rule {
     Everything,
     /// These verbs on a resource.
     Resource { verbs: &'static [&'static str], group: &'static str, resource: &'static str },
-    /// These methods on what describes the API.
+    /// These methods on descriptions of the API.
     Description { verbs: &'static [&'static str] },
 }
 
-/// The rights of an identity that matter for what it sees of one kind. As long as two are equal, it
-/// sees the same.
+/// What decides what an identity sees of one kind. As long as two are equal, it sees the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// The grants that concern the kind, by their index.
+    /// The grants that the identity holds and that concern the kind, by their index.
     grants: Vec<usize>,
+    /// The identity's own: who they are, and the groups, by which grants come and go.
+    name: String,
+    uid: String,
+    user: Option<String>,
+    team: Option<String>,
+    groups: Vec<String>,
     scoped: bool,
-    /// For kinds with delegated rights: user, team and uid, by whom objects are owned, and whether
-    /// rights on single objects count at all.
-    owner: Option<(Option<String>, Option<String>, String, bool)>,
 }
 
 impl Policy {
-    /// Returns the policy that holds without anything stored.
+    /// Returns the policy that needs nothing stored.
     pub fn built_in() -> Arc<Self> {
         let selves = SelfKind.info();
-        let masters =
-            Grant { group: MASTERS_GROUP, rule: Rule::Everything, whatever_the_scope: false };
-        let open = |rule| Grant { group: AUTHENTICATED_GROUP, rule, whatever_the_scope: true };
+        let masters = Grant { group: MASTERS_GROUP, rule: Rule::Everything, ignores_scope: false };
+        let open = |rule| Grant { group: AUTHENTICATED_GROUP, rule, ignores_scope: true };
         let grants = vec![
             masters,
             open(Rule::Resource {
@@ -85,7 +86,7 @@ impl Policy {
         Arc::new(Self { grants })
     }
 
-    /// Decides. The same question has the same answer for as long as the policy is the same.
+    /// Decides whether an identity may do something. The same question always has the same answer.
     pub fn decide(&self, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
         let granted = self.held_by(identity).any(|(_, grant)| grant.rule.allows(attributes));
         if granted || concerns_own_keys(identity, attributes) {
@@ -95,46 +96,40 @@ impl Policy {
         }
     }
 
-    /// Does the identity hold one of the rights that will do?
+    /// Is a requirement met: does the identity have any one of its rights?
     pub fn satisfies(&self, identity: &Identity, required: &RequiredRight) -> bool {
         required.any_of().any(|right| self.decide(identity, &right.into()) == Decision::Allow)
     }
 
-    /// May the identity do anything at all to single objects, where it may not do it to all? Where
-    /// this is false, a list is refused instead of being empty.
+    /// Can the identity have rights on single objects that it does not have on the collection? If
+    /// not, a list is refused; otherwise it has the objects that the identity may read.
     pub fn may_hold_single_objects(&self, identity: &Identity) -> bool {
         !identity.scoped && identity.is_in(AUTHENTICATED_GROUP)
     }
 
-    /// Returns the rights that matter for what the identity sees of a kind. `delegated` says whether
-    /// rights on owners stand for rights on its objects.
-    pub fn fingerprint(
-        &self,
-        identity: &Identity,
-        group: &str,
-        resource: &str,
-        delegated: bool,
-    ) -> Fingerprint {
+    /// Returns what decides what the identity sees of a kind. What is changed for somebody else is
+    /// not in it.
+    pub fn fingerprint(&self, identity: &Identity, group: &str, resource: &str) -> Fingerprint {
         let concerns = |rule: &Rule| match rule {
             Rule::Everything => true,
             Rule::Resource { group: of, resource: name, .. } => *of == group && *name == resource,
             Rule::Description { .. } => false,
         };
         let held = self.held_by(identity).filter(|(_, grant)| concerns(&grant.rule));
-        let owner = delegated.then(|| {
-            let single = self.may_hold_single_objects(identity);
-            (identity.user.clone(), identity.team.clone(), identity.uid.clone(), single)
-        });
         Fingerprint {
             grants: held.map(|(index, _)| index).collect(),
+            name: identity.name.clone(),
+            uid: identity.uid.clone(),
+            user: identity.user.clone(),
+            team: identity.team.clone(),
+            groups: identity.groups.clone(),
             scoped: identity.scoped,
-            owner,
         }
     }
 
     fn held_by<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = (usize, &'a Grant)> {
         let held = |grant: &Grant| {
-            (grant.whatever_the_scope || !identity.scoped) && identity.is_in(grant.group)
+            (grant.ignores_scope || !identity.scoped) && identity.is_in(grant.group)
         };
         self.grants.iter().enumerate().filter(move |(_, grant)| held(grant))
     }
@@ -174,6 +169,8 @@ fn concerns_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::Right;
+
     use super::*;
 
     fn identity(groups: &[&str]) -> Identity {
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_may_do_everything_and_others_only_what_is_open_to_all() {
+    fn masters_may_do_everything_and_others_only_what_everyone_may() {
         let questions = [
             on("get", "sharedsecrets", "s1"),
             on("list", "ownedaccesskeys", ""),
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_caller_may_ask_who_they_are_and_read_the_description() {
+    fn every_caller_may_create_selves_and_read_descriptions() {
         let questions = [
             on("create", "selves", ""),
             on("get", "selves", "me"),
@@ -271,7 +268,29 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_takes_everything_else_away() {
+    fn any_one_of_the_required_rights_is_enough() {
+        let policy = Policy::built_in();
+        let getkey = |user: &str| Right::cluster("getkey", MANAGEMENT_V1.group, "users", user);
+        let read = || Right::cluster("get", MANAGEMENT_V1.group, "ownedaccesskeys", "k1");
+        let ada = identity(&["system:authenticated"]);
+        let master = identity(&["system:masters"]);
+        let scoped = Identity { scoped: true, ..master.clone() };
+        for (identity, required, satisfied) in [
+            (&ada, RequiredRight::from(read()), false),
+            (&ada, RequiredRight::from(getkey("ada")), true),
+            (&ada, RequiredRight::from(read()).or(getkey("ada")), true),
+            (&ada, RequiredRight::from(getkey("ada")).or(read()), true),
+            (&ada, RequiredRight::from(read()).or(getkey("bob")), false),
+            (&ada, RequiredRight::from(read()).or(getkey("bob")).or(getkey("ada")), true),
+            (&master, RequiredRight::from(read()), true),
+            (&scoped, RequiredRight::from(read()).or(getkey("ada")), false),
+        ] {
+            assert_eq!(policy.satisfies(identity, &required), satisfied, "{required:?}");
+        }
+    }
+
+    #[test]
+    fn a_scoped_key_may_do_nothing_else() {
         let scoped = Identity { scoped: true, ..identity(&["system:masters"]) };
         for question in [on("get", "sharedsecrets", "s1"), on("createkey", "users", "ada")] {
             assert_eq!(Policy::built_in().decide(&scoped, &question), Decision::Deny);
@@ -280,26 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_changes_with_the_rights_that_matter_and_with_no_other() {
+    fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
         let policy = Policy::built_in();
-        let of = |identity: &Identity, delegated: bool| {
-            policy.fingerprint(identity, "g", "r", delegated)
-        };
+        let of = |identity: &Identity| policy.fingerprint(identity, "g", "r");
         let plain = identity(&["system:authenticated"]);
-        let other_group = identity(&["system:authenticated", "ops"]);
-        for delegated in [false, true] {
-            assert_eq!(of(&plain, delegated), of(&other_group, delegated));
-            let master = identity(&["system:authenticated", "system:masters"]);
-            assert_ne!(of(&plain, delegated), of(&master, delegated));
-            let nobody = identity(&[]);
-            assert_ne!(of(&plain, true), of(&nobody, true));
-            let scoped = Identity { scoped: true, ..plain.clone() };
-            assert_ne!(of(&plain, delegated), of(&scoped, delegated));
+        let other_key = Identity { access_key: "k2".to_owned(), ..plain.clone() };
+        assert_eq!(of(&plain), of(&other_key), "another key of the same owner sees the same");
+        for changed in [
+            identity(&["system:authenticated", "system:masters"]),
+            identity(&["system:authenticated", "ops"]),
+            identity(&[]),
+            Identity { scoped: true, ..plain.clone() },
+            Identity { uid: "u2".to_owned(), ..plain.clone() },
+            Identity { name: "bob".to_owned(), ..plain.clone() },
+        ] {
+            assert_ne!(of(&plain), of(&changed), "{changed:?}");
         }
-        let bob = Identity { user: Some("bob".to_owned()), ..plain.clone() };
-        assert_eq!(of(&plain, false), of(&bob, false), "nothing is decided by the owner");
-        assert_ne!(of(&plain, true), of(&bob, true), "whose objects they see is another's");
-        let namesake = Identity { uid: "u2".to_owned(), ..plain.clone() };
-        assert_ne!(of(&plain, true), of(&namesake, true));
     }
 }

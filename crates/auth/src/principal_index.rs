@@ -1,7 +1,10 @@
-//! Who may get in: keys, users and teams as they are now, and what follows from them.
+//! An index of access keys, users and teams: it resolves a key's digest to the identity of its
+//! owner.
 //!
-//! Told of one change after the other, it works out anew only what the change concerns: a request
-//! costs one look, and a new key costs no more than it must, however many there are.
+//! It is updated change by change, and resolves again only the keys that a change concerns. So a
+//! request costs one lookup, and the cost of a change does not grow with the number of keys.
+//!
+//! What does not live here: decisions about access, and reading what is stored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,27 +21,27 @@ use crate::identity::{
 use crate::impersonated::{self, ImpersonatedIdentity};
 use crate::resolved_key::{Activity, ResolvedKey};
 
-/// What stands behind a key's digest: which key it is. Stored beside the OwnedAccessKey object,
-/// in the same transaction.
+/// Which key has a digest. Stored under the digest, in the same transaction as the OwnedAccessKey
+/// object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DigestRecord {
     /// The OwnedAccessKey's name.
     pub name: String,
-    /// Its uid: a re-created namesake is another key.
+    /// Its uid: a key that is created again under the same name is another key.
     pub uid: String,
-    /// The uid of the user or team whose key it is: whoever comes back under his name is somebody
-    /// else. Empty for other subjects.
+    /// The uid of the user or team whose key it is: one that is created again under the same name
+    /// is another owner. Empty for other subjects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner_uid: String,
 }
 
-/// A key's last use, as it is kept apart from the key.
+/// When a key was last used. It is kept when the key changes.
 #[derive(Debug)]
 struct Use {
     uid: String,
     activity: Arc<Activity>,
-    /// What is stored of it, in seconds since 1970; 0 for nothing.
+    /// The last use that is stored, in seconds since 1970; 0 for none.
     stored_unix_seconds: i64,
 }
 
@@ -48,7 +51,7 @@ impl Use {
     }
 }
 
-/// Keys, users and teams, and who shows which key.
+/// Keys, users and teams, and the keys resolved by their digests.
 #[derive(Debug, Default)]
 pub struct PrincipalIndex {
     records: HashMap<Digest, DigestRecord>,
@@ -59,16 +62,17 @@ pub struct PrincipalIndex {
     digests_of: HashMap<String, BTreeSet<Digest>>,
     keys_of: HashMap<Owner, BTreeSet<String>>,
     teams_of: HashMap<String, BTreeSet<String>>,
-    /// Which user goes by a subject that is not his name.
+    /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
     resolved: HashMap<Digest, Result<Arc<ResolvedKey>, Refusal>>,
 }
 
 impl PrincipalIndex {
-    /// Who shows this key, and does it live?
+    /// Returns the key with this digest, with the identity of its owner.
     ///
     /// # Errors
-    /// Says why nobody does.
+    /// Why it gives no access: [`Refusal::Unknown`], [`Refusal::Disabled`] or
+    /// [`Refusal::Expired`].
     pub fn identify(
         &self,
         digest: &Digest,
@@ -79,27 +83,27 @@ impl PrincipalIndex {
         Ok(key)
     }
 
-    /// The name of the key with this digest, whether it works or not.
+    /// Returns the name of the key with this digest, whether it gives access or not.
     pub fn key_of(&self, digest: &Digest) -> Option<&str> {
         self.records.get(digest).map(|record| record.name.as_str())
     }
 
-    /// Is there a key with this digest, whether it works or not?
+    /// Is there a key with this digest, whether it gives access or not?
     pub fn knows(&self, digest: &Digest) -> bool {
         self.records.contains_key(digest)
     }
 
-    /// The last use of the key of that name and uid, in seconds since 1970.
+    /// Returns the last use of the key of a name and uid, in seconds since 1970; `None` for never.
     pub fn last_activity(&self, key: &str, uid: &str) -> Option<i64> {
         self.uses.get(key).filter(|used| used.uid == uid)?.activity.last()
     }
 
-    /// Is this still the key of that uid?
+    /// Does the key of this name still have this uid?
     pub fn is_key(&self, name: &str, uid: &str) -> bool {
         self.keys.get(name).is_some_and(|key| key.uid == uid)
     }
 
-    /// Every key with its uid and its last use, in seconds since 1970.
+    /// Returns the keys that were used: name, uid and last use, in seconds since 1970.
     pub fn activities(&self) -> impl Iterator<Item = (&str, &str, i64)> {
         self.uses.iter().filter_map(|(name, used)| {
             self.keys.get(name).filter(|key| key.uid == used.uid)?;
@@ -114,28 +118,30 @@ impl PrincipalIndex {
         self.activities().filter(move |(name, _, at)| *at > stored(name))
     }
 
-    /// Keys that ended before a time, in seconds since 1970.
+    /// Returns the names of the keys that expired before a time, in seconds since 1970.
     pub fn ended_before(&self, unix_seconds: i64) -> impl Iterator<Item = &str> {
         let names = self.keys.keys().map(String::as_str);
         names.filter(move |name| self.has_ended_before(name, unix_seconds))
     }
 
-    /// Is this one of the keys that ended before a time?
+    /// Did this key expire before a time, in seconds since 1970?
     pub fn has_ended_before(&self, name: &str, unix_seconds: i64) -> bool {
         let Some(key) = self.keys.get(name) else { return false };
         let end = key.lifetime.ends_at(self.last_activity(name, &key.uid));
         end.is_some_and(|end| end < unix_seconds)
     }
 
-    /// The teams that a user is in, by name.
+    /// Returns the names of the teams that a user is in.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
     }
 
-    /// Who somebody is while he acts as somebody else. The key that he came with stays the one that
-    /// counts, with its scope: that can never become wider so (decision 4).
-    pub fn acting_as(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
-        let known = self.known_as(wanted);
+    /// Returns the identity that the bearer of a key gets by an impersonation. The access key and
+    /// its scope stay the bearer's: impersonation never widens a scope (decision 4).
+    ///
+    /// This decides nothing: [`impersonated::rights`] are the rights that the bearer must hold.
+    pub fn impersonate(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
+        let known = self.wanted_principal(wanted);
         let user = known.as_ref().and_then(|known| known.user.as_ref());
         let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
         let mut identity = impersonated::identity(wanted, known);
@@ -144,29 +150,31 @@ impl PrincipalIndex {
         ImpersonatedIdentity { identity, disabled }
     }
 
-    /// The user or team that is meant, if there is one: a user by the name that access decisions
-    /// see, or else by his object's.
-    fn known_as(&self, wanted: &Impersonation) -> Option<Identity> {
+    /// Returns the user or team that is wanted, if there is one. A user is found by `spec.subject`,
+    /// or else by the object's name.
+    fn wanted_principal(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
         if impersonated::service_account(wanted).is_some() {
-            // The right to a service account is not one to a user who goes by its name.
+            // The right to impersonate a service account is no right to impersonate a user whose
+            // subject is the same text.
             return None;
         }
         let known = match name.strip_prefix(TEAM_PREFIX) {
             Some(team) => self.team_identity(team),
             None => self.user_identity(self.user_of_subject.get(name).unwrap_or(name)),
         };
-        // Somebody of another uid is somebody else.
+        // One with another uid is another principal of the same name.
         known.filter(|known| wanted.uid.is_empty() || known.uid == wanted.uid)
     }
 
-    /// The whole identity that the bearer of a key has, whether the key works or not.
+    /// Returns the identity of the owner of a key, whether the key gives access or not. `None` when
+    /// there is no such key, or its owner is gone.
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
         self.identity(name, key).map(Arc::new)
     }
 
-    /// Takes in the change of a user, a team or a key.
+    /// Applies a change of a user, a team or a key.
     pub fn apply(&mut self, name: &str, change: AccessChange) {
         match change {
             AccessChange::User(user) => self.set_user(name, user),
@@ -175,7 +183,7 @@ impl PrincipalIndex {
         }
     }
 
-    /// Takes in a digest's record, or its end.
+    /// Sets the record of a digest; `None` removes it.
     pub fn set_record(&mut self, digest: Digest, record: Option<DigestRecord>) {
         if let Some(old) = self.records.remove(&digest) {
             remove_from(&mut self.digests_of, &old.name, &digest);
@@ -187,7 +195,7 @@ impl PrincipalIndex {
         self.resolve_digest(digest);
     }
 
-    /// Takes in a key, or its end.
+    /// Sets a key; `None` removes it, and its last use.
     pub fn set_key(&mut self, name: &str, key: Option<KeyFacts>) {
         if let Some(owner) = self.keys.remove(name).and_then(|old| old.owner) {
             remove_from(&mut self.keys_of, &owner, name);
@@ -206,12 +214,12 @@ impl PrincipalIndex {
         self.resolve_key(name);
     }
 
-    /// Takes in a user, or his end.
+    /// Sets a user; `None` removes it.
     pub fn set_user(&mut self, name: &str, user: Option<UserFacts>) {
-        let gone = self.users.remove(name).map(|old| old.subject).unwrap_or_default();
-        // It may be somebody else's by now.
-        if self.user_of_subject.get(&gone).is_some_and(|of| of == name) {
-            self.user_of_subject.remove(&gone);
+        let old_subject = self.users.remove(name).map(|old| old.subject).unwrap_or_default();
+        // It may be another user's by now.
+        if self.user_of_subject.get(&old_subject).is_some_and(|of| of == name) {
+            self.user_of_subject.remove(&old_subject);
         }
         if let Some(user) = user {
             if !user.subject.is_empty() {
@@ -222,7 +230,7 @@ impl PrincipalIndex {
         self.resolve_keys_of(&Owner::User(name.to_owned()));
     }
 
-    /// Takes in a team, or its end.
+    /// Sets a team; `None` removes it.
     pub fn set_team(&mut self, name: &str, team: Option<TeamFacts>) {
         let before = self.teams.remove(name).map(|old| old.users).unwrap_or_default();
         for user in &before {
@@ -241,7 +249,7 @@ impl PrincipalIndex {
         self.resolve_keys_of(&Owner::Team(name.to_owned()));
     }
 
-    /// Takes in a last use that was stored. One that is known already and later stays.
+    /// Sets a last use that is stored, in seconds since 1970. A later one that is known stays.
     pub fn set_last_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
         let is_known = self.uses.get(key).is_some_and(|used| used.uid == uid);
         if !is_known {
@@ -256,7 +264,7 @@ impl PrincipalIndex {
         }
     }
 
-    /// Takes over a last use from another index, which is not stored yet.
+    /// Records a last use that is not stored yet, in seconds since 1970, for a key that is known.
     pub fn note_activity(&mut self, key: &str, uid: &str, unix_seconds: i64) {
         if let Some(used) = self.uses.get(key).filter(|used| used.uid == uid) {
             used.activity.note(unix_seconds);
@@ -304,7 +312,7 @@ impl PrincipalIndex {
         Ok(Arc::new(ResolvedKey { identity: Arc::new(identity), lifetime, activity }))
     }
 
-    /// Whom a key shows; `None` when its owner is gone.
+    /// Returns the identity of the owner of a key; `None` when the owner is gone.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,
@@ -318,12 +326,13 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// A user as he is, without what a key adds; `None` when there is none of that name.
+    /// Returns the identity of a user, without what a key adds; `None` when there is none of that
+    /// name.
     fn user_identity(&self, name: &str) -> Option<Identity> {
         let user = self.users.get(name)?;
-        let shown = if user.subject.is_empty() { name } else { &user.subject };
+        let subject = if user.subject.is_empty() { name } else { &user.subject };
         let mut identity = Identity {
-            name: shown.to_owned(),
+            name: subject.to_owned(),
             uid: user.uid.clone(),
             user: Some(name.to_owned()),
             ..Identity::default()
@@ -334,7 +343,8 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// A team as it is, without what a key adds; `None` when there is none of that name.
+    /// Returns the identity of a team, without what a key adds; `None` when there is none of that
+    /// name.
     fn team_identity(&self, name: &str) -> Option<Identity> {
         let team = self.teams.get(name)?;
         let mut identity = Identity {
@@ -371,15 +381,15 @@ impl Principals for PrincipalIndex {
     }
 }
 
-/// What the names of teams begin with, where they stand beside those of users and groups.
+/// The prefix of a team's name where users and groups are named, too.
 const TEAM_PREFIX: &str = "platform:team:";
 
-/// The group of everyone who is in a team.
+/// Returns the group of the members of a team.
 pub fn team_group(name: &str) -> String {
     format!("{TEAM_PREFIX}{name}")
 }
 
-/// The groups that follow from being a user.
+/// Returns the groups that every user is in, and nobody else: one of its own, and that of all users.
 fn own_groups(name: &str) -> [String; 2] {
     [format!("platform:user:{name}"), ALL_USERS_GROUP.to_owned()]
 }

@@ -1,4 +1,5 @@
-//! An access key that may get in: whose it is, how long it lives, when it was used.
+//! An access key that gives access: the identity of its owner, its lifetime, its last use. How it is
+//! resolved is in [`crate::principal_index`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,12 +9,13 @@ use postern_kinds::principal::Lifetime;
 use crate::bearer::Refusal;
 use crate::identity::Identity;
 
-/// When a key was used last, in seconds since 1970; shared by everything that must know.
+/// When a key was last used, in seconds since 1970. Shared by every index and request that has the
+/// key.
 #[derive(Debug, Default)]
 pub struct Activity(AtomicI64);
 
 impl Activity {
-    /// Returns an activity at a time; 0 stands for never.
+    /// Returns an activity at a time, in seconds since 1970; 0 is never.
     pub fn at(unix_seconds: i64) -> Self {
         Self(AtomicI64::new(unix_seconds))
     }
@@ -29,27 +31,27 @@ impl Activity {
     }
 }
 
-/// An access key that may get in.
+/// An access key that gives access until it expires.
 #[derive(Debug)]
 pub struct ResolvedKey {
     /// The identity of its owner.
     pub identity: Arc<Identity>,
-    /// How long it lives.
+    /// How long it gives access.
     pub lifetime: Lifetime,
-    /// When it was used last.
+    /// When it was last used.
     pub activity: Arc<Activity>,
 }
 
 impl ResolvedKey {
-    /// Returns when it ends, in seconds since 1970; `None` for never.
+    /// Returns when it expires, in seconds since 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
         self.lifetime.ends_at(self.activity.last())
     }
 
-    /// Checks that the key still works.
+    /// Checks that the key has not expired.
     ///
     /// # Errors
-    /// [`Refusal::Expired`], when it has expired.
+    /// [`Refusal::Expired`] from the second on in which it expires.
     pub fn check(&self, now_unix_seconds: i64) -> Result<(), Refusal> {
         match self.ends_at() {
             Some(end) if end <= now_unix_seconds => Err(Refusal::Expired),
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_second_is_not_lived() {
+    fn a_key_expires_at_the_end_of_its_lifetime_and_a_use_extends_it() {
         let lifetime =
             Lifetime { created_unix_seconds: 0, ttl_seconds: 300, after_last_activity: true };
         let activity = Arc::new(Activity::at(100));

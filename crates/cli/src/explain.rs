@@ -1,140 +1,143 @@
-//! What a failed request means to the person who made it, and what he can do next.
+//! What a failed request means to the user, and what to do next.
 
 use std::io::ErrorKind;
 
 use postern_client::{CertificateProblem, Error};
+use postern_kinds::namespace::Namespace;
+use postern_kinds::{Kind as _, Verb};
 use postern_meta::status::{Reason, Status};
 
-use crate::connect::LOG_IN;
-use crate::failure::Failure;
-use crate::output::tame;
+use crate::error::CliError;
+use crate::kinds;
+use crate::output::escape;
 
-/// The error for people. `server` is where the request went, `acting_as` whom it was made as, if
-/// not as the key's own bearer.
-pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> Failure {
-    let failure = Failure::new(tame(&error.to_string()));
+/// What to do without a usable login.
+pub(crate) const LOGIN_HINT: &str =
+    "log in with `postern login https://HOST:PORT --access-key - --ca-file FILE`";
+
+/// Returns the error with hints. `server` is where the request was sent, and `acting_as` as whom,
+/// if not as the key's own bearer.
+pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> CliError {
+    let explained = CliError::new(escape(&error.to_string()));
     match error {
         Error::Status(status) => of_status(status, server, acting_as),
-        Error::Resolve { .. } => failure.hint("check the host's name, and that the network is up"),
-        Error::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => failure
+        Error::Resolve { .. } => {
+            explained.hint("check the host's name, and that the network is up")
+        }
+        Error::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => explained
             .hint("nothing listens there: is the server running, and is the port right?")
-            .hint("`postern serve` listens on port 8443 unless it is told otherwise"),
+            .hint("`postern serve` listens on port 8443 by default"),
         Error::Connect { .. } | Error::Timeout { .. } => {
-            failure.hint("check the address, the network, and that the server is up")
+            explained.hint("check the address, the network, and that the server is up")
         }
         Error::Handshake { .. } => {
-            failure.hint("something else may be listening there: check host and port")
+            explained.hint("something else may be listening there: check host and port")
         }
-        Error::Certificate { problem, .. } => of_certificate(failure, problem),
-        Error::Lost { .. } => {
-            failure.hint("whether a change took effect is not known: look before you try again")
-        }
-        Error::Unexpected { .. } => {
-            failure.hint(format!("is there really a Postern at {server}, without a proxy between?"))
-        }
-        Error::Key => failure.hint(LOG_IN),
-        Error::Trust(_) => failure.hint("--ca-file takes a file with certificates in PEM"),
-        Error::Impersonation(_) => failure.hint(
-            "it was asked for by --as and its like, or by `as` and its like in the kubeconfig",
-        ),
-        Error::TooLarge { .. } | Error::Name(_) => failure,
+        Error::Certificate { problem, .. } => of_certificate(explained, problem),
+        Error::Lost { .. } => explained
+            .hint("it is not known whether a change took effect: look before you try again"),
+        Error::Unexpected { .. } => explained
+            .hint(format!("is there really a Postern at {server}, without a proxy in between?")),
+        Error::Key => explained.hint(LOGIN_HINT),
+        Error::Trust(_) => explained.hint("--ca-file takes a file with certificates in PEM"),
+        Error::Impersonation(_) => explained
+            .hint("it comes from the flags --as…, or from the fields as… of the kubeconfig's user"),
+        Error::TooLarge { .. } | Error::Name(_) => explained,
     }
 }
 
-fn of_certificate(failure: Failure, problem: &CertificateProblem) -> Failure {
+fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
     match problem {
-        CertificateProblem::UnknownIssuer => failure
+        CertificateProblem::UnknownIssuer => error
             .hint("give the server's certificate authority with --ca-file FILE, and log in again")
-            .hint(
-                "on the server it is DIR/keys/tls-ca.pem; it also stands in DIR/admin.kubeconfig",
-            ),
-        CertificateProblem::WrongName => failure
+            .hint("on the server it is DIR/keys/tls-ca.pem; it is also in DIR/admin.kubeconfig"),
+        CertificateProblem::WrongName => error
             .hint("use a name that the certificate is for, or start the server with --host NAME"),
         CertificateProblem::WrongTime => {
-            failure.hint("check the clocks of both machines, and the server's certificate")
+            error.hint("check the clocks of both machines, and the server's certificate")
         }
         CertificateProblem::Other(_) => {
-            failure.hint("whoever runs the server has to look at its certificate")
+            error.hint("whoever runs the server has to look at its certificate")
         }
     }
 }
 
-fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> Failure {
-    let message = tame(&status.message);
+fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> CliError {
+    let message = escape(&status.message);
     match (status.code, status.reason) {
         (401, _) => of_refused_key(&message, server),
         (403, _) => of_forbidden(message, acting_as),
         (404, _) => of_missing(message, status),
         (_, Reason::AlreadyExists) => {
-            Failure::new(message).hint("nothing was changed; choose another name")
+            CliError::new(message).hint("nothing was changed; choose another name")
         }
-        (409, _) => Failure::new(message)
-            .hint("nothing was changed: somebody else was faster; look at it, and try again"),
+        (409, _) => CliError::new(message)
+            .hint("nothing was changed: another writer was faster; look at it, and try again"),
         (400 | 413 | 422, _) => {
-            Failure::new(message).hint("nothing was changed: correct it, and try again")
+            CliError::new(message).hint("nothing was changed: correct it, and try again")
         }
-        (429, _) => {
-            Failure::new(format!("the server is too busy: {message}")).hint("try again in a moment")
-        }
-        (503, _) => Failure::new(format!("the server cannot do this now: {message}"))
+        (429, _) => CliError::new(format!("the server is too busy: {message}"))
+            .hint("try again in a moment"),
+        (503, _) => CliError::new(format!("the server cannot do this now: {message}"))
             .hint("try again in a moment; if that does not help, its log says more"),
         (500.., _) => {
-            Failure::new(format!("the server failed: {message}")).hint("its log says more")
+            CliError::new(format!("the server failed: {message}")).hint("its log says more")
         }
-        _ => Failure::new(message),
+        _ => CliError::new(message),
     }
 }
 
-/// It is one thing not to have a right, and another to act as somebody who has not.
-fn of_forbidden(message: String, acting_as: Option<&str>) -> Failure {
+/// Who acts as somebody else may lack the right to do so, or act as somebody who lacks the right.
+fn of_forbidden(message: String, acting_as: Option<&str>) -> CliError {
     let may_not_act = message.contains("cannot impersonate");
-    let failure = Failure::new(message);
+    let error = CliError::new(message);
     let Some(user) = acting_as else {
-        return failure
-            .hint("your access key may not do this: `postern whoami` tells whose it is")
+        return error
+            .hint("your access key may not do this: `postern whoami` shows whose it is")
             .hint("ask an administrator, or the owner of the object, for the right");
     };
-    let failure = if may_not_act {
-        failure.hint("to act as somebody else takes a right: ask an administrator for it")
+    let error = if may_not_act {
+        error.hint("to act as somebody else takes a right: ask an administrator for it")
     } else {
-        failure.hint(format!(
-            "it was asked for as {}: with his rights alone, in the scope of your access key",
-            tame(user)
+        error.hint(format!(
+            "it was asked for as {}: with the rights of that user, in the scope of your access key",
+            escape(user)
         ))
     };
-    failure.hint("to act as yourself, leave out --as, or take `as` out of the kubeconfig's user")
+    error.hint("to act as yourself, leave out --as, or take `as` out of the kubeconfig's user")
 }
 
-fn of_missing(message: String, status: &Status) -> Failure {
+fn of_missing(message: String, status: &Status) -> CliError {
     let kind = status.details.as_ref().map_or("", |details| details.kind.as_str());
-    let failure = Failure::new(message);
-    match kind {
-        "namespaces" => {
-            failure.hint("name another with -n, or make it with `kubectl create namespace NAME`")
-        }
-        "sharedsecrets" => failure.hint("`postern list secrets -A` shows what there is"),
-        "ownedaccesskeys" => failure.hint("`postern list accesskeys` shows what there is"),
-        "users" | "teams" => failure.hint(format!("`postern list {kind}` shows what there is")),
-        _ => failure,
+    let error = CliError::new(message);
+    let Some(info) = kinds::served(Verb::List).find(|info| info.plural == kind) else {
+        return error;
+    };
+    let all = if info.is_namespaced() { " -A" } else { "" };
+    let error =
+        error.hint(format!("`postern list {}{all}` shows what there is", kinds::plural_name(info)));
+    if info.kind == Namespace::INFO.kind {
+        return error.hint("-n names another; `kubectl create namespace NAME` creates one");
     }
+    error
 }
 
-fn of_refused_key(message: &str, server: &str) -> Failure {
+fn of_refused_key(message: &str, server: &str) -> CliError {
     let says = |word: &str| message.contains(word);
     let again = format!("then log in with it: `postern login {server} --access-key -`");
     if says("expired") {
-        Failure::new(message.to_owned())
-            .hint("the key's life is over: have a new one made with `postern create accesskey`")
+        CliError::new(message.to_owned())
+            .hint("the key has expired: have a new one made with `postern create accesskey`")
             .hint(again)
     } else if says("disabled") {
-        Failure::new(message.to_owned())
+        CliError::new(message.to_owned())
             .hint(
-                "the key, or its owner, is switched off: whoever manages it can run \
+                "the key, or its owner, is disabled: an administrator or the owner can run \
                  `postern enable accesskey NAME`",
             )
             .hint(format!("or get another key, {again}"))
     } else {
-        Failure::new(format!("the server does not accept the access key: {message}"))
+        CliError::new(format!("the server does not accept the access key: {message}"))
             .hint("it may be mistyped, replaced by `postern rotate accesskey`, or deleted")
             .hint(format!("get the right one, {again}"))
     }
@@ -146,12 +149,12 @@ mod tests {
 
     fn of(code: u16, reason: Reason, message: &str) -> String {
         let error = Error::Status(Box::new(Status::failure(code, reason, message)));
-        let failure = explain(&error, "https://h", None);
-        format!("{} | {}", failure.message, failure.hints.join(" | "))
+        let error = explain(&error, "https://h", None);
+        format!("{} | {}", error.message, error.hints.join(" | "))
     }
 
     #[test]
-    fn every_refusal_says_what_to_do() {
+    fn every_refusal_has_a_hint() {
         for (message, wanted) in [
             ("access key expired", "create accesskey"),
             ("access key disabled", "enable accesskey"),
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_acts_as_somebody_else_is_told_whose_right_is_missing() {
+    fn hints_name_the_impersonated_user_whose_right_is_missing() {
         let hints = |message: &str| {
             let status = Status::failure(403, Reason::Forbidden, message);
             explain(&Error::Status(Box::new(status)), "https://h", Some("bob")).hints.join(" | ")
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_words_cannot_move_the_cursor() {
+    fn control_characters_of_the_server_are_escaped() {
         let said = of(400, Reason::BadRequest, "a\u{1b}[2Jb");
         assert!(!said.contains('\u{1b}'), "{said}");
     }

@@ -1,4 +1,5 @@
-//! Flags that several commands share.
+//! Flags and output formats that several commands share. What they mean is decided where they are
+//! used.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use postern_kinds::SecretText;
 
 use crate::parse;
 
-/// Which server, and as whom.
+/// Which server, with which access key and as whom.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionFlags {
     /// The kubeconfig to use [env: KUBECONFIG, several separated by colons]
     /// [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
@@ -28,17 +29,17 @@ pub(crate) struct Connection {
     pub(crate) server: Option<String>,
 
     #[command(flatten)]
-    pub(crate) act_as: ActAs,
+    pub(crate) impersonation: ImpersonationFlags,
 
     #[command(flatten)]
-    pub(crate) credential: Credential,
+    pub(crate) credential: CredentialFlags,
 }
 
-/// As whom to act, in kubectl's words.
+/// As whom to act; named as in kubectl.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct ActAs {
-    /// Act as this user: with his rights and no others, if you may impersonate him
+pub(crate) struct ImpersonationFlags {
+    /// Act as this user: with the rights of that user and no others, if you may impersonate them
     /// [default: as in the kubeconfig, or as the access key's owner]
     #[arg(id = "as", long, value_name = "USER", value_parser = parse::identity)]
     pub(crate) user: Option<String>,
@@ -52,13 +53,13 @@ pub(crate) struct ActAs {
     pub(crate) uid: Option<String>,
 }
 
-/// Whom to be, whom to trust, how long to wait.
+/// The access key, the trusted authorities, and the deadline.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
-pub(crate) struct Credential {
-    /// The access key; - reads it from the standard input, so that it stands in no list of
-    /// processes [env: POSTERN_ACCESS_KEY]
+pub(crate) struct CredentialFlags {
+    /// The access key; - reads it from the standard input, so that it is in no list of processes
+    /// [env: POSTERN_ACCESS_KEY]
     #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
     pub(crate) access_key: Option<SecretText>,
 
@@ -71,20 +72,27 @@ pub(crate) struct Credential {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
     pub(crate) timeout: Duration,
 
-    /// Say on the standard error which requests are made; never what is in them
+    /// Print requests on the standard error, but never what is in them
     #[arg(long)]
     pub(crate) debug: bool,
 }
 
-/// Which namespace.
+impl CredentialFlags {
+    /// Returns whether the standard input is the access key.
+    pub(crate) fn reads_key_from_stdin(&self) -> bool {
+        self.access_key.as_ref().is_some_and(|key| key.expose() == "-")
+    }
+}
+
+/// The flag for one namespace.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Namespace {
+pub struct NamespaceFlag {
     /// The namespace [default: that of the kubeconfig's context, or platform]
     #[arg(short, long, value_name = "NAMESPACE", value_parser = parse::namespace)]
     pub(crate) namespace: Option<String>,
 }
 
-/// How one object that is not secret is printed.
+/// How an object is printed after a change.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ObjectFormat {
     /// The object in JSON.
@@ -95,9 +103,9 @@ pub(crate) enum ObjectFormat {
     Name,
 }
 
-/// How a list is printed.
+/// How one object or a list is printed by `get` and `list`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ListFormat {
+pub(crate) enum TableFormat {
     /// A table with more columns.
     Wide,
     /// The whole objects in JSON, values included.
@@ -108,7 +116,7 @@ pub(crate) enum ListFormat {
     Name,
 }
 
-/// How a secret is printed.
+/// How a secret is printed by `get`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SecretFormat {
     /// The value of NAME.KEY, decoded, byte for byte.

@@ -1,21 +1,23 @@
-//! The command line: what people and scripts do with a server.
+//! The command line: commands, kubeconfigs, and what is printed.
 //!
-//! Commands, kubeconfigs, and what is printed. Data goes to the standard output, talk to the
-//! standard error; the end is 0, 1 for a failure, 2 for a command that cannot be understood.
-//! Requests are made by `postern-client`. The server is not here, and nothing of it is started.
+//! Data goes to the standard output, everything else to the standard error. The exit code is 0, 1
+//! for a failure, or 2 for a command that makes no sense. Requests are made by `postern-client`;
+//! the server and its commands are not here.
 
 mod commands;
-mod connect;
+mod error;
 mod explain;
-mod failure;
-mod files;
 mod flags;
-mod impersonation;
+mod impersonation_config;
+mod kinds;
 mod kubeconfig;
+mod locked_file;
+mod manifest;
 mod output;
 mod parse;
+mod process;
+mod session;
 mod similar;
-mod surroundings;
 mod usage;
 
 use std::process::ExitCode;
@@ -23,16 +25,17 @@ use std::process::ExitCode;
 pub use commands::Command;
 pub use usage::parse_or_exit;
 
-use crate::surroundings::Surroundings;
+use crate::process::Process;
 
-/// Runs one command to its end. `root` is the whole command line, for completions and man pages.
+/// Runs one command and returns the exit code. `root` is the whole command line, for completions
+/// and manual pages.
 pub fn run(command: Command, root: clap::Command) -> ExitCode {
-    let mut surroundings = Surroundings::system();
-    match commands::run(command, root, &mut surroundings) {
+    let process = Process::system();
+    match commands::run(command, root, &process) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            surroundings.tell_failure(&failure);
-            failure.exit_code()
+        Err(error) => {
+            process.print_error(&error);
+            error.exit_code()
         }
     }
 }

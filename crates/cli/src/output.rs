@@ -1,30 +1,35 @@
-//! Tables for people, JSON and YAML for programs.
+//! How objects are printed: tables for people, JSON, YAML and names for programs.
 
 use std::fmt::Write as _;
 
+use postern_client::{Collection, Representation};
 use postern_kinds::Info;
 use postern_meta::encode_yaml;
+use postern_meta::object::Object;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// Between two columns.
+use crate::error::CliError;
+use crate::flags::{ObjectFormat, TableFormat};
+use crate::process::Process;
+
+/// Spaces between two columns.
 const GAP: usize = 3;
 
-/// An object or a list as JSON, ending in a line break.
+/// Returns an object or a list as JSON, with a line break at the end.
 pub(crate) fn json(value: Value) -> Zeroizing<String> {
     // A value has nothing that could fail to encode.
-    let text = serde_json::to_string_pretty(&without_bookkeeping(value)).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&without_managed_fields(value)).unwrap_or_default();
     Zeroizing::new(text + "\n")
 }
 
-/// An object or a list as YAML.
+/// Returns an object or a list as YAML.
 pub(crate) fn yaml(value: Value) -> Zeroizing<String> {
-    Zeroizing::new(encode_yaml(&without_bookkeeping(value)))
+    Zeroizing::new(encode_yaml(&without_managed_fields(value)))
 }
 
-/// Without the fields' managers, which say nothing to most readers, and of which kubectl, too, is
-/// silent.
-fn without_bookkeeping(mut value: Value) -> Value {
+/// Removes the managed fields, which kubectl does not print either.
+fn without_managed_fields(mut value: Value) -> Value {
     let drop_from = |object: &mut Value| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
@@ -37,7 +42,54 @@ fn without_bookkeeping(mut value: Value) -> Value {
     value
 }
 
-/// `KIND.GROUP/NAME`, as kubectl takes it.
+/// Returns in which representation a format needs an object or a list.
+pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
+    match format {
+        None | Some(TableFormat::Wide) => Representation::Table,
+        Some(TableFormat::Name) => Representation::Metadata,
+        Some(TableFormat::Json | TableFormat::Yaml) => Representation::Whole,
+    }
+}
+
+/// Returns an object or a list of a collection as text. It has the format's [`representation`].
+pub(crate) fn text(
+    value: Value,
+    format: Option<TableFormat>,
+    of: Collection<'_>,
+) -> Zeroizing<String> {
+    match format {
+        Some(TableFormat::Json) => json(value),
+        Some(TableFormat::Yaml) => yaml(value),
+        Some(TableFormat::Name) => {
+            let items = value["items"].as_array();
+            let items = items.map_or(std::slice::from_ref(&value), Vec::as_slice).iter();
+            let names = items.filter_map(|item| item["metadata"]["name"].as_str());
+            names.map(|name| full_name(of.info(), name) + "\n").collect::<String>().into()
+        }
+        None | Some(TableFormat::Wide) => {
+            let all_namespaces = of.info().is_namespaced() && of.namespace().is_none();
+            server_table(&value, format.is_some(), all_namespaces).into()
+        }
+    }
+}
+
+/// Prints an object, unless no format was asked for.
+pub(crate) fn print_object(
+    object: Object,
+    info: &Info,
+    format: Option<ObjectFormat>,
+    process: &Process,
+) -> Result<(), CliError> {
+    let text = match format {
+        None => return Ok(()),
+        Some(ObjectFormat::Json) => json(object.into_value()),
+        Some(ObjectFormat::Yaml) => yaml(object.into_value()),
+        Some(ObjectFormat::Name) => (full_name(info, &object.metadata.name) + "\n").into(),
+    };
+    process.write_stdout(text.as_bytes())
+}
+
+/// Returns `KIND.GROUP/NAME`, as kubectl takes it.
 pub(crate) fn full_name(info: &Info, name: &str) -> String {
     match info.version.group {
         "" => format!("{}/{name}", info.singular),
@@ -45,8 +97,8 @@ pub(crate) fn full_name(info: &Info, name: &str) -> String {
     }
 }
 
-/// Text of others, such that it is one line and does nothing to a terminal.
-pub(crate) fn tame(text: &str) -> String {
+/// Returns text of others as one line, with an escape for each character that controls a terminal.
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control()
@@ -60,13 +112,13 @@ pub(crate) fn tame(text: &str) -> String {
     out
 }
 
-/// Rows below headings, in columns of equal width.
+/// Returns rows below headings, in aligned columns.
 pub(crate) fn table(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> String {
     rows.insert(0, headings);
     columns(&rows)
 }
 
-/// Rows in columns of equal width.
+/// Returns rows in aligned columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut widths = Vec::new();
     for row in rows {
@@ -88,7 +140,8 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The server's table. `wide` shows all its columns; `namespaced` begins with the namespace.
+/// Returns the server's table as text. `wide` adds the columns of lower priority, `namespaced` a
+/// first one with the namespace.
 pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) -> String {
     let empty = Vec::new();
     let list = |field: &str| table_value[field].as_array().unwrap_or(&empty).iter();
@@ -97,7 +150,7 @@ pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) ->
         .filter(|(_, column)| wide || column["priority"].as_i64().unwrap_or(0) == 0)
         .map(|(at, column)| (at, column["name"].as_str().unwrap_or("").to_uppercase()))
         .collect();
-    let mut headings: Vec<String> = columns.iter().map(|(_, name)| tame(name)).collect();
+    let mut headings: Vec<String> = columns.iter().map(|(_, name)| escape(name)).collect();
     let mut rows: Vec<Vec<String>> = list("rows")
         .map(|row| columns.iter().map(|(at, _)| cell(&row["cells"][at])).collect())
         .collect();
@@ -113,9 +166,22 @@ pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) ->
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => tame(text),
+        Value::String(text) => escape(text),
         other => other.to_string(),
     }
+}
+
+/// Returns a duration in the largest units that fit: `30d`, `1h30m`.
+pub(crate) fn duration(seconds: i64) -> String {
+    let mut rest = seconds;
+    let mut out = String::new();
+    for (unit, size) in [("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1)] {
+        if rest >= size {
+            out = format!("{out}{}{unit}", rest / size);
+            rest %= size;
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -148,11 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn who_manages_which_field_is_not_told() {
+    fn managed_fields_are_not_printed() {
         let object = json!({ "metadata": { "name": "a", "managedFields": [1] } });
         let list = json!({ "metadata": {}, "items": [object] });
         for text in [super::json(object.clone()), yaml(list)] {
             assert!(text.contains("name") && !text.contains("managedFields"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (seconds, want) in [(45, "45s"), (5400, "1h30m"), (720 * 3600, "30d"), (86_401, "1d1s")]
+        {
+            assert_eq!(duration(seconds), want);
         }
     }
 

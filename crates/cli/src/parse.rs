@@ -1,20 +1,20 @@
-//! Reading of arguments: names, `NAME.KEY`, durations, keys.
+//! Parsing of arguments: names, `NAME.KEY`, durations, keys. Flags are in `flags.rs`.
 
 use std::time::Duration;
 
 use postern_kinds::{SecretText, identity_name};
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
-/// What the `ttl` of an access key may be at most: beyond, no date can be told any more.
+/// The largest `ttl` of an access key: with a larger one the date cannot be represented.
 const TTL_MAX_SECONDS: i64 = 1000 * 366 * 24 * 3600;
 
-/// The longest that one may wait for an answer.
+/// The longest timeout of a request.
 const TIMEOUT_MAX_SECONDS: i64 = 3600;
 
-/// How durations are written, for errors.
+/// How to write a duration, for errors.
 const DURATION_FORM: &str = "write a duration as 720h, 30m, 1h30m or 30d, or as plain seconds";
 
-/// The name of an object.
+/// Parses the name of an object.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("a name is not empty".to_owned());
@@ -22,12 +22,12 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
-/// The name of a namespace.
+/// Parses the name of a namespace.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {
     dns1123_label(text).map(|()| text.to_owned())
 }
 
-/// Somebody, or a group, who need not be an object.
+/// Parses the name of a subject or a group, which need not be an object.
 pub(crate) fn identity(text: &str) -> Result<String, String> {
     identity_name(text).map(|()| text.to_owned())
 }
@@ -42,7 +42,7 @@ pub(crate) struct SecretPath {
 }
 
 impl SecretPath {
-    /// As it was written.
+    /// Returns the path as it was written.
     pub(crate) fn written(&self) -> String {
         match &self.key {
             None => self.name.clone(),
@@ -51,19 +51,19 @@ impl SecretPath {
     }
 }
 
-/// `NAME` or `NAME.KEY`, split at the first dot.
+/// Parses `NAME` or `NAME.KEY`, split at the first dot.
 pub(crate) fn secret_path(text: &str) -> Result<SecretPath, String> {
     let (secret, key) = match text.split_once('.') {
         None => (text, None),
         Some((secret, key)) => (secret, Some(key)),
     };
     if let Some(key) = key {
-        config_map_key(key).map_err(|rule| format!("the part behind the first dot: {rule}"))?;
+        config_map_key(key).map_err(|rule| format!("the part after the first dot: {rule}"))?;
     }
     Ok(SecretPath { name: name(secret)?, key: key.map(str::to_owned) })
 }
 
-/// `NAME.KEY`, with a key.
+/// Parses `NAME.KEY`; the key must be there.
 pub(crate) fn secret_key(text: &str) -> Result<SecretPath, String> {
     let path = secret_path(text)?;
     if path.key.is_none() {
@@ -72,18 +72,18 @@ pub(crate) fn secret_key(text: &str) -> Result<SecretPath, String> {
     Ok(path)
 }
 
-/// A secret text, kept in a type that cannot be printed.
+/// Returns a secret text in a type that cannot be printed.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a parser of arguments")]
 pub(crate) fn hidden(text: &str) -> Result<SecretText, String> {
     Ok(SecretText::from(text.to_owned()))
 }
 
-/// The life of an access key in seconds; 0 is for ever.
+/// Parses the `ttl` of an access key, in seconds; 0 is without end.
 pub(crate) fn ttl(text: &str) -> Result<i64, String> {
     seconds(text, TTL_MAX_SECONDS)
 }
 
-/// How long to wait for an answer.
+/// Parses the timeout of a request.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = seconds(text, TIMEOUT_MAX_SECONDS)?;
     match u64::try_from(seconds) {
@@ -92,7 +92,7 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `720h`, `30m`, `1h30m`, `30d`, or plain seconds.
+/// Parses `720h`, `30m`, `1h30m`, `30d`, or plain seconds.
 fn seconds(text: &str, max: i64) -> Result<i64, String> {
     let form = || DURATION_FORM.to_owned();
     if text.starts_with('-') {
@@ -115,7 +115,7 @@ fn seconds(text: &str, max: i64) -> Result<i64, String> {
             "" if digits == text.len() => 1,
             _ => return Err(form()),
         };
-        // Twice the same unit, or a larger one behind a smaller, is a slip of the hand.
+        // The same unit twice, or a larger unit after a smaller one, is a mistake.
         if unit >= last {
             return Err(form());
         }
@@ -130,25 +130,12 @@ fn seconds(text: &str, max: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// Seconds as people say them: `30d`, `1h30m`.
-pub(crate) fn spoken(seconds: i64) -> String {
-    let mut rest = seconds;
-    let mut out = String::new();
-    for (unit, size) in [("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1)] {
-        if rest >= size {
-            out = format!("{out}{}{unit}", rest / size);
-            rest %= size;
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_people_write_them() {
+    fn durations_as_users_write_them() {
         for (text, want) in [
             ("720h", 720 * 3600),
             ("30m", 1800),
@@ -180,14 +167,6 @@ mod tests {
         assert_eq!(timeout("5"), Ok(Duration::from_secs(5)));
         assert!(timeout("0").is_err());
         assert!(timeout("2h").is_err());
-    }
-
-    #[test]
-    fn seconds_as_they_are_told() {
-        for (seconds, want) in [(45, "45s"), (5400, "1h30m"), (720 * 3600, "30d"), (86_401, "1d1s")]
-        {
-            assert_eq!(spoken(seconds), want);
-        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The names nearest to one that was mistyped.
+//! The names most similar to one that was mistyped.
 
 /// The longest name that is compared: the work grows with its square.
 const COMPARED_MAX_CHARS: usize = 64;
-/// How many names are told.
-const TOLD_MAX: usize = 3;
+/// How many names are suggested at most.
+const SUGGESTIONS_MAX: usize = 3;
 
-/// The candidates that a person may have meant, the nearest first.
+/// Returns the candidates that the user may have meant, the most similar first.
 pub(crate) fn nearest<'a>(
     wanted: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -19,16 +19,16 @@ pub(crate) fn nearest<'a>(
         .filter(|(distance, candidate)| *distance <= far || is_start(wanted, candidate))
         .collect();
     near.sort_unstable();
-    near.into_iter().take(TOLD_MAX).map(|(_, candidate)| candidate).collect()
+    near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// A word of which only the start was written, or to which something was added.
+/// Returns whether one of the words is the start of the other.
 fn is_start(wanted: &str, candidate: &str) -> bool {
     wanted.len() >= 3 && candidate.starts_with(wanted)
         || candidate.len() >= 3 && wanted.starts_with(candidate)
 }
 
-/// How many characters must be added, dropped, changed, or swapped with their neighbour.
+/// Returns how many characters must be added, dropped, changed, or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_slip_of_the_hand_meant() {
+    fn suggestions_for_mistyped_names() {
         let names = ["password", "username", "url", "db", "database"];
         assert_eq!(nearest("pasword", names), ["password"]);
         assert_eq!(nearest("passwrod", names), ["password"]);

@@ -1,18 +1,20 @@
-//! Commands that cannot be understood: the end is 2, and what may be secret is not repeated.
+//! Errors of parsing the command line. Exit code 2; arguments that may be secret are not repeated.
 
 use std::ffi::OsString;
 use std::process::exit;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use postern_kinds::access_key;
+use postern_kinds::{Verb, access_key};
 
-/// The commands among whose arguments secret values stand. A value that was not put into quotes,
-/// or that begins with a dash, looks like an argument too many; repeating it would put it on the
-/// screen, and into the log of whatever runs the command.
+use crate::kinds;
+
+/// The commands that have secret values among their arguments. A value without quotes, or one that
+/// begins with a dash, looks like an argument too many. Repeating it would print it on the screen,
+/// and into the log of whatever runs the command.
 const SECRET_ARGUMENTS: [&str; 2] = ["login", "set"];
 
-/// Reads the command line, or says what is wrong with it and ends the process.
+/// Parses the command line. Where that fails, prints why and exits the process.
 pub fn parse_or_exit<P: Parser>() -> P {
     let words: Vec<_> = std::env::args_os().collect();
     let mut command = P::command();
@@ -21,15 +23,16 @@ pub fn parse_or_exit<P: Parser>() -> P {
         .and_then(|matches| P::from_arg_matches(&matches))
         .map_err(|error| error.format(&mut command));
     parsed.unwrap_or_else(|error| {
-        let error = if may_repeat(&error, &words) { error } else { quiet(error) };
+        let error = if may_repeat(&error, &words) { error } else { redacted(error) };
+        let error = with_list_hint(error, &words);
         let code = error.exit_code();
-        // A reader who went away has seen enough.
+        // When the reader has closed the output, nobody can be told.
         let _ = error.print();
         exit(code)
     })
 }
 
-/// May the words that were not understood be shown?
+/// Returns whether the error may repeat the words that were not understood.
 fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
     let is_key = |word: &OsString| word.to_string_lossy().contains(access_key::PREFIX);
     match error.kind() {
@@ -43,8 +46,22 @@ fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
     }
 }
 
-/// The same error without the words that were not understood.
-fn quiet(mut error: clap::Error) -> clap::Error {
+/// Adds which command lists names, where a name is missing.
+fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let is_new = words.get(1).is_some_and(|verb| verb == "create");
+    if is_new || error.kind() != ErrorKind::MissingRequiredArgument {
+        return error;
+    }
+    let kind = words.get(2).and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(info) = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind)) {
+        let hint = format!("`postern list {}` shows which there are", kinds::plural_name(info));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
+/// Returns the error without the words that were not understood.
+fn redacted(mut error: clap::Error) -> clap::Error {
     for kind in [
         ContextKind::InvalidArg,
         ContextKind::InvalidValue,
@@ -57,7 +74,7 @@ fn quiet(mut error: clap::Error) -> clap::Error {
         error.remove(kind);
     }
     let advice = "an argument is not understood; it is not repeated, as it may be secret. Put a \
-                  value with spaces into quotes, and one that begins with - behind --";
+                  value with spaces into quotes, and one that begins with - after --";
     let advice = ContextValue::StyledStrs(vec![advice.to_owned().into()]);
     error.insert(ContextKind::Suggested, advice);
     error
@@ -80,7 +97,7 @@ mod tests {
         let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
         // `-hush` begins with `-h`, which asks for help.
         assert!(error.kind() == ErrorKind::DisplayHelp || !may_repeat(&error, &words), "{error}");
-        quiet(error).to_string()
+        redacted(error).to_string()
     }
 
     #[test]
@@ -99,7 +116,7 @@ mod tests {
         ] {
             let said = complaint(words);
             assert!(!said.contains("hush"), "{words:?}: {said}");
-            assert!(said.contains("behind --"), "{words:?}: {said}");
+            assert!(said.contains("after --"), "{words:?}: {said}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where the objects of a kind are: paths, from the kind's own names.
+//! The path of a kind's objects, from the kind's own names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use postern_kinds::{Info, Kind};
@@ -6,8 +6,8 @@ use postern_meta::names::path_segment;
 
 use crate::error::Error;
 
-/// What a path's step needs no escape for.
-const STEP: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Escapes what may not be in a path's segment as it is.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// All objects of a kind, or those in one namespace.
 #[derive(Clone, Copy, Debug)]
@@ -17,27 +17,28 @@ pub struct Collection<'a> {
 }
 
 impl<'a> Collection<'a> {
-    /// Of a kind, in a namespace where the kind has them; `None` stands for all namespaces.
+    /// Returns the objects of a kind. `None` is all namespaces; for a kind without namespaces the
+    /// namespace is ignored.
     pub fn of<K: Kind>(namespace: Option<&'a str>) -> Self {
         Self::new(&K::INFO, namespace)
     }
 
-    /// The same by the kind's names.
+    /// The same for a kind that is known at run time only.
     pub fn new(info: &'static Info, namespace: Option<&'a str>) -> Self {
         Self { info, namespace: namespace.filter(|_| info.is_namespaced()) }
     }
 
-    /// The kind's names.
+    /// Returns the kind's names.
     pub fn info(&self) -> &'static Info {
         self.info
     }
 
-    /// The namespace, if the objects are in one.
+    /// Returns the namespace, unless it is all of them or the kind has none.
     pub fn namespace(&self) -> Option<&'a str> {
         self.namespace
     }
 
-    /// Its path below the server's base path.
+    /// Returns the path below the server's base path.
     pub(crate) fn path(&self) -> Result<String, Error> {
         let version = self.info.version;
         let root = if version.group.is_empty() { "/api" } else { "/apis" };
@@ -45,23 +46,23 @@ impl<'a> Collection<'a> {
         match self.namespace {
             None => Ok(format!("{root}/{version}/{plural}")),
             Some(namespace) => {
-                Ok(format!("{root}/{version}/namespaces/{}/{plural}", step(namespace)?))
+                Ok(format!("{root}/{version}/namespaces/{}/{plural}", segment(namespace)?))
             }
         }
     }
 
-    /// One object's path below the server's base path.
+    /// Returns one object's path below the server's base path.
     pub(crate) fn path_of(&self, name: &str) -> Result<String, Error> {
-        Ok(format!("{}/{}", self.path()?, step(name)?))
+        Ok(format!("{}/{}", self.path()?, segment(name)?))
     }
 }
 
-/// A name as one step of a path. Empty ones and dots would make it another path.
-fn step(name: &str) -> Result<String, Error> {
+/// Returns a name as one segment of a path. An empty one, and dots, would change the path.
+fn segment(name: &str) -> Result<String, Error> {
     if name.is_empty() || path_segment(name).is_err() {
         return Err(Error::Name(name.to_owned()));
     }
-    Ok(utf8_percent_encode(name, STEP).to_string())
+    Ok(utf8_percent_encode(name, SEGMENT).to_string())
 }
 
 #[cfg(test)]
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_leave_its_place() {
+    fn a_name_cannot_change_the_path() {
         let secrets = Collection::of::<SharedSecret>(Some("platform"));
         for name in ["", ".", "..", "a/b", "a%2fb"] {
             assert!(secrets.path_of(name).is_err(), "{name:?}");

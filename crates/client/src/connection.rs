@@ -1,4 +1,4 @@
-//! One connection: TCP, TLS, HTTP/1.1, with a deadline.
+//! Opening a connection: TCP, TLS and HTTP/1.1, with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::server_url::ServerUrl;
 /// For the name, the connection and the handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where requests are sent on a connection.
+/// Sends requests on a connection.
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
 /// Connects; the connection's own work is done by a task in `tasks`.
@@ -53,7 +53,7 @@ async fn handshakes(
     let stream = TcpStream::connect(&found[..])
         .await
         .map_err(|source| Error::Connect { address: address.clone(), source })?;
-    // A request is one small write: it must not wait for company. Failing to say so only slows.
+    // A request is one small write, which must not be delayed. Without this it is only slower.
     let _ = stream.set_nodelay(true);
     let stream = TlsConnector::from(Arc::clone(tls))
         .connect(name, stream)
@@ -63,7 +63,7 @@ async fn handshakes(
     let (sender, connection) =
         shaken.map_err(|error| Error::Lost { address, reason: error.to_string() })?;
     tasks.spawn(async move {
-        // Its error also reaches whoever waits for an answer.
+        // The request that waits for an answer gets the error, too.
         let _ = connection.await;
     });
     Ok(sender)

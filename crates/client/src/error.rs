@@ -1,5 +1,5 @@
-//! Every way in which a request can fail, told apart as far as its sender can do something else
-//! about it.
+//! Why a request fails. Reasons are distinguished where the caller can do something different
+//! about them. What to do is not here.
 
 use std::io;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use std::time::Duration;
 use postern_meta::status::{Reason, Status};
 use rustls::CertificateError;
 
-/// Why a request has no answer, or not the one that was wanted. No error holds a secret value.
+/// Why a request failed. No error holds a secret value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The access key has characters that no key has.
     #[error("the access key holds characters that no access key has")]
     Key,
-    /// Something about whom to act as that cannot be sent.
+    /// As whom to act cannot be sent in headers.
     #[error("cannot act as somebody else: {0}")]
     Impersonation(String),
-    /// A name that cannot stand in a path.
+    /// A name that is not allowed in a path.
     #[error("{0:?} is no name of an object")]
     Name(String),
     /// The authorities to trust cannot be used.
     #[error("{0}")]
     Trust(String),
-    /// The host's name leads nowhere.
+    /// The host's name has no address.
     #[error("the name {host} cannot be resolved: {source}")]
     Resolve {
         /// The host's name.
@@ -30,7 +30,7 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// Nothing listens there, or the network does not lead there.
+    /// Nothing listens there, or there is no route to it.
     #[error("no connection to {address}: {source}")]
     Connect {
         /// `HOST:PORT`
@@ -38,7 +38,7 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// Whoever listens there does not speak TLS as the server does.
+    /// The TLS handshake failed, for another reason than the certificate.
     #[error("no TLS connection to {address}: {reason}")]
     Handshake {
         /// `HOST:PORT`
@@ -46,7 +46,7 @@ pub enum Error {
         /// What TLS says.
         reason: String,
     },
-    /// Whoever listens there is not who he should be.
+    /// The server's certificate is not accepted.
     #[error("the certificate of {address} is not accepted: {problem}")]
     Certificate {
         /// `HOST:PORT`
@@ -59,7 +59,7 @@ pub enum Error {
     Timeout {
         /// `HOST:PORT`
         address: String,
-        /// How long it was waited for.
+        /// The deadline that has passed.
         after: Duration,
     },
     /// The connection broke. Whether a write took effect is not known.
@@ -70,13 +70,13 @@ pub enum Error {
         /// What HTTP says.
         reason: String,
     },
-    /// An answer beyond any that the server gives.
+    /// The answer is larger than any that the server gives.
     #[error("the answer is larger than {limit_bytes} bytes")]
     TooLarge {
         /// The limit.
         limit_bytes: usize,
     },
-    /// An answer that this kind of server does not give.
+    /// The answer is not one of this kind of server.
     #[error("{what} (HTTP {code})")]
     Unexpected {
         /// The HTTP status code.
@@ -84,7 +84,7 @@ pub enum Error {
         /// What is odd about it.
         what: String,
     },
-    /// The server's own words.
+    /// The server refused the request, and says why.
     #[error("{}", .0.message)]
     Status(Box<Status>),
 }
@@ -95,10 +95,10 @@ pub enum CertificateProblem {
     /// Signed by an authority that is not trusted.
     #[error("its authority is not trusted")]
     UnknownIssuer,
-    /// Made for other names.
+    /// Valid for other names only.
     #[error("it is not for this name")]
     WrongName,
-    /// Its time is over, or has not come.
+    /// Expired, or not yet valid.
     #[error("it is not valid at this time")]
     WrongTime,
     /// Anything else.
@@ -107,12 +107,12 @@ pub enum CertificateProblem {
 }
 
 impl Error {
-    /// The server's reason, if it was the server that said no.
+    /// Returns the server's reason, if it was the server that refused.
     pub fn reason(&self) -> Option<Reason> {
         self.status().map(|status| status.reason)
     }
 
-    /// The server's Status, if it was the server that said no.
+    /// Returns the server's Status, if it was the server that refused.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),
@@ -120,7 +120,17 @@ impl Error {
         }
     }
 
-    /// Is it unknown whether the request took effect?
+    /// Returns whether every other request would fail for the same reason: there is no connection,
+    /// or the access key is refused.
+    pub fn fails_all_requests(&self) -> bool {
+        match self {
+            Self::Status(status) => status.code == 401,
+            Self::Name(_) | Self::TooLarge { .. } | Self::Unexpected { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Returns whether it is unknown if the request took effect.
     pub fn is_uncertain(&self) -> bool {
         matches!(
             self,
@@ -131,7 +141,7 @@ impl Error {
         )
     }
 
-    /// What a handshake's error means: TLS wraps its own into the system's.
+    /// Returns what a failed handshake means: TLS wraps its own error into the system's.
     pub(crate) fn of_handshake(address: String, error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let problem = match inner {

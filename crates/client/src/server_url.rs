@@ -1,4 +1,4 @@
-//! The address of a server, as people write it and as kubeconfigs hold it.
+//! The address of a server, as users write it and as kubeconfigs hold it.
 
 use std::fmt;
 
@@ -18,11 +18,11 @@ pub struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// Reads what a person wrote: the scheme and the base path may be left out.
+    /// Parses what a user wrote: the scheme and the base path may be left out.
     ///
     /// # Errors
-    /// A sentence that says what is wrong. It does not repeat the text, in which a careless hand
-    /// may have put a key.
+    /// A sentence that says what is wrong. It does not repeat the text, which may be a key that was
+    /// put in the wrong argument.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let rest = match text.split_once("://") {
@@ -48,7 +48,7 @@ impl ServerUrl {
             Some(authority) if authority.ends_with(':') => return Err(wrong()),
             _ => uri.port_u16(),
         };
-        // A port that does not fit is dropped by the parser, and would silently become 443.
+        // The parser drops a port that is out of range, and it would silently become 443.
         if port.is_none() && has_port(rest) {
             return Err("the port is a number from 1 to 65535".to_owned());
         }
@@ -61,27 +61,28 @@ impl ServerUrl {
         })
     }
 
-    /// Does the text name the base path, as the URL of this kind of server in a kubeconfig does?
-    pub fn is_ours(text: &str) -> bool {
+    /// Returns whether a kubeconfig's URL is that of a Postern server: whether it ends with the
+    /// base path.
+    pub fn is_postern(text: &str) -> bool {
         text.starts_with("https://") && text.trim_end_matches('/').ends_with(BASE_PATH)
     }
 
-    /// The name or address, an IPv6 one without brackets.
+    /// Returns the name or address; an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The path that all paths of the API begin with.
+    /// Returns the path that all paths of the API begin with.
     pub fn base_path(&self) -> &str {
         &self.path
     }
 
-    /// `HOST:PORT`, without the port where it is the scheme's own; for `Host` and for people.
+    /// Returns `HOST:PORT`, or `HOST` where the port is 443; for the `Host` header and messages.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn what_users_write_is_understood() {
         for (text, url, host, port) in [
             ("https://h:8443", "https://h:8443/kubernetes/management", "h", 8443),
             ("https://h:8443/", "https://h:8443/kubernetes/management", "h", 8443),
@@ -144,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_url_is_told_from_a_clusters() {
-        assert!(ServerUrl::is_ours("https://h:1/kubernetes/management"));
-        assert!(!ServerUrl::is_ours("https://h:6443"));
-        assert!(!ServerUrl::is_ours("http://h/kubernetes/management"));
+    fn a_servers_url_is_distinguished_from_a_clusters() {
+        assert!(ServerUrl::is_postern("https://h:1/kubernetes/management"));
+        assert!(!ServerUrl::is_postern("https://h:6443"));
+        assert!(!ServerUrl::is_postern("http://h/kubernetes/management"));
     }
 }

@@ -1,4 +1,4 @@
-//! The client against a server that says what a test tells it to.
+//! The client against a server whose answers the test gives.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Client, Collection, Error, ServerUrl, Settings, Trust};
 
-/// A server with a script of answers, one for each request; behind the last it is silent.
-struct Script {
+/// A server with one answer for each request; after the last it is silent.
+struct ScriptedServer {
     client: Client,
     seen: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
 }
 
-async fn script(answers: &[&str], timeout: Duration) -> Script {
+async fn script(answers: &[&str], timeout: Duration) -> ScriptedServer {
     script_for(answers, timeout, None).await
 }
 
@@ -31,7 +31,7 @@ async fn script_for(
     answers: &[&str],
     timeout: Duration,
     impersonation: Option<Impersonation>,
-) -> Script {
+) -> ScriptedServer {
     let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -68,7 +68,7 @@ async fn script_for(
         tls_server_name: None,
         request_timeout: timeout,
     };
-    Script { client: Client::new(settings).unwrap(), seen, _tasks: tasks }
+    ScriptedServer { client: Client::new(settings).unwrap(), seen, _tasks: tasks }
 }
 
 fn answer(head: &str, body: &str) -> String {
@@ -84,12 +84,12 @@ fn secrets() -> Collection<'static> {
     Collection::of::<SharedSecret>(Some("platform"))
 }
 
-const PATIENT: Duration = Duration::from_mins(1);
+const LONG_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn what_changes_nothing_is_sent_again_when_the_server_asks() {
     let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
-    let mut script = script(&[&busy(), &busy(), &found], PATIENT).await;
+    let mut script = script(&[&busy(), &busy(), &found], LONG_TIMEOUT).await;
     let object = script.client.get(secrets(), "db").await.unwrap();
     assert_eq!(object.metadata.name, "db");
     let seen = script.seen.lock().unwrap();
@@ -99,35 +99,35 @@ async fn what_changes_nothing_is_sent_again_when_the_server_asks() {
 }
 
 #[tokio::test]
-async fn patience_ends_and_changes_are_sent_once() {
+async fn attempts_end_and_changes_are_sent_once() {
     let all = [busy(), busy(), busy(), busy(), busy()];
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    let mut reading = script(&all, PATIENT).await;
+    let mut reading = script(&all, LONG_TIMEOUT).await;
     let error = reading.client.get(secrets(), "db").await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::TooManyRequests));
     assert_eq!(reading.seen.lock().unwrap().len(), 4);
-    let mut writing = script(&all, PATIENT).await;
+    let mut writing = script(&all, LONG_TIMEOUT).await;
     let error = writing.client.merge_patch(secrets(), "db", &json!({})).await.unwrap_err();
     assert_eq!(error.status().unwrap().code, 429);
     assert_eq!(writing.seen.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_silent_server_is_not_waited_for_without_end() {
+async fn a_silent_server_times_out() {
     let mut script = script(&[], Duration::from_millis(50)).await;
     let error = script.client.get(secrets(), "db").await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }) && error.is_uncertain(), "{error:?}");
 }
 
 #[tokio::test]
-async fn answers_of_something_else_are_told_as_such() {
+async fn answers_of_something_else_are_errors() {
     for odd in [
         answer("200 OK", "<html>hush</html>"),
         answer("200 OK", "[\"hush\"]"),
         answer("502 Bad Gateway", "hush"),
         answer("404 Not Found", "{\"hush\":1}"),
     ] {
-        let mut script = script(&[&odd], PATIENT).await;
+        let mut script = script(&[&odd], LONG_TIMEOUT).await;
         let error = script.client.get(secrets(), "db").await.unwrap_err();
         assert!(matches!(error, Error::Unexpected { .. }), "{odd}: {error:?}");
         assert!(!format!("{error} {error:?}").contains("hush"), "{error:?}");
@@ -139,21 +139,21 @@ async fn answers_of_something_else_are_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_list_is_put_together_from_its_pages() {
+async fn a_list_is_assembled_from_its_pages() {
     let page = |names: &[&str], next: &str| {
         let items: Vec<_> =
             names.iter().map(|name| json!({ "metadata": { "name": name } })).collect();
         answer("200 OK", &json!({ "metadata": { "continue": next }, "items": items }).to_string())
     };
     let pages = [page(&["a", "b"], "t/1"), page(&["c"], "")];
-    let mut script = script(&[&pages[0], &pages[1]], PATIENT).await;
-    let list = script.client.list(secrets(), crate::Form::Whole).await.unwrap();
+    let mut script = script(&[&pages[0], &pages[1]], LONG_TIMEOUT).await;
+    let list = script.client.list(secrets(), crate::Representation::Whole).await.unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 3);
     assert!(script.seen.lock().unwrap()[1].contains("&continue=t%2F1 "));
 }
 
 #[tokio::test]
-async fn every_request_says_as_whom_to_act() {
+async fn every_request_has_the_impersonation_headers() {
     let busy = busy();
     let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
     let values = vec!["x".to_owned()];
@@ -163,10 +163,10 @@ async fn every_request_says_as_whom_to_act() {
         uid: "u-7".to_owned(),
         extra: [("example.com/Why".to_owned(), values)].into(),
     };
-    let mut script = script_for(&[&busy, &found, &found, &found], PATIENT, Some(asked)).await;
+    let mut script = script_for(&[&busy, &found, &found, &found], LONG_TIMEOUT, Some(asked)).await;
     script.client.get(secrets(), "db").await.unwrap();
     script.client.merge_patch(secrets(), "db", &json!({})).await.unwrap();
-    script.client.list(secrets(), crate::Form::Whole).await.unwrap();
+    script.client.list(secrets(), crate::Representation::Whole).await.unwrap();
     let seen = script.seen.lock().unwrap();
     assert_eq!(seen.len(), 4, "the one that is sent again, too");
     for request in seen.iter() {
@@ -184,16 +184,16 @@ async fn every_request_says_as_whom_to_act() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_acted_as_without_being_asked() {
+async fn nobody_is_impersonated_without_being_asked() {
     let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
-    let mut script = script(&[&found], PATIENT).await;
+    let mut script = script(&[&found], LONG_TIMEOUT).await;
     script.client.get(secrets(), "db").await.unwrap();
     assert!(!script.seen.lock().unwrap()[0].contains("impersonate"));
     assert_eq!(script.client.impersonation(), None);
 }
 
 #[test]
-fn whom_nobody_can_be_named_as_is_told_before_anything_is_sent() {
+fn a_name_that_cannot_be_sent_is_refused_before_anything_is_sent() {
     let user = "bob\r\nx-other: y".to_owned();
     let settings = Settings {
         server: ServerUrl::parse("https://127.0.0.1:1").unwrap(),
@@ -201,7 +201,7 @@ fn whom_nobody_can_be_named_as_is_told_before_anything_is_sent() {
         impersonation: Some(Impersonation { user, ..Impersonation::default() }),
         trust: Trust::System,
         tls_server_name: None,
-        request_timeout: PATIENT,
+        request_timeout: LONG_TIMEOUT,
     };
     let error = Client::new(settings).unwrap_err();
     assert!(matches!(&error, Error::Impersonation(what) if what.contains("the user")), "{error:?}");

@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Which certificate authorities are trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
-/// Whose certificates are believed.
+/// Which certificate authorities are trusted.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Trust {
     /// The authorities that the system trusts.
     System,
-    /// These alone, in PEM.
+    /// Only these, in PEM.
     Authorities(Vec<u8>),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Are there certificates in this PEM text, all of which can be authorities?
+    /// Checks that this PEM text has certificates, and that each can be an authority.
     ///
     /// # Errors
     /// [`Error::Trust`], which says what is wrong.
@@ -37,7 +37,7 @@ impl Trust {
         Ok(Self::Authorities(pem))
     }
 
-    /// TLS that verifies the server by these authorities.
+    /// Returns a TLS configuration that verifies the server by these authorities.
     pub(crate) fn tls(&self) -> Result<Arc<ClientConfig>, Error> {
         let roots = match self {
             Self::System => system_roots()?,
@@ -68,7 +68,7 @@ fn given_roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// One broken certificate among the system's hundreds is no reason to trust none of them.
+/// Returns the system's authorities; one that cannot be read is left out.
 fn system_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

@@ -1,7 +1,7 @@
 //! Access rules: who owns an object, and who else gets which verbs on it (specification 2.2,
 //! decision 2). The same fields on every kind that has them.
 //!
-//! Only their shape and its limits. What they grant is not here: the rules are validated and kept.
+//! Only the fields and their limits. The rules grant nothing yet: they are validated and stored.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use schemars::JsonSchema;
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Caller;
 
-/// Entries in `spec.access`: each is to become a Role and a binding, and a transaction has a limit.
+/// Maximum number of entries in `spec.access`: each is to become a Role and a RoleBinding, and a
+/// transaction has a limit.
 pub const MAX_ACCESS_ENTRIES: usize = 30;
 
 /// The owner of an object: a user or a team, not both.
@@ -26,7 +27,7 @@ pub struct UserOrTeam {
 }
 
 impl UserOrTeam {
-    /// Returns the caller as an owner; `None` when no user or team is calling.
+    /// Returns the caller as an owner; `None` when the caller is no user or team.
     pub fn caller(caller: &Caller) -> Option<Self> {
         match (&caller.user, &caller.team) {
             (Some(user), _) => Some(Self { user: user.clone(), team: String::new() }),
@@ -35,7 +36,7 @@ impl UserOrTeam {
         }
     }
 
-    /// Returns `user/NAME` or `team/NAME`, for a column; empty when neither is named.
+    /// Returns `user/NAME` or `team/NAME`, for a column; empty when neither is set.
     pub fn display_name(&self) -> String {
         match (self.user.as_str(), self.team.as_str()) {
             ("", "") => String::new(),
@@ -53,15 +54,15 @@ pub struct Access {
     /// Optional name of the rule.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives; `*` stands for all.
+    /// Verbs that the rule gives; `*` is all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to; `*` stands for all.
+    /// Subresources that the verbs extend to; `*` is all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Users who get the verbs; `*` stands for every user.
+    /// Users who get the verbs; `*` is every user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
@@ -71,7 +72,7 @@ pub struct Access {
     pub teams: Vec<String>,
 }
 
-/// Checks the owner and the access rules of an object.
+/// Adds to `errors` what is invalid in the owner and the access rules of an object.
 pub fn validate(owner: Option<&UserOrTeam>, access: &[Access], errors: &mut FieldErrors) {
     if owner.is_some_and(|owner| !owner.user.is_empty() && !owner.team.is_empty()) {
         errors.push(FieldError::forbidden("spec.owner", "may name a user or a team, not both"));

@@ -1,13 +1,13 @@
-//! The form of a generated access key (decision 3).
+//! The form of a generated access key (decision 3). The kind is in `owned_access_key`.
 //!
 //! `pst_` + 8 characters of public id + `_` + 43 characters of secret + `_` + 6 characters of
-//! checksum, all in base62, so that a secret scanner recognises a leaked key and verifies it
-//! without asking anyone. The checksum is the CRC-32 (as in gzip) of everything before its own
+//! checksum, all in base62, so that a secret scanner recognizes a leaked key and verifies it
+//! without a server. The checksum is the CRC-32 (as in gzip) of everything before its own
 //! `_`, written in base62 with leading zeros.
 
 use crate::secret_text::SecretText;
 
-/// What every generated key begins with.
+/// The prefix of every generated key.
 pub const PREFIX: &str = "pst_";
 
 const ID_CHARS: usize = 8;
@@ -15,14 +15,14 @@ const ID_CHARS: usize = 8;
 const SECRET_CHARS: usize = 43;
 const CHECKSUM_CHARS: usize = 6;
 
-/// Digits, capitals, small letters: the usual order of base62.
+/// Digits, upper case, lower case: the usual order of base62.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Random bytes at or above this are thrown away, so that each character is equally likely:
-/// 248 is the largest multiple of 62 in a byte.
+/// Random bytes from this on are rejected, so that each character is equally likely: 248 is the
+/// largest multiple of 62 in a byte.
 const REJECT_FROM: u8 = 248;
 
-/// Makes a key from random bytes, asked for as they are needed.
+/// Returns a new key. It calls `random` for each random byte.
 pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     let mut text = String::with_capacity(PREFIX.len() + ID_CHARS + SECRET_CHARS + 8);
     text.push_str(PREFIX);
@@ -35,8 +35,7 @@ pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     SecretText::from(text)
 }
 
-/// Is this text a well-formed generated key? Needs no server; says nothing about whether the
-/// key is known.
+/// Is this text a well-formed generated key? Whether a server has such a key is not checked.
 pub fn is_well_formed(text: &str) -> bool {
     let Some((body, check)) = text.rsplit_once('_') else { return false };
     let Some((id, secret)) = body.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')) else {
@@ -73,7 +72,8 @@ fn checksum(bytes: &[u8]) -> String {
     digits.iter().copied().map(char::from).collect()
 }
 
-/// CRC-32 with the polynomial of gzip and zip, bit by bit: 60 bytes a key need no table.
+/// Returns the CRC-32 with the polynomial of gzip and zip, computed bit by bit: 60 bytes need no
+/// table.
 fn crc32(bytes: &[u8]) -> u32 {
     const REVERSED_POLYNOMIAL: u32 = 0xEDB8_8320;
     let mut crc = u32::MAX;
@@ -91,7 +91,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The vector that the documentation shows to writers of secret scanners.
+    /// The example in the documentation, for authors of secret scanners.
     const GOLDEN: &str = "pst_01234567_89ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno_2dbcmK";
 
     fn counting() -> impl FnMut() -> u8 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn any_change_breaks_the_checksum() {
+    fn any_change_makes_the_checksum_wrong() {
         for at in PREFIX.len()..GOLDEN.len() {
             let mut bytes = GOLDEN.as_bytes().to_vec();
             bytes[at] = if bytes[at] == b'x' { b'y' } else { b'x' };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_would_favour_some_characters_are_thrown_away() {
+    fn bytes_that_would_favour_some_characters_are_rejected() {
         let mut bytes = [250u8, 255, 248, 61].into_iter().chain(std::iter::repeat(0));
         let key = generate(&mut || bytes.next().unwrap());
         assert!(key.expose().starts_with("pst_z0000000_"));

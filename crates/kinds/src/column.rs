@@ -1,17 +1,18 @@
-//! The columns that a kind adds to `kubectl get`: headings, and what is in them.
+//! The columns that a kind adds to `kubectl get`, and their cells. The table itself is made by the
+//! server.
 
 use postern_meta::time::Timestamp;
 
 /// A column of a table, as `meta.k8s.io/v1` describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnInfo {
-    /// Its heading.
+    /// The heading.
     pub name: &'static str,
     /// `string`, `integer` or `boolean`.
     pub r#type: &'static str,
-    /// One sentence about what is in it.
+    /// One sentence about its content.
     pub description: &'static str,
-    /// 0 is always printed, above that only with `-o wide`.
+    /// 0 is always printed, anything higher only with `-o wide`.
     pub priority: i32,
 }
 
@@ -45,7 +46,7 @@ pub enum Cell {
     Text(String),
     /// A count.
     Number(i64),
-    /// How long ago; computed when the table is made.
+    /// A time, which is printed as its age; `None` for an unknown one.
     Age(Option<Timestamp>),
 }
 

@@ -1,34 +1,35 @@
-//! What a kind may look at while it prepares, validates or acts: the caller, the time, the
-//! principals, the operator's settings. No clock, no storage.
+//! The input of a kind's hooks besides the object: the caller, the time, the principals, the
+//! operator's settings. No clock, no storage.
 
 use postern_meta::time::Timestamp;
 
 use crate::principal::Principals;
 
-/// Who is writing, as far as a kind may care: for defaults such as an object's owner.
+/// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The User behind the request, if it is one.
+    /// The name of the User, if the caller is one.
     pub user: Option<String>,
-    /// The Team behind it, if it is one.
+    /// The name of the Team, if the caller is one.
     pub team: Option<String>,
 }
 
-/// What a kind may look at.
+/// The input of a kind's hooks besides the object.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Who is writing.
+    /// The caller.
     pub caller: &'a Caller,
     /// The time of the write.
     pub now: Timestamp,
-    /// Which users and teams there are.
+    /// The users and teams.
     pub principals: &'a dyn Principals,
-    /// The longest life of an access key, which then also is the default; `None` for no limit.
+    /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
+    /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
 }
 
 impl<'a> Context<'a> {
-    /// Returns a context without a limit to the life of access keys.
+    /// Returns a context without a maximum `ttl` of access keys.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self { caller, now, principals, access_key_max_ttl_seconds: None }
     }
@@ -40,11 +41,11 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// What the server knows about an object beyond what is stored, when it answers with it.
+/// What the server knows about an object beyond what is stored, when it returns the object.
 pub trait Observations {
-    /// Returns when the access key of a name and uid was used last; `None` for never.
+    /// Returns when the access key of a name and uid was last used; `None` for never.
     fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp>;
 
-    /// May the caller do this to the object that is answered?
+    /// May the caller do this to the object that is returned?
     fn caller_may(&self, verb: &str) -> bool;
 }

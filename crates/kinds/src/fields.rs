@@ -1,6 +1,6 @@
-//! What an object of a kind holds next to `metadata`, as typed fields.
+//! The fields of an object next to `metadata`, typed: `spec` and `status`.
 //!
-//! What does not live here: metadata, and what a kind says about its fields (`kind.rs`).
+//! What does not live here: metadata, and what a kind declares about its fields ([`crate::Kind`]).
 
 use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ pub trait FieldType: Serialize + DeserializeOwned + JsonSchema + Default + Clone
 
 impl<T: Serialize + DeserializeOwned + JsonSchema + Default + Clone + 'static> FieldType for T {}
 
-/// What an object holds next to `metadata`. A kind without a status has [`NoStatus`].
+/// The fields of an object next to `metadata`. A kind without a status has [`NoStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, bound = "Spec: FieldType, Status: FieldType")]
 #[schemars(bound = "Spec: FieldType, Status: FieldType")]
@@ -24,22 +24,22 @@ pub struct Fields<Spec, Status = NoStatus> {
 }
 
 impl<Spec, Status: Default> Fields<Spec, Status> {
-    /// Returns fields of which only the desired state is given.
+    /// Returns fields with this spec and an empty status.
     pub fn of(spec: Spec) -> Self {
         Self { spec, status: Status::default() }
     }
 }
 
-/// The status of a kind that has nothing to say there: always `{}`.
+/// The status of a kind that has none: always `{}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "sh.platform.management.v1.NoStatus")]
 pub struct NoStatus {}
 
-/// An object on its way to be written, with typed fields.
+/// An object with typed fields, for the hooks of its kind.
 #[derive(Clone, Debug)]
 pub struct Draft<F> {
-    /// Its metadata, checked already as far as all kinds share it.
+    /// Its metadata, already validated by the rules for all kinds.
     pub metadata: ObjectMeta,
-    /// Everything else.
+    /// Its typed fields.
     pub fields: F,
 }

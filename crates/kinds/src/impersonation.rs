@@ -1,16 +1,17 @@
-//! Acting as somebody else, as it is asked for: the same words for who asks and who answers.
+//! A requested impersonation, as the client sends it and the server reads it. What it grants is
+//! decided in `auth`.
 
 use std::collections::BTreeMap;
 
-/// As whom somebody wants to act, as in Kubernetes' headers.
+/// The identity that a caller wants to impersonate: the content of Kubernetes' `Impersonate-` headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
-    /// The user's name; never empty where it is asked for.
+    /// The user's name; never empty in a valid request.
     pub user: String,
-    /// The groups. When there are none, those that the user has.
+    /// The groups; if there are none, the user's own.
     pub groups: Vec<String>,
-    /// The uid; empty for the user's own.
+    /// The uid; if it is empty, the user's own.
     pub uid: String,
-    /// Whatever else is to be said, by its key.
+    /// Extra fields, by their keys.
     pub extra: BTreeMap<String, Vec<String>>,
 }

@@ -1,8 +1,8 @@
 //! The kinds of this product: one file each, and the one list of them.
 //!
-//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]; adding a kind is one
-//! new file and one line here. What does *not* live here: how objects are stored, who may reach
-//! them, or anything that acts (tokens, migration).
+//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]. A new kind is one new
+//! file and two lines here: its module, and its entry in the list. What does *not* live here: how
+//! objects are stored, who may access them, and anything with a side effect.
 
 use std::sync::OnceLock;
 
@@ -20,6 +20,7 @@ pub mod access;
 pub mod access_key;
 pub mod namespace;
 pub mod owned_access_key;
+pub mod prelude;
 pub mod principal;
 pub mod scope;
 pub mod selves;
@@ -33,8 +34,8 @@ pub use context::{Caller, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
-    AnyKind, Companion, DraftOf, Info, Kind, ObservedStatus, OnRemove, Prepared, Scope, UniqueKeys,
-    action,
+    AnyKind, Companion, DraftOf, FieldsChange, Info, Kind, ObservedStatus, OnRemove, Prepared,
+    ResourceScope, UniqueKeys, action,
 };
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, PERMANENT_NAMESPACES, identity_name,
@@ -61,12 +62,11 @@ pub fn all() -> &'static [&'static dyn AnyKind] {
     SERVED.get_or_init(|| OURS.to_vec())
 }
 
-/// Serves one more kind in this process, behind those of this product. For a build that has kinds
-/// of its own; called once, before anything asks for the kinds.
+/// Adds one kind to those that this process serves, as the last one. For a build that has kinds of
+/// its own. It is called once, before the first call of [`all`].
 ///
 /// # Errors
-/// Returns the kind when the kinds have been asked for already: what has been laid out from them
-/// would not know it.
+/// The kind itself, if [`all`] was called already: tables made from its result would not have it.
 pub fn add(kind: &'static dyn AnyKind) -> Result<(), &'static dyn AnyKind> {
     let mut served = OURS.to_vec();
     served.push(kind);

@@ -1,4 +1,4 @@
-//! Paths, API groups and namespaces that have a meaning here, and the names of identities.
+//! Paths, API groups and namespaces that have a meaning here, and the rule for names of identities.
 
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::gvk::GroupVersion;
@@ -6,7 +6,7 @@ use postern_meta::gvk::GroupVersion;
 /// Base path of the management API; the server in every kubeconfig ends in it.
 pub const BASE_PATH: &str = "/kubernetes/management";
 
-/// The home namespace: where global secrets live unless one says otherwise.
+/// The home namespace: where global secrets are by default.
 pub const HOME_NAMESPACE: &str = "platform";
 
 /// Namespaces that exist from the first start and cannot be deleted.
@@ -19,20 +19,20 @@ pub const MANAGEMENT_V1: GroupVersion =
 /// Kubernetes' core group.
 pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
 
-/// Bytes of the longest name of an identity: of a subject, or of a group.
+/// Maximum length of the name of a subject or a group, in bytes.
 const MAX_IDENTITY_BYTES: usize = 512;
 
-/// Checks a name that an identity shall have: a subject's, or a group's.
+/// Checks the name of a subject or a group.
 ///
 /// # Errors
-/// Says what is wrong with it, for a field error.
+/// What is wrong with it, for a field error.
 pub fn identity_name(name: &str) -> Result<(), String> {
-    // Written so that nobody is shown one name and granted another.
-    let odd = |c: char| {
+    // Two names that look the same must not be two identities.
+    let is_invisible = |c: char| {
         c.is_control()
             || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
     };
-    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || name.chars().any(odd) {
+    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || name.chars().any(is_invisible) {
         return Err(format!(
             "must be 1 to {MAX_IDENTITY_BYTES} bytes, without control and invisible characters"
         ));
@@ -40,8 +40,15 @@ pub fn identity_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the name of a subject or a group.
-pub(crate) fn check_identity(path: &str, name: &str, errors: &mut FieldErrors) {
+/// Adds an error for the field `path` if it is not the name of a subject or a group.
+pub fn check_identity(path: &str, name: &str, errors: &mut FieldErrors) {
     errors
         .check(identity_name(name), |detail| FieldError::invalid(path, BadValue::Omitted, detail));
+}
+
+/// Adds an error for each entry of the list `path` that is not the name of a subject or a group.
+pub fn check_identities(path: &str, names: &[String], errors: &mut FieldErrors) {
+    for (index, name) in names.iter().enumerate() {
+        check_identity(&format!("{path}[{index}]"), name, errors);
+    }
 }

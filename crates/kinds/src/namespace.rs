@@ -1,50 +1,39 @@
 //! Namespace (core/v1): where namespaced objects live.
 //!
-//! What empties a namespace that is being deleted is a controller of the server; here is only
-//! what the object itself says about it.
+//! A controller of the server empties a namespace that is being deleted. Here are only the fields.
 
-use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::dns1123_label;
-use postern_meta::object::ObjectMeta;
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::Draft;
-use crate::kind::Kind;
-use crate::kind::{Info, Scope};
-use crate::names::{CORE_V1, PERMANENT_NAMESPACES};
-use crate::verb::Verb;
+use crate::names::PERMANENT_NAMESPACES;
+use crate::prelude::*;
 
-/// The finalizer in `spec.finalizers` that stands for "not emptied yet", as in Kubernetes.
+/// The finalizer in `spec.finalizers` of a namespace that is not empty yet, as in Kubernetes.
 pub const CONTENT_FINALIZER: &str = "kubernetes";
 
-/// The label that carries a namespace's own name, which Kubernetes clients select by.
+/// The label with the namespace's own name, as in Kubernetes: clients select by it.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What the namespaces of projects begin with; nobody else may make one (decision 1).
+/// The prefix of the namespaces of projects. Clients may not create one (decision 1).
 pub const PROJECT_PREFIX: &str = "p-";
 
 /// The kind.
 pub struct Namespace;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// What holds the namespace while it is deleted.
+/// What blocks the deletion of the namespace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.NamespaceSpec")]
 pub struct Spec {
-    /// Must be empty before the namespace is removed. The server keeps it.
+    /// Must be empty before the namespace is removed. Only the server sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub finalizers: Vec<String>,
 }
 
-/// Whether the namespace is in use or going away.
+/// Whether the namespace is in use or being deleted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.NamespaceStatus")]
@@ -64,8 +53,6 @@ impl Kind for Namespace {
         plural: "namespaces",
         singular: "namespace",
         short: &["ns"],
-        aliases: &[],
-        scope: Scope::Cluster,
         verbs: &[
             Verb::Create,
             Verb::Delete,
@@ -75,13 +62,13 @@ impl Kind for Namespace {
             Verb::Update,
             Verb::Watch,
         ],
-        actions: &[],
         confidential: false,
         description: "Namespace is where namespaced objects live and their names are unique.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] =
-        &[ColumnInfo::text("Status", "Whether the namespace is in use or going away.")];
+        &[ColumnInfo::text("Status", "Whether the namespace is in use or being deleted.")];
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         if let Some(old) = old {

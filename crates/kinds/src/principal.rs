@@ -1,8 +1,7 @@
-//! Principals: users and teams, who own things, and the access keys that they come with.
+//! Principals: users and teams, and the access keys that they own.
 //!
-//! Here is what the kinds User, Team and OwnedAccessKey declare about themselves, so that
-//! authentication follows any kind that declares the same. How the facts are put together into an
-//! identity is decided in `auth`.
+//! Kinds declare here which of these their objects are, so that authentication works with any kind
+//! that declares it. How an identity is made from these facts is decided in `auth`.
 
 use postern_meta::object::ObjectMeta;
 
@@ -19,16 +18,16 @@ pub enum Principal<'a> {
     Team(&'a str),
 }
 
-/// Which principals there are, for a kind that prepares or validates an object.
+/// The principals that exist, for a kind that prepares or validates an object.
 pub trait Principals {
-    /// Returns the uid of a user or team; `None` when there is none of that name.
+    /// Returns the uid of a user or team; `None` if there is none of that name.
     fn uid(&self, principal: Principal<'_>) -> Option<String>;
 
     /// Returns the names of the teams that a user is in.
     fn teams_of(&self, user: &str) -> Vec<String>;
 }
 
-/// Where there are no principals yet.
+/// The principals of a server that has none yet.
 #[derive(Debug)]
 pub struct NoPrincipals;
 
@@ -42,14 +41,14 @@ impl Principals for NoPrincipals {
     }
 }
 
-/// Whose an object is.
+/// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
     /// A User, by name.
     User(String),
     /// A Team, by name.
     Team(String),
-    /// Another identity, which is no object.
+    /// A raw subject, which has no object.
     Subject(String),
 }
 
@@ -64,18 +63,18 @@ impl Owner {
     }
 }
 
-/// Rights on an owner that stand for rights on what they own: who may `getkey` the user `ada` may
-/// read her access keys (decision 3).
+/// Rights on an owner that count as rights on what it owns: whoever has `getkey` on the user `ada` may
+/// read the access keys of `ada` (decision 3).
 #[derive(Clone, Copy, Debug)]
 pub struct Delegation<Spec> {
-    /// Whose the object is.
+    /// Returns the owner of an object.
     pub owner: fn(&Spec) -> Option<Owner>,
-    /// The verb on the owner that stands for a verb on the object.
+    /// Returns the verb on the owner that counts as a verb on the object.
     pub verb: fn(Verb) -> &'static str,
 }
 
-/// Returns the right on an owner that stands for a verb on the object; `None` for a raw subject,
-/// on whom nobody can hold a right.
+/// Returns the right to a verb on an owner; `None` for a raw subject, on which nobody can have a
+/// right.
 pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right> {
     let (resource, name) = match owner {
         Owner::User(name) => ("users", name),
@@ -85,19 +84,19 @@ pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right
     Some(Right::cluster(verb, MANAGEMENT_V1.group, resource, name))
 }
 
-/// How long an access key lives (decision 3).
+/// How long an access key gives access (decision 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
-    /// When the key was made, in seconds since 1970.
+    /// When the key was created, in seconds since 1970.
     pub created_unix_seconds: i64,
-    /// How long it lives; 0 is for ever.
+    /// Its time to live in seconds; 0 for no limit.
     pub ttl_seconds: i64,
-    /// Counted from its last use, or from its creation while it has none?
+    /// Is it counted from the last use, if there is one, and not from the creation?
     pub after_last_activity: bool,
 }
 
 impl Lifetime {
-    /// Returns when the key ends, in seconds since 1970, given its last use; `None` for never.
+    /// Returns when the key expires, given its last use, both in seconds since 1970; `None` for never.
     pub fn ends_at(&self, last_activity_unix_seconds: Option<i64>) -> Option<i64> {
         if self.ttl_seconds <= 0 {
             return None;
@@ -108,12 +107,12 @@ impl Lifetime {
     }
 }
 
-/// What of a User decides who gets in.
+/// What authentication needs to know about a User.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserFacts {
     /// The object's uid.
     pub uid: String,
-    /// The name that access decisions see in the place of the object's own; empty for none.
+    /// The name that access decisions see; empty for the object's own name.
     pub subject: String,
     /// The groups on the object.
     pub groups: Vec<String>,
@@ -121,35 +120,35 @@ pub struct UserFacts {
     pub disabled: bool,
 }
 
-/// What of a Team decides who gets in.
+/// What authentication needs to know about a Team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamFacts {
     /// The object's uid.
     pub uid: String,
-    /// The users who are in it.
+    /// The names of its members.
     pub users: Vec<String>,
-    /// Groups that whoever is in it is in.
+    /// The groups that its members are in.
     pub groups: Vec<String>,
 }
 
-/// What of an access key decides who gets in.
+/// What authentication needs to know about an access key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFacts {
     /// The object's uid.
     pub uid: String,
-    /// Whose key it is; `None` when it names nobody, which lets nobody in.
+    /// Its owner; `None` if none is named, and then the key gives no access.
     pub owner: Option<Owner>,
     /// Groups beyond the owner's.
     pub groups: Vec<String>,
     /// Is the key disabled?
     pub disabled: bool,
-    /// How long it lives.
+    /// How long it gives access.
     pub lifetime: Lifetime,
     /// Has it a scope?
     pub scoped: bool,
 }
 
-/// Which part an object has in authentication, and how its facts are read.
+/// What the objects of a kind are in authentication, with the function that reads their facts.
 #[derive(Clone, Copy, Debug)]
 pub enum AccessRole<Spec> {
     /// Its objects are users.
@@ -160,8 +159,8 @@ pub enum AccessRole<Spec> {
     Key(fn(&ObjectMeta, &Spec) -> KeyFacts),
 }
 
-/// A change of one principal or access key, for whoever keeps an index of them: the new facts, or
-/// `None` when the object is gone or lets nobody in any more.
+/// A change of one principal or access key, for an index of them: the new facts, or `None` if the
+/// object was removed or gives no access any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
     /// Of a user.
@@ -173,8 +172,7 @@ pub enum AccessChange {
 }
 
 impl<Spec> AccessRole<Spec> {
-    /// Returns the change that an object means; one that is gone, or is being deleted, means that
-    /// nobody gets in by it.
+    /// Returns the change that an object is. One that was removed or is being deleted gives no access.
     pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec)>) -> AccessChange {
         let object = object.filter(|(metadata, _)| !metadata.is_terminating());
         match self {
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifetime_ends_when_it_should() {
+    fn a_lifetime_ends_after_its_ttl_from_creation_or_last_use() {
         let lifetime = |ttl_seconds, after_last_activity| Lifetime {
             created_unix_seconds: 1000,
             ttl_seconds,
@@ -203,7 +201,7 @@ mod tests {
             (lifetime(300, false), Some(1200), Some(1300)),
             (lifetime(300, true), None, Some(1300)),
             (lifetime(300, true), Some(1200), Some(1500)),
-            // A use that is noted before the creation is none: clocks of a restored backup.
+            // A use before the creation does not count: a restored backup can have one.
             (lifetime(300, true), Some(900), Some(1300)),
             (lifetime(i64::MAX, false), None, Some(i64::MAX)),
         ] {

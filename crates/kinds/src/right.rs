@@ -1,9 +1,9 @@
-//! Rights that a write takes, in the words of access rules.
+//! Rights that a write requires, in the words of Kubernetes' RBAC. `auth` decides who has them.
 
-/// One thing that a caller must be allowed to do. `auth` decides whether they are.
+/// One thing that a caller must be allowed to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// The verb, beyond HTTP's where a kind has its own: `createkey`, `impersonate`.
+    /// The verb, in lower case: one of the API's, or one of a kind's own, such as `createkey`.
     pub verb: &'static str,
     /// The API group; empty for the core group.
     pub group: &'static str,
@@ -36,7 +36,7 @@ impl Right {
     }
 }
 
-/// What a write takes: any one of these rights. The first is the one that a refusal names.
+/// A requirement of a write: any one of these rights is enough. A refusal names the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredRight {
     first: Right,
@@ -44,14 +44,14 @@ pub struct RequiredRight {
 }
 
 impl RequiredRight {
-    /// Returns the same requirement, which this right satisfies, too.
+    /// Returns the requirement with one more right that is enough.
     #[must_use]
     pub fn or(mut self, right: Right) -> Self {
         self.others.push(right);
         self
     }
 
-    /// Returns the rights of which one is enough, the one that a refusal names first.
+    /// Returns the rights of which one is enough. The first is the one that a refusal names.
     pub fn any_of(&self) -> impl Iterator<Item = &Right> {
         std::iter::once(&self.first).chain(&self.others)
     }

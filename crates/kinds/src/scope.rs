@@ -1,17 +1,18 @@
-//! The scope of a credential: what it may reach at most (specification 2.5, decision 4).
+//! The scope of a credential: what it gives access to at most (specification 2.5, decision 4).
 //!
-//! Only the shape. What a credential with a scope may do is decided in `auth`; so far that is Self
-//! and discovery, whatever the scope names.
+//! Only the fields. What a credential with a scope may do is decided in `auth`; so far that is Self
+//! and discovery, whatever the scope contains.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a credential may reach at most. Every part adds to it; an empty scope reaches nothing.
+/// What a credential gives access to at most. Every part adds to it; an empty scope gives access to
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.Scope")]
 pub struct Scope {
-    /// Allows the read-only requests that the command line needs to find its way.
+    /// Allows the read-only requests that the command line needs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_platform_cli: bool,
     /// Projects with everything in them; `*` is every project.
@@ -89,7 +90,7 @@ pub struct ScopeRule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub namespaces: Vec<String>,
-    /// Paths that match; a `*` may stand for the whole last step.
+    /// Paths that match; the whole last segment may be `*`.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub non_resource_urls: Vec<String>,

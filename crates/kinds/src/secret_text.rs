@@ -1,4 +1,4 @@
-//! Text that must never be printed.
+//! Text that must never be printed. Nothing else of secrets lives here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,13 +7,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// A secret value. It has no `Display`, its `Debug` tells nothing, and it is wiped when dropped.
-/// It is written out only where an object is encoded for its store or its reader.
+/// A secret value. It has no `Display`, its `Debug` does not contain the value, and it is wiped when
+/// dropped. It is serialized only where an object is encoded for storage or for a response.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretText(Zeroizing<String>);
 
 impl SecretText {
-    /// The value itself: for checking it, never for showing it.
+    /// Returns the value itself: to check it, never to print it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_tells_nothing() {
+    fn debug_does_not_contain_the_value() {
         let secret = SecretText::from("hunter2".to_owned());
         assert!(!format!("{secret:?}").contains("hunter2"));
         assert_eq!(secret.expose(), "hunter2");

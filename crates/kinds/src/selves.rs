@@ -1,18 +1,9 @@
-//! Self: who am I? Asked and answered, never stored (decision 1).
+//! Self: who is the caller? It is returned and never stored (decision 1).
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::context::Context;
-use crate::fields::Draft;
-use crate::kind::Kind;
-use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
-use crate::kind::{Info, Scope as NameScope};
-use crate::names::MANAGEMENT_V1;
+use crate::prelude::*;
 use crate::scope::Scope;
-use crate::verb::Verb;
 
-/// Asks who the caller is.
+/// Returns who the caller is.
 const WHO_AM_I: Action = Action {
     subresource: "",
     verb: Verb::Create,
@@ -26,10 +17,10 @@ const WHO_AM_I: Action = Action {
 /// The kind.
 pub struct SelfKind;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// What is asked.
+/// The access key that the request is about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SelfSpec")]
@@ -40,7 +31,7 @@ pub struct Spec {
     pub access_key: String,
 }
 
-/// The answer.
+/// The identity of the access key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SelfStatus")]
@@ -51,7 +42,7 @@ pub struct Status {
     /// The team, if the key is a team's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamInfo>,
-    /// The name that access decisions and audit see.
+    /// The name that access decisions and audit records have for the caller.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// The uid of the user or team.
@@ -67,15 +58,15 @@ pub struct Status {
     /// The access key's type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub access_key_type: String,
-    /// What the access key may reach at most; absent when it has no scope.
+    /// What the access key gives access to at most; absent when it has no scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_scope: Option<Scope>,
-    /// What the namespaces of projects begin with.
+    /// The prefix of the namespaces of projects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub project_namespace_prefix: String,
 }
 
-/// A user, as far as others need to know them.
+/// A user, in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.UserInfo")]
@@ -101,7 +92,7 @@ pub struct UserInfo {
     pub teams: Vec<TeamInfo>,
 }
 
-/// A team, as far as others need to know it.
+/// A team, in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.TeamInfo")]
@@ -119,18 +110,14 @@ impl Kind for SelfKind {
     type Status = Status;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "Self",
         plural: "selves",
         singular: "self",
-        short: &[],
-        aliases: &[],
-        scope: NameScope::Cluster,
         verbs: &[Verb::Create, Verb::Get],
-        actions: &[WHO_AM_I, Action { verb: Verb::Get, request: None, ..WHO_AM_I }],
-        // Who asks about another key may put the key itself where its name belongs.
-        confidential: true,
-        description: "Self answers who the caller is. It is asked and never stored.",
+        actions: &[WHO_AM_I, Action { verb: Verb::Get, ..WHO_AM_I }],
+        // Confidential: a caller may put a key itself into `spec.accessKey` by mistake.
+        description: "Self is the identity of the caller. It is returned and never stored.",
+        ..Info::DEFAULT
     };
 
     fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {

@@ -1,40 +1,28 @@
 //! SharedSecret: key/value data shared across users, teams and clusters (specification 2.2,
 //! decision 2).
 //!
-//! The effect of `spec.access` is not here: the rules are validated and kept.
+//! The rules in `spec.access` have no effect yet: they are validated and stored.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::config_map_key;
-use postern_meta::object::ObjectMeta;
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::access::{self, Access, UserOrTeam};
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::{Draft, NoStatus};
-use crate::kind::Kind;
-use crate::kind::{Info, Scope};
-use crate::names::MANAGEMENT_V1;
-use crate::secret_text::SecretText;
-use crate::verb::Verb;
+use crate::prelude::*;
 use crate::write_only::LAST_APPLIED;
 
-/// Bytes of all decoded values of one secret.
+/// Maximum size of all decoded values of one secret, in bytes.
 pub const MAX_DATA_BYTES: usize = 1024 * 1024;
 
 /// The kind.
 pub struct SharedSecret;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// What is wanted: the secret's data, and who may have it.
+/// The secret data, its owner, and who has access to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SharedSecretSpec")]
@@ -64,27 +52,15 @@ impl Kind for SharedSecret {
     type Status = NoStatus;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "SharedSecret",
         plural: "sharedsecrets",
         singular: "sharedsecret",
         short: &["ss"],
         aliases: &["secret", "secrets"],
-        scope: Scope::Namespaced,
-        verbs: &[
-            Verb::Create,
-            Verb::Delete,
-            Verb::DeleteCollection,
-            Verb::Get,
-            Verb::List,
-            Verb::Patch,
-            Verb::Update,
-            Verb::Watch,
-        ],
-        actions: &[],
-        confidential: true,
+        scope: ResourceScope::Namespaced,
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -150,8 +126,8 @@ fn validate_data(
     Ok(())
 }
 
-/// How many bytes a value stands for. A bad value is a decoding error, as in kube-apiserver:
-/// 400, naming the key and never the value.
+/// Returns the length of a decoded value, in bytes. A bad value is a decoding error, as in
+/// kube-apiserver: 400, with the key and never the value.
 fn decoded_len(key: &str, value: &SecretText) -> Result<usize, ApiError> {
     use base64::DecodeError;
     let text = value.expose();
@@ -172,8 +148,6 @@ fn decoded_len(key: &str, value: &SecretText) -> Result<usize, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use postern_meta::Timestamp;
-
     use super::*;
     use crate::access::MAX_ACCESS_ENTRIES;
     use crate::{Caller, NoPrincipals};
@@ -210,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_sizes_and_counts() {
+    fn keys_sizes_and_counts_have_limits() {
         for bad in ["", "a b", ".", "..", "..a", "a/b"] {
             let errors = errors_of(&serde_json::json!({ "data": { bad: "" } })).unwrap();
             assert_eq!(errors.len(), 1, "{bad}");
@@ -228,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_owns_what_they_make_and_an_update_changes_no_owner() {
+    fn the_caller_owns_what_they_create_and_an_update_keeps_the_owner_as_sent() {
         let caller = Caller { user: Some("ada".to_owned()), team: None };
         let ctx = context(&caller);
         let mut new = draft(&serde_json::json!({}));
@@ -245,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_value() {
+    fn debug_has_no_value() {
         let secret = draft(&serde_json::json!({ "data": { "k": "aHVudGVyMg==" } }));
         assert!(!format!("{secret:?}").contains("aHVudGVyMg"));
     }

@@ -1,28 +1,16 @@
 //! Team: users who hold rights together, and may hold access keys together (decision 1).
 
-use postern_meta::field::FieldErrors;
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::{Draft, NoStatus};
-use crate::kind::action::Action;
-use crate::kind::{Companion, Kind};
-use crate::kind::{Info, Scope};
-use crate::names::{MANAGEMENT_V1, check_identity};
-use crate::principal::{AccessRole, TeamFacts};
-use crate::verb::Verb;
+use crate::prelude::*;
 
 /// The kind.
 pub struct Team;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// Who is in the team.
+/// The members of the team, and their groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.TeamSpec")]
@@ -37,7 +25,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Groups that whoever is in the team is in.
+    /// Groups that the members of the team are in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
@@ -48,17 +36,13 @@ impl Kind for Team {
     type Status = NoStatus;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "Team",
         plural: "teams",
         singular: "team",
-        short: &[],
-        aliases: &[],
-        scope: Scope::Cluster,
-        verbs: Verb::ALL,
         actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
         description: "Team is a group of users who hold rights and access keys together.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -73,11 +57,8 @@ impl Kind for Team {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
-        for (field, names) in [("users", &spec.users), ("groups", &spec.groups)] {
-            for (index, name) in names.iter().enumerate() {
-                check_identity(&format!("spec.{field}[{index}]"), name, errors);
-            }
-        }
+        check_identities("spec.users", &spec.users, errors);
+        check_identities("spec.groups", &spec.groups, errors);
         Ok(())
     }
 

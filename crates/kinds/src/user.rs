@@ -1,29 +1,15 @@
 //! User: a person who may hold access keys (decision 1).
 
-use postern_meta::field::FieldErrors;
-use postern_meta::object::ObjectMeta;
-use postern_meta::status::ApiError;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::column::{Cell, ColumnInfo};
-use crate::context::Context;
-use crate::fields::{Draft, NoStatus};
-use crate::kind::action::Action;
-use crate::kind::{Companion, Kind, OnRemove, UniqueKeys};
-use crate::kind::{Info, Scope};
-use crate::names::{MANAGEMENT_V1, check_identity};
-use crate::principal::{AccessRole, Principals, UserFacts};
+use crate::prelude::*;
 use crate::team;
-use crate::verb::Verb;
 
-/// Teams that a user can leave in the one transaction that removes them.
+/// Maximum number of teams that a user is removed from in the transaction that removes the user.
 const MAX_TEAMS_LEFT: usize = 100;
 
 /// The kind.
 pub struct User;
 
-/// What an object holds next to `metadata`.
+/// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
 /// Who the user is.
@@ -40,8 +26,8 @@ pub struct Spec {
     /// E-mail address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
-    /// The name that access decisions and audit see, instead of the object's own. No two users
-    /// have the same.
+    /// The name that access decisions and audit records have for the user; by default the object's
+    /// name. It is unique.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// Groups that the user is in.
@@ -58,17 +44,13 @@ impl Kind for User {
     type Status = NoStatus;
 
     const INFO: Info = Info {
-        version: MANAGEMENT_V1,
         kind: "User",
         plural: "users",
         singular: "user",
-        short: &[],
-        aliases: &[],
-        scope: Scope::Cluster,
-        verbs: Verb::ALL,
         actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
         description: "User is a person who may hold access keys.",
+        ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -87,9 +69,7 @@ impl Kind for User {
         if !spec.subject.is_empty() {
             check_identity("spec.subject", &spec.subject, errors);
         }
-        for (index, group) in spec.groups.iter().enumerate() {
-            check_identity(&format!("spec.groups[{index}]"), group, errors);
-        }
+        check_identities("spec.groups", &spec.groups, errors);
         Ok(())
     }
 
@@ -118,13 +98,15 @@ impl Kind for User {
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
 }
 
-/// Returns the name that access decisions see: two users of one name would share their rights.
+/// Returns the name that access decisions see. It is unique: two users with one name would have each
+/// other's rights.
 fn subject(metadata: &ObjectMeta, spec: &Spec) -> String {
     let name = if spec.subject.is_empty() { &metadata.name } else { &spec.subject };
     name.clone()
 }
 
-/// A user who is removed leaves their teams: a namesake who comes later is somebody else.
+/// Returns the changes that remove a user from their teams. Otherwise a later user of the same name
+/// would be in them.
 fn leave_teams(
     metadata: &ObjectMeta,
     principals: &dyn Principals,
@@ -140,4 +122,81 @@ fn leave_teams(
         return Err(ApiError::conflict(User::INFO.group_resource(), user, text));
     }
     Ok(teams.into_iter().map(|team| team::without_user(team, user)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The user `ada` is in this many teams: `team-0`, `team-1` and so on.
+    struct InTeams(usize);
+
+    impl Principals for InTeams {
+        fn uid(&self, _: Principal<'_>) -> Option<String> {
+            None
+        }
+
+        fn teams_of(&self, user: &str) -> Vec<String> {
+            let count = if user == "ada" { self.0 } else { 0 };
+            (0..count).map(|index| format!("team-{index}")).collect()
+        }
+    }
+
+    fn on_remove(user: &str, teams: usize) -> Result<Vec<Companion>, ApiError> {
+        let metadata = ObjectMeta { name: user.to_owned(), ..ObjectMeta::default() };
+        let on_remove = User::ON_REMOVE.unwrap();
+        on_remove(&metadata, &InTeams(teams))
+    }
+
+    #[test]
+    fn a_user_is_removed_from_their_teams_and_from_no_more_than_one_transaction_takes() {
+        for (user, teams, companions) in [
+            ("ada", 0, Some(0)),
+            ("ada", 2, Some(2)),
+            ("bob", 2, Some(0)),
+            ("ada", MAX_TEAMS_LEFT, Some(MAX_TEAMS_LEFT)),
+            ("bob", MAX_TEAMS_LEFT + 1, Some(0)),
+            ("ada", MAX_TEAMS_LEFT + 1, None),
+        ] {
+            match (on_remove(user, teams), companions) {
+                (Ok(changes), Some(count)) => {
+                    assert_eq!(changes.len(), count, "{user} in {teams} teams");
+                    for (index, change) in changes.iter().enumerate() {
+                        assert_eq!(change.kind.info().kind, "Team");
+                        assert_eq!(change.namespace, None);
+                        assert_eq!(change.name, format!("team-{index}"));
+                    }
+                }
+                (Err(error), None) => {
+                    assert_eq!(error.code(), 409);
+                    let message = &error.status().message;
+                    let counts =
+                        format!("in {teams} teams, and can leave {MAX_TEAMS_LEFT} at once");
+                    assert!(message.contains(&counts), "{message}");
+                }
+                (result, _) => panic!("{user} in {teams} teams: {}", result.is_ok()),
+            }
+        }
+    }
+
+    #[test]
+    fn the_change_of_a_team_removes_the_user_and_nothing_else() {
+        let companion = on_remove("ada", 1).unwrap().remove(0);
+        for (fields, changed) in [
+            (
+                json!({ "spec": { "users": ["bob", "ada"] } }),
+                json!({ "spec": { "users": ["bob"] } }),
+            ),
+            (json!({ "spec": { "users": ["ada", "ada"] } }), json!({ "spec": { "users": [] } })),
+            (json!({ "spec": { "users": ["adam"] } }), json!({ "spec": { "users": ["adam"] } })),
+            (json!({ "spec": { "groups": ["ada"] } }), json!({ "spec": { "groups": ["ada"] } })),
+            (json!({}), json!({})),
+        ] {
+            let Value::Object(mut fields) = fields else { unreachable!("the rows are objects") };
+            (companion.change)(&mut fields);
+            assert_eq!(Value::Object(fields), changed);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Verbs: what a request wants to do, in the words that access rules use.
+//! Verbs: what a request wants to do, in the words of Kubernetes' access rules.
 
 /// What a request wants to do, in the words that access rules use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -7,17 +7,17 @@ pub enum Verb {
     Get,
     /// Read many.
     List,
-    /// Follow changes.
+    /// Follow the changes of one or many.
     Watch,
-    /// Make a new one.
+    /// Create one.
     Create,
     /// Replace one.
     Update,
     /// Change parts of one.
     Patch,
-    /// Remove one.
+    /// Delete one.
     Delete,
-    /// Remove many.
+    /// Delete many.
     DeleteCollection,
 }
 
@@ -34,7 +34,7 @@ impl Verb {
         Self::Watch,
     ];
 
-    /// The word on the wire.
+    /// Returns the verb as in access rules and discovery, in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

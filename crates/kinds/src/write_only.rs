@@ -1,8 +1,7 @@
 //! Fields that clients write and nobody reads back (decision 3).
 //!
-//! They are taken out of an object before anything else looks at it: so they enter no managed
-//! field set, no comparison, no event and no store of objects. What becomes of them is told by
-//! [`AtRest`].
+//! They are removed from an object before anything else uses it. So they are in no managed field set,
+//! no comparison, no event and no stored object. [`AtRest`] says what the server stores of them.
 
 use std::collections::BTreeMap;
 
@@ -12,43 +11,46 @@ use serde_json::{Map, Value};
 
 use crate::secret_text::SecretText;
 
-/// The annotation in which `kubectl apply` keeps a copy of what it sent.
+/// The annotation in which `kubectl apply` stores a copy of what it sent.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What the server keeps of a field that is never shown.
+/// What the server stores of a write-only field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtRest {
-    /// A digest: enough to recognise the value, not to tell it.
+    /// A digest, which recognizes the value and cannot be turned back into it.
     Digest,
     /// The value, for the server's own use.
     Value,
 }
 
-/// A field that is never shown.
+/// A write-only field.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOnlyField {
-    /// The way to it, step by step.
+    /// Its path, from the root of the object.
     pub path: &'static [&'static str],
-    /// What is kept of it.
+    /// What is stored of it.
     pub at_rest: AtRest,
-    /// Checks what was written there, beyond that it is text. Its message never has the value.
-    pub check: Option<fn(&str) -> Result<(), String>>,
+    /// Checks the value, beyond that it is text.
+    pub check: Option<ValueCheck>,
 }
 
+/// Checks a value. Its error is the detail of a field error, and never contains the value.
+pub type ValueCheck = fn(&str) -> Result<(), String>;
+
 impl WriteOnlyField {
-    /// Returns a field of which the value is kept.
+    /// Returns a field of which the value is stored.
     pub const fn value(path: &'static [&'static str]) -> Self {
         Self { path, at_rest: AtRest::Value, check: None }
     }
 }
 
-/// What a client wrote into such fields, by its dotted path. `Debug` shows the paths alone.
+/// The values that a client sent for such fields, by their dotted paths. `Debug` has only the paths.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOnlyValues(BTreeMap<String, SecretText>);
 
 impl WriteOnlyValues {
-    /// Takes them out of an object, its annotation of `kubectl apply` included. Absent, null and
-    /// empty mean the same: nothing was said.
+    /// Removes the values from an object and from its annotation of `kubectl apply`, and returns them.
+    /// Absent, null and empty mean the same: no value was sent.
     pub fn take(object: &mut Object, fields: &[WriteOnlyField]) -> Self {
         let mut taken = BTreeMap::new();
         for field in fields {
@@ -64,12 +66,12 @@ impl WriteOnlyValues {
         Self(taken)
     }
 
-    /// What was written at a path.
+    /// Returns the value that was sent for a path.
     pub fn get(&self, path: &[&str]) -> Option<&SecretText> {
         self.0.get(&path.join("."))
     }
 
-    /// Adds to `errors` all that is wrong with what was written. Errors never have the value.
+    /// Adds an error for each value that is invalid. Errors never contain the value.
     pub fn validate(&self, fields: &[WriteOnlyField], errors: &mut FieldErrors) {
         for field in fields {
             let (Some(check), Some(value)) = (field.check, self.get(field.path)) else { continue };
@@ -79,7 +81,7 @@ impl WriteOnlyValues {
         }
     }
 
-    /// Was nothing written?
+    /// Was no value sent?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,14 +95,15 @@ fn remove(fields: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
     }
 }
 
-/// What cannot be parsed could hold anything, so it goes as a whole.
+/// Removes the fields from the annotation of `kubectl apply`. If it cannot be parsed, it could contain
+/// anything, and is removed.
 fn clean_last_applied(object: &mut Object, fields: &[WriteOnlyField]) {
     let Some(text) = object.metadata.annotations.remove(LAST_APPLIED) else { return };
     let text = SecretText::from(text);
     let decoded = postern_meta::decode::decode_typed::<Value>(text.expose().as_bytes());
     let Ok(Value::Object(mut applied)) = decoded else { return };
     let removed = fields.iter().filter(|field| remove(&mut applied, field.path).is_some()).count();
-    // Left as it was where there is nothing to cut: kubectl compares it letter by letter.
+    // Without anything to remove, the text stays as it is: kubectl compares it byte by byte.
     let mut cleaned = text.expose().to_owned();
     if removed > 0 {
         cleaned = Value::Object(applied).to_string();
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_nowhere_left() {
+    fn values_that_are_taken_are_nowhere_in_the_object() {
         let applied = json!({ "spec": { "key": "canary-1", "user": "ada" } }).to_string();
         let mut sent = object(json!({
             "apiVersion": "v1", "kind": "K",
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_null_and_empty_say_nothing() {
+    fn absent_null_and_empty_are_no_value() {
         for spec in [json!({}), json!({ "key": null }), json!({ "key": "" })] {
             let mut sent = object(json!({ "apiVersion": "v1", "kind": "K", "spec": spec }));
             assert!(WriteOnlyValues::take(&mut sent, FIELDS).is_empty());
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_without_anything_to_hide_stays_to_the_letter() {
+    fn an_annotation_without_write_only_fields_stays_byte_by_byte() {
         let text = "{\"spec\":{ \"user\":\"\\u003ca\"}}\n";
         let mut sent = object(json!({
             "apiVersion": "v1", "kind": "K",
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_cannot_be_read_is_dropped() {
+    fn an_annotation_that_cannot_be_parsed_is_removed() {
         for text in ["{\"spec\":{\"key\":\"canary\"", "[]", "\"canary\"", "", "{\"a\":1,\"a\":2}"] {
             let mut sent = object(json!({
                 "apiVersion": "v1", "kind": "K",

@@ -1,10 +1,21 @@
-//! What must hold for every kind, whichever it is.
+//! What must hold for every kind.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use postern_kinds::{Caller, Context, NoPrincipals, Verb, all, find};
+use postern_kinds::{AnyKind, Caller, Context, NoPrincipals, Verb, all, find};
+use postern_meta::object::encoded::merge_status;
 use postern_meta::{Object, Timestamp};
 use serde_json::{Map, json};
+
+/// Returns an object of a kind that has a name and nothing else.
+fn empty(kind: &dyn AnyKind) -> Object {
+    Object {
+        api_version: kind.info().version.to_string(),
+        kind: kind.info().kind.to_owned(),
+        metadata: postern_meta::ObjectMeta { name: "a".to_owned(), ..Default::default() },
+        fields: Map::new(),
+    }
+}
 
 #[test]
 fn names_are_unique_and_found() {
@@ -50,12 +61,7 @@ fn preparing_twice_changes_nothing_more() {
     let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
     for kind in all() {
         let info = kind.info();
-        let mut object = Object {
-            api_version: info.version.to_string(),
-            kind: info.kind.to_owned(),
-            metadata: postern_meta::ObjectMeta { name: "a".to_owned(), ..Default::default() },
-            fields: Map::new(),
-        };
+        let mut object = empty(*kind);
         kind.prepare(&mut object, None, &ctx).unwrap();
         let once = object.clone();
         kind.prepare(&mut object, Some(&once), &ctx).unwrap();
@@ -64,5 +70,64 @@ fn preparing_twice_changes_nothing_more() {
         assert_eq!(kind.schema().prune_unknown(&mut value), Vec::<String>::new());
         assert!(kind.schema().check_types(&value).is_ok(), "{}", info.kind);
         assert_eq!(kind.cells(&object).len(), kind.columns().len(), "{}", info.kind);
+    }
+}
+
+#[test]
+fn no_two_kinds_share_a_name_on_the_command_line() {
+    let mut kind_of = HashMap::new();
+    for kind in all() {
+        let info = kind.info();
+        let plural_and_singular = [info.plural, info.singular];
+        // A kind may have the same plural and singular, but repeats no other name.
+        let names = plural_and_singular.iter().collect::<HashSet<_>>().into_iter();
+        for name in names.chain(info.short).chain(info.aliases) {
+            let other = kind_of.insert(*name, info.kind);
+            assert_eq!(other, None, "`{name}` is a name of {}, too", info.kind);
+        }
+    }
+}
+
+#[test]
+fn each_row_of_a_table_of_actions_is_there_once() {
+    for kind in all() {
+        let mut seen = HashSet::new();
+        for action in kind.info().actions {
+            let row = (action.subresource, action.verb);
+            assert!(seen.insert(row), "{kind:?}: {row:?} is there twice");
+            assert!(!action.description.is_empty(), "{kind:?}: {row:?} has no description");
+        }
+    }
+}
+
+#[test]
+fn a_kind_with_actions_on_its_own_path_serves_their_verbs_and_no_others() {
+    for kind in all() {
+        let info = kind.info();
+        let actions = info.actions.iter().filter(|action| action.subresource.is_empty());
+        let on_own_path: HashSet<_> = actions.map(|action| action.verb).collect();
+        let served: HashSet<_> = info.verbs.iter().copied().collect();
+        assert_eq!(served.len(), info.verbs.len(), "{kind:?} has a verb twice");
+        assert_eq!(info.is_stored(), on_own_path.is_empty(), "{kind:?}");
+        if !info.is_stored() {
+            assert_eq!(served, on_own_path, "{kind:?}");
+        }
+    }
+}
+
+/// The server adds the observed fields to the encoded object, and needs `status` at its end for that.
+#[test]
+fn a_kind_with_an_observed_status_encodes_status_as_the_last_field() {
+    let caller = Caller::default();
+    let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+    let observed: Vec<_> = all().iter().filter(|kind| kind.is_observed()).collect();
+    assert!(!observed.is_empty(), "no kind has an observed status: this test checks nothing");
+    for kind in observed {
+        let mut object = empty(*kind);
+        kind.prepare(&mut object, None, &ctx).unwrap();
+        let json = object.to_json_bytes();
+        let merged = merge_status(&json, &[("observed", json!(true))]);
+        let text = String::from_utf8(merged.unwrap_or(json)).unwrap();
+        assert!(text.contains("\"observed\":true"), "{kind:?}: status is not last in {text}");
     }
 }

@@ -1,8 +1,8 @@
-//! What the machine's own administrator asks for: `postern admin …` and `postern storage …`.
+//! The operator's commands: `postern admin …` and `postern storage …`. They do not use the API.
 //!
-//! A running server does it, over its socket in the data directory; without one, what concerns the
-//! database alone is done here. Data goes to stdout, talk and
-//! progress to stderr.
+//! A running server carries them out, over its socket in the data directory; without one, those
+//! that need the database alone are carried out here. Data goes to stdout, messages and progress
+//! to stderr.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use postern_server::admin::{AdminCommand, Answer, Progress, call};
+use postern_server::admin::{AdminCommand, CommandOutput, Progress, call};
 
-/// Progress is told this often.
-const TELL_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval at which progress is printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Which server, or which database.
+/// Where the server's data is.
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct Directories {
     /// The server's data directory
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
@@ -31,139 +31,136 @@ pub(crate) struct Place {
 /// `postern admin …`
 #[derive(Subcommand)]
 pub(crate) enum Admin {
-    /// Make a new access key for the user admin, and write the administrator's kubeconfig.
+    /// Create a new access key for the user admin, and write the administrator's kubeconfig.
     ///
-    /// For when the first one is lost. It works through the socket in the data directory, so only
+    /// For when the first key is lost. It works through the socket in the data directory, so only
     /// whoever runs the server (or root) can do it, and the server must be running.
-    ResetKey(Place),
+    ResetKey(Directories),
 }
 
 /// `postern storage …`
 #[derive(Subcommand)]
 pub(crate) enum Storage {
-    /// Make a new seal key, for everything that is written from now on.
-    RotateKey(Place),
-    /// Bring everything that is stored under an older seal key under the current one.
-    Reseal(Place),
-    /// Open and decode everything that is stored, and name what is damaged.
+    /// Create a new seal key, for everything that is written from now on.
+    RotateKey(Directories),
+    /// Seal everything with the current seal key that is still sealed with an older one.
+    Reseal(Directories),
+    /// Open and decode everything that is stored, and print what is corrupt.
     ///
-    /// Ends with 1 when something is damaged.
-    Check(Place),
+    /// The exit code is 1 when something is corrupt.
+    Check(Directories),
 }
 
 impl Admin {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self::ResetKey(place) = self;
-        ask(&place, AdminCommand::ResetKey)
+        let Self::ResetKey(directories) = self;
+        run(&directories, AdminCommand::ResetKey)
     }
 }
 
 impl Storage {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::RotateKey(place) => ask(&place, AdminCommand::RotateKey),
-            Self::Reseal(place) => ask(&place, AdminCommand::Reseal),
-            Self::Check(place) => ask(&place, AdminCommand::Check),
+            Self::RotateKey(directories) => run(&directories, AdminCommand::RotateKey),
+            Self::Reseal(directories) => run(&directories, AdminCommand::Reseal),
+            Self::Check(directories) => run(&directories, AdminCommand::Check),
         }
     }
 }
 
-fn ask(place: &Place, command: AdminCommand) -> anyhow::Result<ExitCode> {
+fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut meter = Meter::new();
-    let asked = call(&place.data_dir, place.key_dir.as_deref(), command, |now| meter.tell(now));
-    let answer = runtime.block_on(asked);
-    meter.end();
-    tell(&answer?, &place.data_dir)
+    let mut progress = ProgressLine::new();
+    let Directories { data_dir, key_dir } = directories;
+    let called = call(data_dir, key_dir.as_deref(), command, |now| progress.update(now));
+    let answer = runtime.block_on(called);
+    progress.finish();
+    print_answer(&answer?, data_dir)
 }
 
-/// How far a long command has come: one line that is written over on a terminal, nothing elsewhere.
-struct Meter {
-    shown: bool,
+/// The progress of a long command: one line that is overwritten, on a terminal only.
+struct ProgressLine {
+    printed: bool,
     last: Instant,
     terminal: bool,
 }
 
-impl Meter {
+impl ProgressLine {
     fn new() -> Self {
-        Self { shown: false, last: Instant::now(), terminal: io::stderr().is_terminal() }
+        Self { printed: false, last: Instant::now(), terminal: io::stderr().is_terminal() }
     }
 
-    fn tell(&mut self, now: Progress) {
-        if !self.terminal || self.last.elapsed() < TELL_INTERVAL {
+    fn update(&mut self, now: Progress) {
+        if !self.terminal || self.last.elapsed() < PROGRESS_INTERVAL {
             return;
         }
         self.last = Instant::now();
-        self.shown = true;
+        self.printed = true;
         let all = now.seen.saturating_add(now.remaining);
         let _ = write!(io::stderr(), "\r{} of {all} values", now.seen);
     }
 
-    fn end(&self) {
-        if self.shown {
+    fn finish(&self) {
+        if self.printed {
             let _ = writeln!(io::stderr());
         }
     }
 }
 
-fn tell(answer: &Answer, data_dir: &Path) -> anyhow::Result<ExitCode> {
-    let (mut data, mut talk) = (String::new(), String::new());
-    let mut code = ExitCode::SUCCESS;
+/// Prints what was done. The exit code is 1 where something is corrupt.
+fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitCode> {
+    let (mut data, mut messages) = (String::new(), Vec::new());
+    let mut corrupt = 0;
     match answer {
-        Answer::ResetKey { kubeconfig, key_name, user_mended, other_keys } => {
+        CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys } => {
             writeln!(data, "{}", kubeconfig.display())?;
-            writeln!(talk, "The file above holds the new access key {key_name}: keep it safe.")?;
+            messages
+                .push(format!("The file above holds the new access key {key_name}: keep it safe."));
             if *user_mended {
-                writeln!(
-                    talk,
-                    "The user admin was missing, disabled or powerless, and is mended."
-                )?;
+                messages.push(
+                    "The user admin was missing, disabled or without rights, and is repaired."
+                        .to_owned(),
+                );
             }
             if !other_keys.is_empty() {
-                let keys = other_keys.join(" ");
-                writeln!(talk, "Other keys of admin go on working: {keys}")?;
-                writeln!(talk, "A lost one is stopped with: postern disable accesskey NAME")?;
+                messages.push(format!("Other keys of admin stay valid: {}", other_keys.join(" ")));
+                messages.push("Disable a lost one with: postern disable accesskey NAME".to_owned());
             }
         }
-        Answer::RotateKey { current, all } => {
+        CommandOutput::RotateKey { current, all } => {
+            let (count, data_dir) = (all.len(), data_dir.display());
             writeln!(data, "{current}")?;
-            writeln!(
-                talk,
-                "Everything is sealed with this key from now on; {} in all.",
-                all.len()
-            )?;
-            writeln!(talk, "What is older stays readable with the others until it is resealed:")?;
-            writeln!(talk, "  postern storage reseal --data-dir {}", data_dir.display())?;
+            messages.push(format!(
+                "From now on everything is sealed with this key; {count} keys in all.\n\
+                 Older values stay readable with the other keys until they are resealed:\n  \
+                 postern storage reseal --data-dir {data_dir}"
+            ));
         }
-        Answer::Reseal { seen, rewritten, damaged, needed } => {
+        CommandOutput::Reseal { seen, rewritten, damaged, needed } => {
+            corrupt = *damaged;
             writeln!(data, "{rewritten}")?;
-            writeln!(
-                talk,
-                "{rewritten} of {seen} values were brought under the current seal key."
-            )?;
-            match needed {
-                Some(ids) if ids.len() > 1 => {
-                    let ids = ids.join(" ");
-                    writeln!(talk, "History still needs the keys {ids}, until it is forgotten.")?;
-                }
-                _ => {}
+            messages.push(format!(
+                "{rewritten} of {seen} values were sealed again with the current seal key."
+            ));
+            if let Some(ids) = needed.as_ref().filter(|ids| ids.len() > 1) {
+                let ids = ids.join(" ");
+                messages.push(format!("History needs the keys {ids} until it is compacted."));
             }
-            if *damaged > 0 {
-                writeln!(talk, "{damaged} are damaged and were left: see postern storage check")?;
-                code = ExitCode::FAILURE;
+            if corrupt > 0 {
+                messages.push(format!(
+                    "{corrupt} are corrupt and were left as they are: see postern storage check"
+                ));
             }
         }
-        Answer::Check { seen, damaged, damaged_total } => {
+        CommandOutput::Check { seen, damaged, damaged_total } => {
+            corrupt = *damaged_total;
             for one in damaged {
                 writeln!(data, "{}\t{}", one.key, one.reason)?;
             }
-            writeln!(talk, "{seen} values were looked at, {damaged_total} are damaged.")?;
-            if *damaged_total > 0 {
-                code = ExitCode::FAILURE;
-            }
+            messages.push(format!("{seen} values were checked, {corrupt} are corrupt."));
         }
     }
-    let _ = io::stderr().write_all(talk.as_bytes());
+    let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
     io::stdout().write_all(data.as_bytes())?;
-    Ok(code)
+    Ok(if corrupt > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

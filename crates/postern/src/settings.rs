@@ -12,8 +12,7 @@ use postern_server::{
 };
 use serde::Deserialize;
 
-/// Settings as they were given. All optional, so that what is not given can come from
-/// elsewhere.
+/// The settings of one source. All are optional, so that another source can fill them in.
 #[derive(Args, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Serve {
@@ -27,7 +26,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Where the seal keys and the TLS key are kept; better not beside the database that they
+    /// Where the seal keys and the TLS key are kept; better not next to the database that they
     /// protect [default: keys in the data directory]
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
@@ -36,13 +35,13 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// A name or address by which clients reach this server; may be repeated. The self-made
-    /// certificate covers them all, and the first stands in the kubeconfig
+    /// A name or address by which clients reach this server; may be repeated. The self-signed
+    /// certificate covers them all, and the first is in the kubeconfig
     #[arg(long = "host", env = "POSTERN_HOST", value_name = "NAME", value_delimiter = ',')]
     #[serde(rename = "host")]
     hosts: Vec<String>,
 
-    /// A certificate with its chain, in PEM, instead of a self-made one
+    /// A certificate with its chain, in PEM, instead of a self-signed one
     #[arg(long, env = "POSTERN_TLS_CERT_FILE", value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
 
@@ -55,12 +54,12 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_HISTORY", value_name = "DURATION")]
     history: Option<String>,
 
-    /// How long the server goes on serving after SIGTERM while /readyz already fails, so that load
-    /// balancers look elsewhere first [default: none]
+    /// How long the server still serves after SIGTERM while /readyz fails, so that load balancers
+    /// remove it first [default: none]
     #[arg(long, env = "POSTERN_SHUTDOWN_DELAY", value_name = "DURATION")]
     shutdown_delay: Option<String>,
 
-    /// How long a shutdown waits for requests that are under way [default: 10s]
+    /// How long a shutdown waits for requests in flight [default: 10s]
     #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
@@ -76,7 +75,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_WATCHES_PER_KEY", value_name = "COUNT")]
     max_watches_per_key: Option<usize>,
 
-    /// The longest life of an access key, which then also is the default, as in 720h
+    /// The longest ttl of an access key, which then also is the default, as in 720h
     /// [default: no limit]
     #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
     access_key_max_ttl: Option<String>,
@@ -90,17 +89,18 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_LOG_PATH", value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
 
-    /// What is audited: a file with a Policy of audit.k8s.io/v1 [default: who did what, of all
-    /// that concerns objects, without bodies]
+    /// What is audited: a file with a Policy of audit.k8s.io/v1 [default: metadata of all requests
+    /// about objects, without bodies]
     #[arg(long, env = "POSTERN_AUDIT_POLICY_FILE", value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
 
-    /// A file of the audit log that has more than this is put aside, with the time in its name
+    /// The audit log is rotated when its file is larger than this; the old file gets the time in
+    /// its name
     /// [default: 100]
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXSIZE", value_name = "MIB")]
     audit_log_maxsize: Option<usize>,
 
-    /// How many files that were put aside are kept [default: 10]
+    /// How many rotated files are kept [default: 10]
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
     audit_log_maxbackup: Option<usize>,
 
@@ -114,16 +114,16 @@ pub(crate) struct Serve {
     log: Option<String>,
 }
 
-/// Settings with everything filled in.
+/// Settings with all defaults filled in.
 pub(crate) struct Complete {
-    /// For the server.
+    /// The server's settings.
     pub(crate) settings: Settings,
     /// What is logged.
     pub(crate) log: String,
 }
 
 impl Serve {
-    /// Fills in what is not given.
+    /// Returns the settings with the file's and the defaults filled in.
     ///
     /// # Errors
     /// When the file cannot be read, or a value makes no sense; says which.
@@ -242,21 +242,21 @@ fn key_policy(max_ttl: Option<&str>, retention: Option<&str>) -> anyhow::Result<
     })
 }
 
-/// The longest duration that makes sense anywhere here.
+/// The longest duration that any setting takes.
 const LONGEST_SECONDS: u64 = 366 * 24 * 3600;
 
-/// `90s`, `5m`, `1h`, `1h30m`.
+/// Parses `90s`, `5m`, `1h`, `1h30m`.
 fn duration(name: &str, text: Option<&str>, default: Duration) -> anyhow::Result<Duration> {
     let Some(text) = text else { return Ok(default) };
-    let wrong = || format!("--{name} {text:?} is no duration: write it as 90s, 5m or 1h30m");
+    let wrong = || format!("--{name} {text:?} is not a duration: write it as 90s, 5m or 1h30m");
     let span: jiff::SignedDuration = text.parse().with_context(wrong)?;
     let span = Duration::try_from(span).ok().filter(|span| !span.is_zero());
     let span = span.filter(|span| span.as_secs() <= LONGEST_SECONDS);
     span.with_context(|| format!("--{name} {text:?} must be above zero and at most a year"))
 }
 
-/// A host stands in certificates and in kubeconfigs, so it is a name or an address and nothing
-/// else.
+/// Checks that a host is a DNS name or an IP address: it is written into certificates and
+/// kubeconfigs.
 fn check_host(host: &str) -> anyhow::Result<()> {
     let label = |label: &str| {
         !label.is_empty()
@@ -275,7 +275,7 @@ fn check_host(host: &str) -> anyhow::Result<()> {
 
 fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
     let value = given.unwrap_or(default);
-    // Far above any machine, and far below where sums of these could overflow.
+    // Far more than any machine has, and far below where sums of these could overflow.
     anyhow::ensure!((1..=1_000_000).contains(&value), "--{name} must be from 1 to 1000000");
     Ok(value)
 }

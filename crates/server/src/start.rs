@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digester;
 use postern_store::seal::Sealed;
-use postern_store::{Error, Store, Watch};
+use postern_store::{Store, Watch};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -196,7 +196,7 @@ impl Running {
         let Self { parts, watch, listener, tls, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
-        background.spawn(follow(registry.cache().clone(), watch));
+        background.spawn(registry.cache().clone().follow(watch));
         background.spawn(watch_overload(server.flow().clone()));
         background.spawn(controllers::namespaces::run(registry.clone()));
         background.spawn(controllers::reaper::run(registry.clone()));
@@ -260,28 +260,4 @@ async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
 
 async fn watch_overload(flow: Arc<Flow>) {
     flow.watch_overload().await;
-}
-
-/// Keeps the cache in step with the store, also across faults of the disk.
-async fn follow(cache: Arc<Cache>, mut watch: Box<dyn Watch>) {
-    /// The store opens its file again by itself; this is how often it is asked whether it has.
-    const RETRY: Duration = Duration::from_millis(500);
-    loop {
-        let error = cache.follow(watch).await;
-        tracing::error!("the cache has lost the store: {error}");
-        // History that another server has compacted does not come back: everything is read anew.
-        let mut compacted = matches!(error, Error::Compacted { .. });
-        watch = loop {
-            let found = if compacted { cache.reload().await } else { cache.watch().await };
-            match found {
-                Ok(watch) => break watch,
-                Err(error) => {
-                    compacted |= matches!(error, Error::Compacted { .. });
-                    tracing::warn!("the cache still waits for the store: {error}");
-                }
-            }
-            tokio::time::sleep(RETRY).await;
-        };
-        tracing::info!("the cache follows the store again");
-    }
 }

@@ -1,35 +1,35 @@
-//! Access keys, from the administrator's terminal to somebody else's.
+//! Access keys: creating, handing over, disabling, rotating and deleting them.
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::{Home, Server, Setup};
 
 use crate::{admin, authority, url};
 
-/// The key alone, as `KEY=$(…)` takes it.
-async fn key_of(person: &Person, arguments: &[&str]) -> String {
-    let told = person.run(arguments).await;
-    assert_eq!(told.code, 0, "{}", told.everything());
-    let key = told.text().strip_suffix('\n').unwrap().to_owned();
+/// Runs a command that prints a key alone, and returns the key.
+async fn key_of(user: &CliUser, arguments: &[&str]) -> String {
+    let output = user.run(arguments).await;
+    assert_eq!(output.code, 0, "{}", output.all_output());
+    let key = output.text().strip_suffix('\n').unwrap().to_owned();
     assert!(key.starts_with("pst_") && key.len() == 63, "the key alone is on the standard output");
-    assert!(!told.err.contains(&key), "the key is not told twice");
+    assert!(!output.err.contains(&key), "the key is not printed twice");
     key
 }
 
-async fn log_in(person: &Person, server: &Server, key: &str) {
-    let (url, ca) = (url(server), authority(person, server));
+async fn log_in(user: &CliUser, server: &Server, key: &str) {
+    let (url, ca) = (url(server), authority(user, server));
     let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
-    let told = person.run_with(&login, format!("{key}\n").as_bytes()).await;
-    assert_eq!(told.code, 0, "{}", told.everything());
-    assert!(!told.everything().contains(key));
+    let output = user.run_with(&login, format!("{key}\n").as_bytes()).await;
+    assert_eq!(output.code, 0, "{}", output.all_output());
+    assert!(!output.all_output().contains(key));
 }
 
 const READ: [&str; 5] = ["get", "secret", "db.password", "-o", "value"];
 
 #[tokio::test]
-async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
+async fn a_key_is_handed_over_disabled_enabled_rotated_and_deleted() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
-    let (admin, other) = (admin(&server), Person::new());
+    let (admin, other) = (admin(&server), CliUser::new());
     admin.ok(&["set", "secret", "db.password", "correct horse"]).await;
     let key = key_of(&admin, &["create", "accesskey", "ci", "--ttl", "720h"]).await;
     log_in(&other, &server, &key).await;
@@ -51,7 +51,7 @@ async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
     log_in(&other, &server, &new).await;
     assert_eq!(other.ok(&READ).await, "correct horse");
 
-    // The port is another one now; the key is what has to live on.
+    // After a restart the port is another one, and the key must still be valid.
     server.stop().await;
     let server = Setup::on(&home).start().await;
     log_in(&other, &server, &new).await;
@@ -64,17 +64,17 @@ async fn a_key_goes_from_one_person_to_another_and_through_its_life() {
 }
 
 #[tokio::test]
-async fn rotating_ones_own_key_says_what_to_do() {
+async fn rotating_the_own_key_says_what_to_do() {
     let server = Server::start().await;
-    let (admin, other) = (admin(&server), Person::new());
+    let (admin, other) = (admin(&server), CliUser::new());
     let key = key_of(&admin, &["create", "accesskey"]).await;
     log_in(&other, &server, &key).await;
     let who: serde_json::Value =
         serde_json::from_str(&other.ok(&["whoami", "-o", "json"]).await).unwrap();
     let name = who["status"]["accessKey"].as_str().unwrap();
-    let told = other.run(&["rotate", "accesskey", name]).await;
-    assert!(told.err.contains("logged in with"), "{}", told.err);
-    let new = told.text().trim_end().to_owned();
+    let output = other.run(&["rotate", "accesskey", name]).await;
+    assert!(output.err.contains("logged in with"), "{}", output.err);
+    let new = output.text().trim_end().to_owned();
     assert!(other.fails(1, &["whoami"]).await.contains("not found"));
     let by_environment = other.clone().with("POSTERN_ACCESS_KEY", &new);
     assert!(by_environment.ok(&["whoami"]).await.contains(name));
@@ -90,11 +90,11 @@ async fn users_and_teams_have_keys() {
     admin.ok(&["create", "team", "red", "--users", "ada", "--groups", "a,b"]).await;
     let ada = key_of(&admin, &["create", "accesskey", "ada-1", "--user", "ada"]).await;
     let red = key_of(&admin, &["create", "accesskey", "red-1", "--team=red", "--ttl=30d"]).await;
-    let (person, team) = (Person::new(), Person::new());
-    log_in(&person, &server, &ada).await;
+    let (user, team) = (CliUser::new(), CliUser::new());
+    log_in(&user, &server, &ada).await;
     log_in(&team, &server, &red).await;
     let name = |kind: &str| format!("{kind}.management.platform.sh/");
-    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, name("user") + "ada\n");
+    assert_eq!(user.ok(&["whoami", "-o", "name"]).await, name("user") + "ada\n");
     assert_eq!(team.ok(&["whoami", "-o", "name"]).await, name("team") + "red\n");
     let listed = admin.ok(&["list", "accesskeys", "-o", "wide"]).await;
     for wanted in ["ada-1", "user/ada", "team/red", "2592000", "TTL SECONDS"] {
@@ -103,16 +103,16 @@ async fn users_and_teams_have_keys() {
     assert!(admin.ok(&["list", "users"]).await.contains("Ada"));
     let names = admin.ok(&["list", "teams", "-o", "name"]).await;
     assert_eq!(names, name("team") + "red\n");
-    let said = person.fails(1, &["create", "user", "bob"]).await;
+    let said = user.fails(1, &["create", "user", "bob"]).await;
     assert!(said.contains("forbidden") && said.contains("postern whoami"), "{said}");
     for what in [&["user", "ada"], &["team", "red"]] {
         admin.ok(&[&["delete"], &what[..]].concat()).await;
     }
-    assert!(person.fails(1, &["whoami"]).await.contains("access key"));
+    assert!(user.fails(1, &["whoami"]).await.contains("access key"));
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told() {
+async fn errors_of_the_server_are_printed_with_hints() {
     let server = Server::start().await;
     let admin = admin(&server);
     admin.ok(&["create", "accesskey", "ci"]).await;

@@ -1,9 +1,9 @@
-//! Acting as somebody else, by flags and by the kubeconfig.
+//! Impersonation by flags and by the kubeconfig.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use serde_json::{Value, json};
 
 use crate::{admin, authority, url};
@@ -11,8 +11,8 @@ use crate::{admin, authority, url};
 const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";
 
-/// An administrator beside bob and ada, who may do nothing.
-async fn admin_and_users(server: &Server) -> Person {
+/// Returns the administrator, and creates bob and ada, who have no rights.
+async fn admin_and_users(server: &Server) -> CliUser {
     let admin = admin(server);
     admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
     admin.ok(&["create", "user", "ada"]).await;
@@ -21,43 +21,43 @@ async fn admin_and_users(server: &Server) -> Person {
 
 /// A kubeconfig with the administrator's key, and more fields of its user.
 fn kubeconfig(server: &Server, name: &str, more: &Value) -> Value {
-    let way_in = server.kubeconfig();
-    let mut user = json!({ "token": way_in.token });
+    let login = server.kubeconfig();
+    let mut user = json!({ "token": login.token });
     user.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let authority = STANDARD.encode(&way_in.authority);
+    let authority = STANDARD.encode(&login.authority);
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
         "clusters": [{ "name": name, "cluster": {
-            "server": way_in.server, "certificate-authority-data": authority } }],
+            "server": login.server, "certificate-authority-data": authority } }],
         "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
         "users": [{ "name": name, "user": user }],
     })
 }
 
-/// Somebody with such a kubeconfig.
-fn person_with(server: &Server, more: &Value) -> Person {
-    let person = Person::new();
-    let _ = person.file(".kube/config", kubeconfig(server, "work", more).to_string());
-    person
+/// Returns a user with such a kubeconfig.
+fn user_with(server: &Server, more: &Value) -> CliUser {
+    let user = CliUser::new();
+    let _ = user.file(".kube/config", kubeconfig(server, "work", more).to_string());
+    user
 }
 
-async fn status(person: &Person, flags: &[&str]) -> Value {
-    let shown = person.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
+async fn status(user: &CliUser, flags: &[&str]) -> Value {
+    let shown = user.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     shown["status"].take()
 }
 
-/// The same as kubectl has it.
-async fn status_by_kubectl(server: &Server, person: &Person, flags: &[&str]) -> Value {
+/// Returns the same status as kubectl prints it.
+async fn status_by_kubectl(server: &Server, user: &CliUser, flags: &[&str]) -> Value {
     let question = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Self",
         "metadata": { "name": "me" } });
-    let question = person.file("self.json", question.to_string());
-    // Validation would ask for what only administrators may see.
+    let question = user.file("self.json", question.to_string());
+    // Validation would request the OpenAPI document, which only administrators may read.
     let create = ["create", "--validate=false", "-o", "json", "-f", &question];
     let mut kubectl = server.kubectl().command(&[&create, flags].concat());
-    kubectl.env("KUBECONFIG", person.kubeconfig());
+    kubectl.env("KUBECONFIG", user.kubeconfig());
     let said = server.kubectl().run_command(kubectl).await;
     assert!(said.ok, "{said:?}");
     let mut shown: Value = serde_json::from_str(&said.out).unwrap();
@@ -65,7 +65,7 @@ async fn status_by_kubectl(server: &Server, person: &Person, flags: &[&str]) -> 
 }
 
 #[tokio::test]
-async fn a_flag_makes_one_somebody_else_with_his_rights_alone() {
+async fn with_as_a_request_has_the_rights_of_that_user_alone() {
     let server = Server::start().await;
     let admin = admin_and_users(&server).await;
     assert_eq!(admin.ok(&["whoami", "-o", "name", "--as", "bob"]).await, BOB);
@@ -78,7 +78,7 @@ async fn a_flag_makes_one_somebody_else_with_his_rights_alone() {
     let everyone = ["platform:authenticated", "system:authenticated"];
     assert_eq!(shown["groups"], json!([&["a,b", "system:masters"][..], &everyone].concat()));
 
-    // On every command, and what is made is his.
+    // With every command; and what is created belongs to that user.
     admin.ok(&[&["set", "secret", "db.password", "x"], &flags[..]].concat()).await;
     for arguments in [
         &["get", "secret", "db"][..],
@@ -93,24 +93,24 @@ async fn a_flag_makes_one_somebody_else_with_his_rights_alone() {
         assert!(said.contains("forbidden") && said.contains("asked for as bob"), "{said}");
         assert!(said.contains("leave out --as"), "{said}");
     }
-    admin.ok(&["create", "accesskey", "his", "-o", "name", "--as", "bob"]).await;
+    admin.ok(&["create", "accesskey", "bobs", "-o", "name", "--as", "bob"]).await;
     assert!(admin.ok(&["list", "accesskeys"]).await.contains("user/bob"));
-    let mine = admin.ok(&["list", "accesskeys", "-o", "name", "--as", "bob"]).await;
-    assert_eq!(mine, "ownedaccesskey.management.platform.sh/his\n");
+    let own = admin.ok(&["list", "accesskeys", "-o", "name", "--as", "bob"]).await;
+    assert_eq!(own, "ownedaccesskey.management.platform.sh/bobs\n");
 }
 
 #[tokio::test]
 async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
     let server = Server::start().await;
     admin_and_users(&server).await;
-    let person = person_with(&server, &json!({ "as": "bob" }));
-    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, BOB);
-    let ada = person.ok(&["whoami", "-o", "name", "--as", "ada"]).await;
+    let user = user_with(&server, &json!({ "as": "bob" }));
+    assert_eq!(user.ok(&["whoami", "-o", "name"]).await, BOB);
+    let ada = user.ok(&["whoami", "-o", "name", "--as", "ada"]).await;
     assert_eq!(ada, "user.management.platform.sh/ada\n");
-    let said = person.fails(1, &["list", "secrets"]).await;
+    let said = user.fails(1, &["list", "secrets"]).await;
     assert!(said.contains("take `as` out of the kubeconfig"), "{said}");
-    // The kubeconfig's server is asked with these rights, whoever's key it is.
-    let keyed = person.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    // Also with a key from elsewhere.
+    let keyed = user.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
     assert_eq!(keyed.ok(&["whoami", "-o", "name"]).await, BOB);
 
     let all = json!({ "as": "carol", "as-groups": ["a", "b"], "as-uid": "u-7",
@@ -126,10 +126,10 @@ async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
         (groups_alone, &["--as", "bob"]),
         (json!({}), &["--as", "bob", "--as-uid", "u-9"]),
     ] {
-        let person = person_with(&server, &fields);
-        let shown = status(&person, flags).await;
+        let user = user_with(&server, &fields);
+        let shown = status(&user, flags).await;
         assert!(shown["subject"].is_string(), "{shown}");
-        let by_kubectl = status_by_kubectl(&server, &person, flags).await;
+        let by_kubectl = status_by_kubectl(&server, &user, flags).await;
         assert_eq!(shown, by_kubectl, "{fields} {flags:?}");
     }
 }
@@ -137,14 +137,14 @@ async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
 #[tokio::test]
 async fn extra_fields_are_sent_too() {
     let server = Server::start().await;
-    // What they say is shown nowhere; but what is odd is refused, so it has arrived.
+    // Their values are printed nowhere; but an invalid one is refused, so it was received.
     let odd = json!({ "as": "bob", "as-user-extra": { "example.com/Why": ["a\u{202e}b"] } });
-    let said = person_with(&server, &odd).fails(1, &["whoami"]).await;
+    let said = user_with(&server, &odd).fails(1, &["whoami"]).await;
     assert!(said.contains("Impersonate-extra-example.com%2fwhy"), "{said}");
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_told_and_not_left_out() {
+async fn what_makes_no_sense_is_an_error_and_not_ignored() {
     let server = Server::start().await;
     let admin = admin_and_users(&server).await;
     let key = &server.kubeconfig().token;
@@ -163,7 +163,7 @@ async fn what_makes_no_sense_is_told_and_not_left_out() {
     let said = admin.fails(2, &["whoami", "--as-group", "ops"]).await;
     assert!(said.contains("hint: name the user, too: --as USER"), "{said}");
     let direct = ["whoami", "--server", &url(&server), "--access-key", "x", "--as-uid", "u"];
-    assert!(Person::new().fails(2, &direct).await.contains("no user to act as"));
+    assert!(CliUser::new().fails(2, &direct).await.contains("no user to act as"));
     let said = admin.fails(1, &["whoami", "--as", key]).await;
     assert!(said.contains("value of an access key") && !said.contains(key), "{said}");
     for (fields, wanted) in [
@@ -172,18 +172,18 @@ async fn what_makes_no_sense_is_told_and_not_left_out() {
         (json!({ "as": "bob", "as-uid": 7 }), "as-uid must be a string"),
         (json!({ "as": "bob", "as-user-extra": { "a": "b" } }), "as-user-extra must be a mapping"),
         (json!({ "as-groups": ["ops"] }), "has as-groups, but no user to act as"),
-        (json!({ "as": "a\nb" }), "cannot stand in a header"),
+        (json!({ "as": "a\nb" }), "not allowed in a header"),
     ] {
-        let said = person_with(&server, &fields).fails(1, &["whoami"]).await;
+        let said = user_with(&server, &fields).fails(1, &["whoami"]).await;
         assert!(said.contains(wanted), "{fields}: {said}");
         assert!(said.contains("\"work\"") || wanted.contains("header"), "{fields}: {said}");
     }
-    let person = person_with(&server, &json!({ "as-groups": ["ops"] }));
-    assert!(person.fails(2, &["whoami", "--as-group", "a"]).await.contains("--as-group"));
+    let user = user_with(&server, &json!({ "as-groups": ["ops"] }));
+    assert!(user.fails(2, &["whoami", "--as-group", "a"]).await.contains("--as-group"));
 }
 
 #[tokio::test]
-async fn who_may_not_act_as_others_is_told_so() {
+async fn without_the_right_to_impersonate_there_is_a_hint() {
     let server = Server::start().await;
     let admin = admin_and_users(&server).await;
     let key = admin.ok(&["create", "accesskey", "bobs", "--user", "bob"]).await;
@@ -197,22 +197,22 @@ async fn who_may_not_act_as_others_is_told_so() {
 }
 
 #[tokio::test]
-async fn after_a_login_one_is_the_keys_own_bearer() {
+async fn a_login_removes_impersonation() {
     let server = Server::start().await;
     admin_and_users(&server).await;
     let address = server.kubeconfig().authority_of_server().replace(':', "_");
     let name = format!("postern_{address}");
     let fields = json!({ "as": "bob", "as-groups": ["ops"], "as-uid": "u-7",
         "as-user-extra": { "why": ["x"] } });
-    let person = Person::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
-    let _ = person.file(".kube/config", kubeconfig(&server, &name, &fields).to_string());
-    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, "subject/bob\n");
-    let told = person.run(&["login", &url(&server)]).await;
-    assert!(told.code == 0 && told.err.contains("as the user admin"), "{told:?}");
-    assert_eq!(person.ok(&["whoami", "-o", "name"]).await, ADMIN);
-    let written = std::fs::read_to_string(person.kubeconfig()).unwrap();
+    let user = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let _ = user.file(".kube/config", kubeconfig(&server, &name, &fields).to_string());
+    assert_eq!(user.ok(&["whoami", "-o", "name"]).await, "subject/bob\n");
+    let output = user.run(&["login", &url(&server)]).await;
+    assert!(output.code == 0 && output.err.contains("as the user admin"), "{output:?}");
+    assert_eq!(user.ok(&["whoami", "-o", "name"]).await, ADMIN);
+    let written = std::fs::read_to_string(user.kubeconfig()).unwrap();
     assert!(!written.contains("as:") && !written.contains("as-"), "{written}");
-    let ca = authority(&person, &server);
-    let said = person.fails(2, &["login", &url(&server), "--ca-file", &ca, "--as", "bob"]).await;
+    let ca = authority(&user, &server);
+    let said = user.fails(2, &["login", &url(&server), "--ca-file", &ca, "--as", "bob"]).await;
     assert!(said.contains("not understood"), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::{Kubeconfig, Server};
 
 use crate::{admin, authority, url};
@@ -23,26 +23,26 @@ fn context_of(server: &Server) -> String {
 #[tokio::test]
 async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
     let server = Server::start().await;
-    let person = Person::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
-    let _ = person.file(".kube/config", OTHERS);
-    let ca = authority(&person, &server);
+    let user = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let _ = user.file(".kube/config", OTHERS);
+    let ca = authority(&user, &server);
     let base = format!("{}/kubernetes/management/", url(&server));
-    person.ok(&["login", &base, "--ca-file", &ca]).await;
-    let written = Kubeconfig::read(&person.kubeconfig()).unwrap();
-    assert_eq!(&written, server.kubeconfig(), "the way in is the same as the first one");
-    let text = std::fs::read_to_string(person.kubeconfig()).unwrap();
+    user.ok(&["login", &base, "--ca-file", &ca]).await;
+    let written = Kubeconfig::read(&user.kubeconfig()).unwrap();
+    assert_eq!(&written, server.kubeconfig(), "the login is the same as the first one");
+    let text = std::fs::read_to_string(user.kubeconfig()).unwrap();
     assert!(text.contains("future: kept") && text.contains("not-ours"), "{text}");
-    let mode = std::fs::metadata(person.kubeconfig()).unwrap().permissions().mode();
+    let mode = std::fs::metadata(user.kubeconfig()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut kubectl = server.kubectl().command(&["get", "sharedsecrets"]);
-    kubectl.env("KUBECONFIG", person.kubeconfig());
+    kubectl.env("KUBECONFIG", user.kubeconfig());
     let said = server.kubectl().run_command(kubectl).await;
     assert!(said.ok && said.err.contains("platform"), "{said:?}");
 
-    let stranger = Person::new().with("KUBECONFIG", person.kubeconfig().to_str().unwrap());
+    let stranger = CliUser::new().with("KUBECONFIG", user.kubeconfig().to_str().unwrap());
     assert!(stranger.ok(&["whoami"]).await.contains(&context_of(&server)));
     stranger.ok(&["logout"]).await;
-    let text = std::fs::read_to_string(person.kubeconfig()).unwrap();
+    let text = std::fs::read_to_string(user.kubeconfig()).unwrap();
     assert!(!text.contains("postern_") && !text.contains(&server.kubeconfig().token), "{text}");
     assert!(text.contains("not-ours"), "{text}");
     assert!(stranger.fails(1, &["whoami"]).await.contains("not logged in"));
@@ -51,23 +51,26 @@ async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
 #[tokio::test]
 async fn nothing_is_written_before_the_key_is_known_to_work() {
     let server = Server::start().await;
-    let (url, person) = (url(&server), Person::new());
-    let ca = authority(&person, &server);
+    let (url, user) = (url(&server), CliUser::new());
+    let ca = authority(&user, &server);
     let wrong = "pst_01234567_89ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno_2dbcmX";
     let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
-    let told = person.run_with(&login, wrong.as_bytes()).await;
-    assert_eq!(told.code, 1);
-    assert!(told.err.contains("checksum") && told.err.contains("nothing was written"), "{told:?}");
-    assert!(!told.everything().contains(&wrong[4..]), "{told:?}");
-    let said = person.fails(2, &login).await;
+    let output = user.run_with(&login, wrong.as_bytes()).await;
+    assert_eq!(output.code, 1);
+    assert!(
+        output.err.contains("checksum") && output.err.contains("nothing was written"),
+        "{output:?}"
+    );
+    assert!(!output.all_output().contains(&wrong[4..]), "{output:?}");
+    let said = user.fails(2, &login).await;
     assert!(said.contains("is empty"), "{said}");
-    let said = person.fails(2, &["login", &url]).await;
+    let said = user.fails(2, &["login", &url]).await;
     assert!(said.contains("--access-key -"), "{said}");
     let key = &server.kubeconfig().token;
-    let keyed = person.clone().with("POSTERN_ACCESS_KEY", key);
+    let keyed = user.clone().with("POSTERN_ACCESS_KEY", key);
     let said = keyed.fails(1, &["login", &url]).await;
     assert!(said.contains("not trusted") && said.contains("--ca-file"), "{said}");
-    let said = keyed.fails(1, &["login", &url, "--ca-file", &person.file("x", "x")]).await;
+    let said = keyed.fails(1, &["login", &url, "--ca-file", &user.file("x", "x")]).await;
     assert!(said.contains("no certificate"), "{said}");
     let said = keyed.fails(1, &["login", "https://127.0.0.1:1"]).await;
     assert!(said.contains("refused") && said.contains("8443"), "{said}");
@@ -75,21 +78,21 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
         let said = keyed.fails(2, &["login", wrong]).await;
         assert!(said.contains("https://") || said.contains("number"), "{wrong}: {said}");
     }
-    assert!(!person.kubeconfig().exists());
-    let _ = person.file(".kube/config", OTHERS);
+    assert!(!user.kubeconfig().exists());
+    let _ = user.file(".kube/config", OTHERS);
     let said = keyed.fails(1, &["login", &url, "--ca-file", &ca, "--context", "work"]).await;
     assert!(said.contains("something else") && said.contains("--context"), "{said}");
-    assert_eq!(std::fs::read_to_string(person.kubeconfig()).unwrap(), OTHERS);
+    assert_eq!(std::fs::read_to_string(user.kubeconfig()).unwrap(), OTHERS);
     for broken in ["- a\n", "users: 7\n", "a: {\n"] {
-        let _ = person.file(".kube/config", broken);
+        let _ = user.file(".kube/config", broken);
         let said = keyed.fails(1, &["login", &url, "--ca-file", &ca]).await;
         assert!(said.contains("is no kubeconfig") && !said.contains(key), "{said}");
-        assert_eq!(std::fs::read_to_string(person.kubeconfig()).unwrap(), broken);
+        assert_eq!(std::fs::read_to_string(user.kubeconfig()).unwrap(), broken);
     }
 }
 
 #[tokio::test]
-async fn the_administrators_only_way_in_is_not_logged_out_of() {
+async fn the_administrators_only_login_is_not_removed() {
     let server = Server::start().await;
     let admin = admin(&server);
     let before = std::fs::read(server.home().kubeconfig()).unwrap();
@@ -101,30 +104,30 @@ async fn the_administrators_only_way_in_is_not_logged_out_of() {
 #[tokio::test]
 async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     let server = Server::start().await;
-    let way_in = server.kubeconfig();
-    let person = Person::new();
-    let ca = authority(&person, &server);
-    let direct = person
+    let login_data = server.kubeconfig();
+    let user = CliUser::new();
+    let ca = authority(&user, &server);
+    let direct = user
         .clone()
         .with("POSTERN_SERVER", &url(&server))
-        .with("POSTERN_ACCESS_KEY", &way_in.token)
+        .with("POSTERN_ACCESS_KEY", &login_data.token)
         .with("POSTERN_CA_FILE", &ca);
     assert!(direct.ok(&["whoami"]).await.contains("platform"));
     let said = direct.fails(1, &["whoami", "--server", "https://127.0.0.1:1"]).await;
     assert!(said.contains("127.0.0.1:1"), "a flag wins over the environment: {said}");
-    let said = person.fails(2, &["whoami", "--server", &url(&server)]).await;
+    let said = user.fails(2, &["whoami", "--server", &url(&server)]).await;
     assert!(said.contains("no access key"), "{said}");
 
     let file = server.home().kubeconfig();
     let by_flag = ["whoami", "--kubeconfig", file.to_str().unwrap(), "--context", "postern"];
-    assert!(person.ok(&by_flag).await.contains("Context:"));
-    let said = person.fails(1, &[&by_flag[..4], &["posten"]].concat()).await;
+    assert!(user.ok(&by_flag).await.contains("Context:"));
+    let said = user.fails(1, &[&by_flag[..4], &["posten"]].concat()).await;
     assert!(said.contains("did you mean postern?"), "{said}");
-    let said = person.fails(1, &["whoami", "--kubeconfig", "absent"]).await;
+    let said = user.fails(1, &["whoami", "--kubeconfig", "absent"]).await;
     assert!(said.contains("absent"), "{said}");
 
-    let work = person.file("work", OTHERS);
-    let both = person.with("KUBECONFIG", &format!("{work}:/absent:{}", file.display()));
+    let work = user.file("work", OTHERS);
+    let both = user.with("KUBECONFIG", &format!("{work}:/absent:{}", file.display()));
     let said = both.fails(1, &["whoami"]).await;
     assert!(said.contains("no Postern") && said.contains("--context postern"), "{said}");
     assert!(both.ok(&["whoami", "--context", "postern"]).await.contains("admin"));

@@ -1,8 +1,10 @@
-//! The binary's own commands, as people and scripts use them.
+//! The binary's own commands, as users and scripts use them.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
+mod create;
 mod impersonation;
+mod kinds;
 mod login;
 mod operator;
 mod secrets;
@@ -10,19 +12,19 @@ mod tour;
 mod usage;
 
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 
-/// Somebody who has the administrator's kubeconfig.
-fn admin(server: &Server) -> Person {
-    Person::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
+/// Returns a user who has the administrator's kubeconfig.
+fn admin(server: &Server) -> CliUser {
+    CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }
 
-/// `https://HOST:PORT`
+/// Returns `https://HOST:PORT`.
 fn url(server: &Server) -> String {
     format!("https://{}", server.kubeconfig().authority_of_server())
 }
 
-/// The server's certificate authority, as a file of this person's.
-fn authority(person: &Person, server: &Server) -> String {
-    person.file("ca.pem", &server.kubeconfig().authority)
+/// Writes the server's certificate authority into the user's home, and returns its path.
+fn authority(user: &CliUser, server: &Server) -> String {
+    user.file("ca.pem", &server.kubeconfig().authority)
 }

@@ -1,31 +1,31 @@
-//! What the machine's own administrator asks for: `postern admin …` and `postern storage …`.
+//! The operator's commands: `postern admin …` and `postern storage …`.
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::objects::{secret, secret_path, secrets, value_of};
 use postern_tests::{Home, Kubeconfig, Setup};
 
-/// Somebody on the server's machine.
-fn operator(home: &Home) -> Person {
-    Person::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
+/// Returns a user on the server's machine.
+fn operator(home: &Home) -> CliUser {
+    CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
 }
 
 #[tokio::test]
-async fn a_lost_key_is_replaced_and_goes_on_being_secret() {
+async fn a_lost_key_is_replaced_and_stays_secret() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let old = server.kubeconfig().token.clone();
-    let told = operator(&home).run(&["admin", "reset-key"]).await;
-    assert_eq!(told.code, 0, "{told:?}");
-    assert_eq!(told.text().trim(), home.kubeconfig().to_str().unwrap());
+    let output = operator(&home).run(&["admin", "reset-key"]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(output.text().trim(), home.kubeconfig().to_str().unwrap());
     let new = Kubeconfig::read(&home.kubeconfig()).unwrap().token;
     assert_ne!(new, old);
-    assert!(!told.everything().contains(&new) && told.err.contains("admin"), "{told:?}");
+    assert!(!output.all_output().contains(&new) && output.err.contains("admin"), "{output:?}");
     let client = server.client().with_token(&new);
     client.get(&secrets("platform")).send().await.expect(200);
     server.client().get(&secrets("platform")).send().await.expect(200);
     server.stop().await;
-    let told = operator(&home).fails(1, &["admin", "reset-key"]).await;
-    assert!(told.contains("start it"), "{told}");
+    let output = operator(&home).fails(1, &["admin", "reset-key"]).await;
+    assert!(output.contains("start it"), "{output}");
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn seal_keys_are_rotated_and_everything_stays_readable() {
     server.stop().await;
 }
 
-/// The same with a server and without.
+/// Rotates and reseals; works with a running server and without.
 async fn rotate(home: &Home) {
     let operator = operator(home);
     let key = operator.ok(&["storage", "rotate-key"]).await;
@@ -57,13 +57,13 @@ async fn rotate(home: &Home) {
 }
 
 #[tokio::test]
-async fn a_place_without_a_database_is_told() {
-    let nowhere = Person::new();
+async fn a_directory_without_a_database_is_an_error() {
+    let nowhere = CliUser::new();
     let missing = nowhere.path().join("missing");
     let directory = missing.to_str().unwrap();
     for command in ["rotate-key", "reseal", "check"] {
-        let told = nowhere.fails(1, &["storage", command, "--data-dir", directory]).await;
-        assert!(told.contains("missing"), "{told}");
+        let output = nowhere.fails(1, &["storage", command, "--data-dir", directory]).await;
+        assert!(output.contains("missing"), "{output}");
     }
-    assert!(!missing.exists(), "looking makes nothing");
+    assert!(!missing.exists(), "a failed check creates nothing");
 }

@@ -14,17 +14,17 @@ async fn values_come_back_as_they_went_in() {
     let file = admin.file("value", &every_byte);
     admin.ok(&["set", "secret", "db.from-file", "--from-file", &file]).await;
     for (key, input) in [("db.piped", &every_byte[..]), ("db.line", b"x\n"), ("db.empty", b"")] {
-        let told = admin.run_with(&["set", "secret", key], input).await;
-        assert_eq!((told.code, told.text()), (0, ""), "{}", told.err);
-        assert_eq!(told.err.contains("note:"), key == "db.line", "{}", told.err);
+        let output = admin.run_with(&["set", "secret", key], input).await;
+        assert_eq!((output.code, output.text()), (0, ""), "{}", output.err);
+        assert_eq!(output.err.contains("note:"), key == "db.line", "{}", output.err);
         assert_eq!(admin.run(&["get", "secret", key]).await.out, input, "{key}");
     }
     assert_eq!(admin.run(&["get", "secret", "db.from-file"]).await.out, every_byte);
     admin.ok(&["set", "secret", "db.tls.crt", "--", "-dashed"]).await;
     assert_eq!(admin.ok(&["get", "secret", "db.tls.crt", "-o", "value"]).await, "-dashed");
-    let told = admin.run_with(&["set", "secret", "db.big"], &vec![b'x'; 1024 * 1024 + 1]).await;
-    assert_eq!(told.code, 1);
-    assert!(told.err.contains("more than"), "{}", told.err);
+    let output = admin.run_with(&["set", "secret", "db.big"], &vec![b'x'; 1024 * 1024 + 1]).await;
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("more than"), "{}", output.err);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn many_writers_of_one_secret_lose_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_with_its_neighbours() {
+async fn what_does_not_exist_is_an_error_with_similar_names() {
     let server = Server::start().await;
     let admin = admin(&server);
     admin.ok(&["set", "secret", "database.password", "hush"]).await;
@@ -125,15 +125,15 @@ async fn lists_of_any_length_in_one_namespace_or_all() {
 }
 
 #[tokio::test]
-async fn debugging_tells_requests_and_no_values() {
+async fn debug_prints_requests_and_no_values() {
     let server = Server::start().await;
     let admin = admin(&server);
-    let told = admin.run_with(&["set", "secret", "db.password", "--debug"], b"hush-hush").await;
-    assert_eq!(told.code, 0);
-    assert!(told.err.contains("PATCH") && told.err.contains("POST"), "{}", told.err);
+    let output = admin.run_with(&["set", "secret", "db.password", "--debug"], b"hush-hush").await;
+    assert_eq!(output.code, 0);
+    assert!(output.err.contains("PATCH") && output.err.contains("POST"), "{}", output.err);
     let read = admin.run(&["get", "secret", "db.password", "--debug"]).await;
     assert_eq!(read.text(), "hush-hush");
-    for said in [&told.err, &read.err] {
+    for said in [&output.err, &read.err] {
         for hidden in ["hush", "aHVzaC", &server.kubeconfig().token] {
             assert!(!said.contains(hidden), "{said}");
         }

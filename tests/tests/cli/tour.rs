@@ -1,9 +1,9 @@
-//! What is written about the command line, run as it stands.
+//! The documents about the command line, whose shell blocks are run as they are written.
 
 use std::os::unix::fs::symlink;
 
 use postern_tests::Server;
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 use postern_tests::kubectl::repository;
 use postern_tests::wait;
 use tokio::process::Command;
@@ -21,25 +21,25 @@ async fn the_readme_on_the_command_line_is_true() {
 /// Runs a page's shell blocks, from a heading on, where `postern-data` is what it is for a reader.
 async fn run(page: &str, heading: &str, expected: &[&str]) {
     let server = Server::start().await;
-    let person = Person::new();
+    let user = CliUser::new();
     let page = std::fs::read_to_string(repository().join(page)).unwrap();
     let (_, page) = page.split_once(heading).unwrap();
     let blocks = page.split("\n```sh\n").skip(1);
     let script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
     assert!(script.contains("postern create accesskey"), "the page shows commands");
     let script = script.replace("https://127.0.0.1:8443", &crate::url(&server));
-    let binary = person.command(&[]).as_std().get_program().to_owned();
-    std::fs::create_dir(person.path().join("bin")).unwrap();
-    symlink(binary, person.path().join("bin/postern")).unwrap();
-    symlink(server.home().data(), person.path().join("postern-data")).unwrap();
-    let path = format!("{}/bin:{}", person.path().display(), std::env::var("PATH").unwrap());
+    let binary = user.command(&[]).as_std().get_program().to_owned();
+    std::fs::create_dir(user.path().join("bin")).unwrap();
+    symlink(binary, user.path().join("bin/postern")).unwrap();
+    symlink(server.home().data(), user.path().join("postern-data")).unwrap();
+    let path = format!("{}/bin:{}", user.path().display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("bash");
     command
         .args(["-euxo", "pipefail", "-c", &script])
-        .current_dir(person.path())
+        .current_dir(user.path())
         .env_clear()
         .env("PATH", path)
-        .env("HOME", person.path())
+        .env("HOME", user.path())
         .kill_on_drop(true);
     let output = wait::within("the tour to end", command.output()).await.unwrap();
     let (out, err) =

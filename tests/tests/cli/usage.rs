@@ -1,10 +1,10 @@
-//! Commands that cannot be understood, help, completions and manual pages: all without a server.
+//! Commands that make no sense, help, completions and manual pages: all without a server.
 
-use postern_tests::cli::Person;
+use postern_tests::cli::CliUser;
 
 #[tokio::test]
-async fn what_makes_no_sense_ends_with_2_and_says_why() {
-    let person = Person::new();
+async fn what_makes_no_sense_exits_with_2_and_says_why() {
+    let user = CliUser::new();
     for (arguments, wanted) in [
         (&["get", "secret"][..], "NAME"),
         (&["get", "secret", "Upper.key"], "NAME"),
@@ -18,8 +18,8 @@ async fn what_makes_no_sense_ends_with_2_and_says_why() {
         (&["get", "secret", "db", "--server", "https://h", "--context", "x"], "cannot be used"),
         (&["set", "secret", "db", "hush"], "db.KEY"),
         (&["set", "secret", "db.key", "hush", "--from-file", "x"], "cannot be used with"),
-        (&["set", "secret", "db.key", "hush", "more-hush"], "behind --"),
-        (&["set", "secret", "db.key", "--hush"], "behind --"),
+        (&["set", "secret", "db.key", "hush", "more-hush"], "after --"),
+        (&["set", "secret", "db.key", "--hush"], "after --"),
         (&["set", "secret", "db.key", "--access-key", "-"], "cannot be both"),
         (&["list", "secrets", "-A", "-n", "x"], "cannot be used with"),
         (&["create", "accesskey", "UPPER"], "NAME"),
@@ -30,28 +30,41 @@ async fn what_makes_no_sense_ends_with_2_and_says_why() {
         (&["create", "user", "a/b"], "NAME"),
         (&["create", "team", "a", "--users", "B"], "--users"),
         (&["delete", "secret", "a/b"], "NAME"),
+        (&["delete", "team"], "postern list teams"),
+        (&["get", "user"], "postern list users"),
+        (&["get", "keys"], "postern list accesskeys"),
+        (&["get", "ss"], "postern list secrets"),
+        (&["rotate", "key"], "postern list accesskeys"),
+        (&["get", "self"], "<NAME>"),
+        (&["get", "usre", "ada"], "'user'"),
+        (&["get", "user", "ada", "-n", "x"], "unexpected argument '-n'"),
+        (&["get", "user", "ada", "bob"], "unexpected argument 'bob'"),
+        (&["get", "user", "ada", "-o", "xml"], "wide, json, yaml, name"),
+        (&["list", "self"], "unrecognized subcommand"),
+        (&["list", "users", "-A"], "unexpected argument '-A'"),
+        (&["create", "usr", "ada"], "'user'"),
         (&["completion", "powershell"], "bash"),
-        (&["login", "https://h", "pst_hush"], "behind --"),
+        (&["login", "https://h", "pst_hush"], "after --"),
         (&["login", "https://h", "--access-key", "hush hush"], "one word"),
         (&["whoami", "--access-key", "hush\u{7f}", "--server", "https://h"], "one word"),
         (&["frobnicate"], "unrecognized subcommand"),
     ] {
-        let said = person.fails(2, arguments).await;
+        let said = user.fails(2, arguments).await;
         assert!(said.contains(wanted), "{arguments:?}: {said}");
         assert!(!said.contains("hush") && !said.contains("panicked"), "{arguments:?}: {said}");
     }
-    let said = person.fails(1, &["list", "secrets"]).await;
+    let said = user.fails(1, &["list", "secrets"]).await;
     assert!(said.contains("not logged in") && said.contains("postern login"), "{said}");
-    let said = person.clone().with("KUBECONFIG", "").fails(1, &["logout"]).await;
+    let said = user.clone().with("KUBECONFIG", "").fails(1, &["logout"]).await;
     assert!(said.contains("not logged in"), "{said}");
-    assert!(!person.kubeconfig().exists(), "nothing is made");
+    assert!(!user.kubeconfig().exists(), "no file is created");
 }
 
 #[tokio::test]
 async fn help_completions_and_manual_pages() {
-    // What stands in the environment must not show up in them.
-    let person = Person::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
-    let help = person.ok(&["create", "accesskey", "--help"]).await;
+    // Values of environment variables must not be in them.
+    let user = CliUser::new().with("POSTERN_ACCESS_KEY", "pst_hush").with("NO_COLOR", "1");
+    let help = user.ok(&["create", "accesskey", "--help"]).await;
     for wanted in [
         "--ttl",
         "--user",
@@ -64,27 +77,42 @@ async fn help_completions_and_manual_pages() {
         assert!(help.contains(wanted), "{wanted}: {help}");
     }
     assert!(!help.contains("hush"));
-    assert!(person.ok(&["--version"]).await.starts_with("postern "));
+    for (verb, wanted) in [("get", "user"), ("list", "namespaces"), ("delete", "accesskey")] {
+        let help = user.ok(&[verb, "--help"]).await;
+        let line = help.lines().find(|line| line.trim_start().starts_with(wanted));
+        let description = user.ok(&[verb, wanted, "-h"]).await;
+        let description = description.lines().next().unwrap();
+        assert!(line.is_some_and(|line| line.contains(description)), "{description}: {help}");
+    }
+    let help = user.ok(&["delete", "accesskey", "--help"]).await;
+    assert!(help.contains("bearer credential"), "the kind's own words: {help}");
+    assert!(user.ok(&["--version"]).await.starts_with("postern "));
     for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
-        let script = person.ok(&["completion", shell]).await;
+        let script = user.ok(&["completion", shell]).await;
         assert!(script.contains(wanted) && script.contains("accesskey"), "{shell}");
     }
-    assert!(person.ok(&["man"]).await.contains(".TH postern 1"));
-    let pages = person.path().join("man/deep");
-    person.ok(&["man", "--out", pages.to_str().unwrap()]).await;
-    for page in ["postern.1", "postern-login.1", "postern-get-secret.1", "postern-serve.1"] {
+    assert!(user.ok(&["man"]).await.contains(".TH postern 1"));
+    let pages = user.path().join("man/deep");
+    user.ok(&["man", "--out", pages.to_str().unwrap()]).await;
+    for page in [
+        "postern.1",
+        "postern-login.1",
+        "postern-get-secret.1",
+        "postern-list-teams.1",
+        "postern-serve.1",
+    ] {
         let text = std::fs::read_to_string(pages.join(page)).unwrap();
         assert!(text.contains(".TH") && !text.contains("hush"), "{page}");
     }
-    let file = person.file("file", "");
-    let said = person.fails(1, &["man", "--out", &file]).await;
+    let file = user.file("file", "");
+    let said = user.fails(1, &["man", "--out", &file]).await;
     assert!(said.contains("cannot write"), "{said}");
 }
 
 #[tokio::test]
 async fn the_completions_are_shell_scripts() {
-    let person = Person::new();
-    let script = person.file("postern.bash", person.ok(&["completion", "bash"]).await);
+    let user = CliUser::new();
+    let script = user.file("postern.bash", user.ok(&["completion", "bash"]).await);
     let checked = std::process::Command::new("bash").args(["-n", &script]).status().unwrap();
     assert!(checked.success());
 }

@@ -1,7 +1,9 @@
 //! Access keys: their values, owners and scopes; disabling, replacing and deleting them.
 
-use postern_tests::http::{Client, based};
-use postern_tests::objects::{GROUP, collection, make, name_of, secret, secrets, version_of};
+use postern_tests::http::Client;
+use postern_tests::objects::{
+    GROUP, based, collection, make, name_of, secret, secrets, version_of,
+};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use postern_tests::{Home, Server, Setup};

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use postern_tests::Server;
-use postern_tests::http::{Client, based};
+use postern_tests::http::Client;
+use postern_tests::objects::based;
 use serde_json::{Value, json};
 
 async fn read(client: &Client, path: &str) -> Value {

@@ -1,7 +1,7 @@
 //! The health endpoints.
 
 use postern_tests::Server;
-use postern_tests::http::based;
+use postern_tests::objects::based;
 
 #[tokio::test]
 async fn health_needs_no_key() {

@@ -176,7 +176,7 @@ async fn concurrent_patches_without_a_version_all_succeed() {
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"displayName": "x"}});
     let text = failure(&client.patch(&secret_path("s1"), "merge-patch", &stale).send().await);
     assert!(text.starts_with("409 Conflict\n"), "{text}");
-    let fresh = json!({"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"displayName": "x"}});
-    let done = client.patch(&secret_path("s1"), "merge-patch", &fresh).send().await.expect(200);
+    let current = json!({"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"displayName": "x"}});
+    let done = client.patch(&secret_path("s1"), "merge-patch", &current).send().await.expect(200);
     assert!(version_of(&done) > version_of(&read));
 }

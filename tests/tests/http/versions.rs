@@ -188,9 +188,9 @@ async fn what_is_compacted_is_410() {
     assert_eq!(status["reason"], "Expired");
     let expected = "The provided continue parameter is too old to display a consistent list result";
     assert!(status["message"].as_str().unwrap().starts_with(expected), "{status}");
-    let fresh = status["metadata"]["continue"].as_str().expect("a fresh token to go on with");
+    let token = status["metadata"]["continue"].as_str().expect("a new continue token");
     let rest =
-        client.get(&format!("{collection}?limit=10&continue={fresh}")).send().await.expect(200);
+        client.get(&format!("{collection}?limit=10&continue={token}")).send().await.expect(200);
     let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(name_of).collect();
     assert_eq!(names, ["s1", "s2"]);
 

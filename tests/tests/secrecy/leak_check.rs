@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use postern_tests::http::{Client, Request, Response, based};
-use postern_tests::objects::GROUP;
+use postern_tests::http::{Client, Request, Response};
+use postern_tests::objects::{GROUP, based};
 pub(crate) use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Random, Server, Setup};
 use serde_json::{Value, json};

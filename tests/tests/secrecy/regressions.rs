@@ -1,7 +1,7 @@
 //! Regression tests: each mistake was made once.
 
-use postern_tests::http::{Client, based};
-use postern_tests::objects::version_of;
+use postern_tests::http::Client;
+use postern_tests::objects::{based, version_of};
 use postern_tests::slow::slow_body;
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use postern_tests::http::{Client, based};
+use postern_tests::http::Client;
+use postern_tests::objects::based;
 use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,7 +1,8 @@
 //! Aggregated discovery: requested with `Accept`, on the paths of the plain lists.
 
 use postern_tests::Server;
-use postern_tests::http::{Client, Response, based};
+use postern_tests::http::{Client, Response};
+use postern_tests::objects::based;
 use serde_json::{Value, json};
 
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

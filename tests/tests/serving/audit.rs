@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use postern_tests::http::based;
-use postern_tests::objects::{collection, make, secret, secret_path, secrets, version_of};
+use postern_tests::objects::{based, collection, make, secret, secret_path, secrets, version_of};
 use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! `/metrics`: what is counted, who may read it, and that requests cannot add lines to it.
 
-use postern_tests::http::{Client, based};
+use postern_tests::http::Client;
+use postern_tests::objects::based;
 use postern_tests::{Server, wait};
 use serde_json::json;
 

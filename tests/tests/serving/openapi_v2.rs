@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use postern_tests::Server;
-use postern_tests::http::based;
+use postern_tests::objects::based;
 use serde_json::{Value, json};
 
 use crate::gnostic;

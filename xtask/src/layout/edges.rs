@@ -13,7 +13,14 @@ use super::Finding;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     (
         "postern",
-        &["postern-cli", "postern-server", "postern-agent", "postern-kinds", "postern-store"],
+        &[
+            "postern-cli",
+            "postern-server",
+            "postern-agent",
+            "postern-kinds",
+            "postern-meta",
+            "postern-store",
+        ],
     ),
     ("postern-cli", &["postern-client", "postern-kinds", "postern-meta"]),
     ("postern-client", &["postern-kinds", "postern-meta"]),

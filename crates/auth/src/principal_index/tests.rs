@@ -1,4 +1,4 @@
-//! The directory, change by change.
+//! The principal index: what it resolves, and that it is right after any sequence of changes.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn ada() -> Owner {
     Owner::User("ada".to_owned())
 }
 
-/// Ada with one key.
+/// The user ada, with one key.
 fn principals() -> PrincipalIndex {
     let mut principals = PrincipalIndex::default();
     principals.set_record(digest(1), Some(record("k", "u1")));
@@ -74,14 +74,14 @@ fn a_known_key_has_its_users_groups_and_its_own() {
 }
 
 #[test]
-fn a_subject_takes_the_names_place() {
+fn a_subject_replaces_the_name() {
     let mut principals = principals();
     principals.set_user("ada", Some(UserFacts { subject: "oidc|7".to_owned(), ..user("u1") }));
     assert_eq!(identity(&principals).name, "oidc|7");
 }
 
 #[test]
-fn teams_come_and_go() {
+fn an_identity_follows_its_teams() {
     let mut principals = principals();
     assert!(!identity(&principals).is_in("platform:team:red"));
     principals.set_team("red", Some(team(&["ada", "bob"])));
@@ -96,7 +96,7 @@ fn teams_come_and_go() {
 }
 
 #[test]
-fn a_teams_key_is_the_team_and_no_user() {
+fn a_key_of_a_team_has_the_identity_of_the_team() {
     let mut principals = PrincipalIndex::default();
     principals.set_team("red", Some(team(&["ada"])));
     principals.set_key("k", Some(key("k", Owner::Team("red".to_owned()))));
@@ -109,7 +109,7 @@ fn a_teams_key_is_the_team_and_no_user() {
 }
 
 #[test]
-fn a_subject_is_itself_alone() {
+fn a_key_of_a_raw_subject_has_no_groups_but_those_of_everyone() {
     let mut principals = PrincipalIndex::default();
     principals.set_key("k", Some(key("k", Owner::Subject("robot".to_owned()))));
     principals.set_record(digest(1), Some(record("k", "")));
@@ -125,27 +125,27 @@ fn refusals() {
         change(&mut changed);
         changed.identify(&digest(1), NOW).unwrap_err()
     };
-    assert_eq!(refused(&|d| d.set_record(digest(1), None)), Refusal::Unknown);
-    assert_eq!(refused(&|d| d.set_key("k", None)), Refusal::Unknown);
-    assert_eq!(refused(&|d| d.set_user("ada", None)), Refusal::Unknown);
-    // Namesakes made anew have other uids.
-    assert_eq!(refused(&|d| d.set_user("ada", Some(user("u2")))), Refusal::Unknown);
+    assert_eq!(refused(&|index| index.set_record(digest(1), None)), Refusal::Unknown);
+    assert_eq!(refused(&|index| index.set_key("k", None)), Refusal::Unknown);
+    assert_eq!(refused(&|index| index.set_user("ada", None)), Refusal::Unknown);
+    // One that is created again under the same name has another uid.
+    assert_eq!(refused(&|index| index.set_user("ada", Some(user("u2")))), Refusal::Unknown);
     let namesake = || KeyFacts { uid: "other".to_owned(), ..key("k", ada()) };
-    assert_eq!(refused(&|d| d.set_key("k", Some(namesake()))), Refusal::Unknown);
+    assert_eq!(refused(&|index| index.set_key("k", Some(namesake()))), Refusal::Unknown);
     let disabled = || KeyFacts { disabled: true, ..key("k", ada()) };
-    assert_eq!(refused(&|d| d.set_key("k", Some(disabled()))), Refusal::Disabled);
+    assert_eq!(refused(&|index| index.set_key("k", Some(disabled()))), Refusal::Disabled);
     let disabled = || UserFacts { disabled: true, ..user("u1") };
-    assert_eq!(refused(&|d| d.set_user("ada", Some(disabled()))), Refusal::Disabled);
-    let nobodys = || KeyFacts { owner: None, ..key("k", ada()) };
-    assert_eq!(refused(&|d| d.set_key("k", Some(nobodys()))), Refusal::Unknown);
+    assert_eq!(refused(&|index| index.set_user("ada", Some(disabled()))), Refusal::Disabled);
+    let without_owner = || KeyFacts { owner: None, ..key("k", ada()) };
+    assert_eq!(refused(&|index| index.set_key("k", Some(without_owner()))), Refusal::Unknown);
     let lifetime =
         Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 100, ..Lifetime::default() };
-    let over = || KeyFacts { lifetime, ..key("k", ada()) };
-    assert_eq!(refused(&|d| d.set_key("k", Some(over()))), Refusal::Expired);
+    let expired = || KeyFacts { lifetime, ..key("k", ada()) };
+    assert_eq!(refused(&|index| index.set_key("k", Some(expired()))), Refusal::Expired);
 }
 
 #[test]
-fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
+fn a_use_extends_a_ttl_after_last_activity_and_is_kept_when_the_key_changes() {
     let mut principals = principals();
     let lifetime =
         Lifetime { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
@@ -164,14 +164,14 @@ fn use_prolongs_a_life_that_counts_from_it_and_outlasts_changes_of_the_key() {
     assert_eq!(principals.unstored_activities().collect::<Vec<_>>(), [("k", "uid-k", NOW)]);
     principals.set_last_activity("k", "uid-k", NOW);
     assert_eq!(principals.unstored_activities().count(), 0);
-    // The use of a namesake is not the use of this key.
+    // The use of an earlier key of the same name is not the use of this key.
     principals.set_key("k", Some(KeyFacts { uid: "other".to_owned(), ..key("k", ada()) }));
     assert_eq!(principals.last_activity("k", "other"), None);
     assert_eq!(principals.activities().count(), 0);
 }
 
 #[test]
-fn keys_that_ended_long_ago_are_found() {
+fn keys_that_expired_before_a_time_are_found() {
     let mut principals = principals();
     let lifetime = Lifetime { created_unix_seconds: 0, ttl_seconds: 300, ..Lifetime::default() };
     principals.set_key("old", Some(KeyFacts { lifetime, ..key("old", ada()) }));
@@ -198,7 +198,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(principals: &mut PrincipalIndex, step: &Step) {
+fn apply(principals: &mut PrincipalIndex, step: &Step) {
     match step.clone() {
         Step::Record(d, k) => {
             principals.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
@@ -226,38 +226,38 @@ fn take(principals: &mut PrincipalIndex, step: &Step) {
     }
 }
 
-/// Who shows which key, worked out from nothing.
-fn anew(principals: &PrincipalIndex) -> PrincipalIndex {
-    let mut anew = PrincipalIndex::default();
+/// Returns an index that is built from the keys, users and teams of another.
+fn rebuilt(principals: &PrincipalIndex) -> PrincipalIndex {
+    let mut rebuilt = PrincipalIndex::default();
     for (digest, record) in &principals.records {
-        anew.set_record(*digest, Some(record.clone()));
+        rebuilt.set_record(*digest, Some(record.clone()));
     }
     for (name, team) in &principals.teams {
-        anew.set_team(name, Some(team.clone()));
+        rebuilt.set_team(name, Some(team.clone()));
     }
     for (name, user) in &principals.users {
-        anew.set_user(name, Some(user.clone()));
+        rebuilt.set_user(name, Some(user.clone()));
     }
     for (name, key) in &principals.keys {
-        anew.set_key(name, Some(key.clone()));
+        rebuilt.set_key(name, Some(key.clone()));
     }
-    anew
+    rebuilt
 }
 
 proptest! {
-    /// Whatever the order of changes, the directory is as if it had been made from what is there.
+    /// After any sequence of changes, the index is the same as one built from its content.
     #[test]
-    fn change_by_change_is_as_good_as_anew(steps in proptest::collection::vec(step(), 1..40)) {
+    fn an_index_updated_by_changes_equals_one_built_from_its_content(steps in proptest::collection::vec(step(), 1..40)) {
         let mut principals = PrincipalIndex::default();
         for step in &steps {
-            take(&mut principals, step);
-            let anew = anew(&principals);
+            apply(&mut principals, step);
+            let rebuilt = rebuilt(&principals);
             for byte in 0..3 {
-                let shown = |principals: &PrincipalIndex| {
+                let identified = |principals: &PrincipalIndex| {
                     let key = principals.identify(&digest(byte), NOW);
                     key.map(|key| key.identity.clone())
                 };
-                prop_assert_eq!(shown(&principals), shown(&anew));
+                prop_assert_eq!(identified(&principals), identified(&rebuilt));
             }
         }
     }

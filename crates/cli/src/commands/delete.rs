@@ -1,126 +1,139 @@
-//! Deleting.
+//! `postern delete KIND NAME…`: several objects of a kind. Of secrets, an error says how to delete
+//! one key.
 
 use clap::{Args, Subcommand};
-use postern_client::Collection;
-use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_client::{Collection, Error};
 use postern_kinds::shared_secret::SharedSecret;
-use postern_kinds::team::Team;
-use postern_kinds::user::User;
-use postern_kinds::{Info, Kind as _};
+use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::status::Reason;
 
-use super::explain_named;
-use crate::connect::Session;
-use crate::failure::Failure;
-use crate::flags::{Connection, Namespace};
-use crate::output;
-use crate::parse;
-use crate::surroundings::Surroundings;
+use super::by_kind::{KindArgs, OfKind};
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, NamespaceFlag};
+use crate::process::Process;
+use crate::session::Session;
+use crate::{kinds, output, parse};
 
-/// What can be deleted.
-#[derive(Subcommand, Debug)]
-pub enum Delete {
-    /// Delete a shared secret with all its keys.
-    #[command(alias = "secrets")]
-    Secret(Secret),
-    /// Delete an access key, which stops working at once.
-    #[command(name = "accesskey", visible_alias = "key", alias = "accesskeys")]
-    AccessKey(Named),
-    /// Delete a user, whose access keys stop working at once.
-    #[command(alias = "users")]
-    User(Named),
-    /// Delete a team, whose access keys stop working at once.
-    #[command(alias = "teams")]
-    Team(Named),
-}
-
-/// A secret to delete.
+/// Objects to delete.
 #[derive(Args, Debug)]
-pub struct Secret {
-    #[command(flatten)]
-    namespace: Namespace,
-
-    #[command(flatten)]
-    named: Named,
-}
-
-/// Something to delete.
-#[derive(Args, Debug)]
-pub struct Named {
-    /// Its whole name
-    #[arg(value_parser = parse::name)]
-    name: String,
+pub struct Delete {
+    /// The objects' whole names
+    #[arg(required = true, value_name = "NAME", value_parser = parse::name)]
+    names: Vec<String>,
 
     /// Print KIND/NAME of what was deleted
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
     output: Option<String>,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionFlags,
 }
 
-impl Delete {
+/// Delete commands that are written for one kind.
+#[derive(Subcommand, Debug)]
+pub enum SpecialDelete {
+    /// Delete secrets, each with all its keys.
+    #[command(
+        name = kinds::name(&SharedSecret::INFO),
+        visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
+        aliases = kinds::hidden_aliases(&SharedSecret::INFO),
+    )]
+    Secret(DeleteSecrets),
+}
+
+/// Secrets to delete.
+#[derive(Args, Debug)]
+pub struct DeleteSecrets {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+
+    #[command(flatten)]
+    delete: Delete,
+}
+
+impl KindArgs for Delete {
+    const VERB: Verb = Verb::Delete;
+    type NamespaceArgs = NamespaceFlag;
+    type Special = SpecialDelete;
+
+    fn about(info: &Info) -> String {
+        format!("Delete {} by name", kinds::plural_name(info))
+    }
+}
+
+impl SpecialDelete {
     /// Deletes.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
-        match self {
-            Self::Secret(Secret { namespace, named }) => {
-                let session = Session::open(&named.connection, surroundings)?;
-                let namespace = namespace.namespace.unwrap_or_else(|| session.namespace.clone());
-                named.run(session, &SharedSecret::INFO, Some(&namespace), surroundings).await
-            }
-            Self::AccessKey(named) => named.open(&OwnedAccessKey::INFO, surroundings).await,
-            Self::User(named) => named.open(&User::INFO, surroundings).await,
-            Self::Team(named) => named.open(&Team::INFO, surroundings).await,
-        }
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self::Secret(DeleteSecrets { namespace, delete }) = self;
+        let namespace_args = Some(namespace);
+        let generic = OfKind { info: &SharedSecret::INFO, namespace_args, args: delete };
+        generic.run_with_hint(process, one_key).await
     }
 }
 
-impl Named {
-    async fn open(self, info: &'static Info, surroundings: &Surroundings) -> Result<(), Failure> {
-        let session = Session::open(&self.connection, surroundings)?;
-        self.run(session, info, None, surroundings).await
-    }
-
-    async fn run(
-        self,
-        mut session: Session,
-        info: &'static Info,
-        namespace: Option<&str>,
-        surroundings: &Surroundings,
-    ) -> Result<(), Failure> {
-        let of = Collection::new(info, namespace);
-        let (name, kind) = (&self.name, info.singular);
-        match session.client.delete(of, name).await {
-            Ok(None) => surroundings.say(&format!("{kind} {name} deleted")),
-            Ok(Some(left)) => {
-                let finalizers = left.metadata.finalizers.join(", ");
-                surroundings.say(&format!("{kind} {name} is being deleted"));
-                if !finalizers.is_empty() {
-                    let finalizers = output::tame(&finalizers);
-                    surroundings.note(&format!("it waits for its finalizers: {finalizers}"));
-                }
-            }
-            Err(error) => {
-                let failure = explain_named(&mut session, of, name, &error).await;
-                let one_key = info.kind == SharedSecret::INFO.kind
-                    && error.reason() == Some(Reason::NotFound);
-                return Err(match name.split_once('.').filter(|_| one_key) {
-                    Some((secret, key)) => failure.hint(one_key_only(secret, key)),
-                    None => failure,
-                });
-            }
-        }
-        match self.output {
-            None => Ok(()),
-            Some(_) => surroundings.out(format!("{}\n", output::full_name(info, name)).as_bytes()),
-        }
-    }
-}
-
-/// Deleting takes a whole name; one key goes by a patch.
-fn one_key_only(secret: &str, key: &str) -> String {
-    format!(
+/// Returns how to delete one key of a secret: `delete` takes whole names.
+fn one_key(path: &str) -> Option<String> {
+    let (secret, key) = path.split_once('.')?;
+    Some(format!(
         "secrets are deleted whole; to take the key {key} out of {secret}: kubectl patch \
          sharedsecret {secret} --type=merge -p '{{\"spec\":{{\"data\":{{\"{key}\":null}}}}}}'"
-    )
+    ))
+}
+
+impl OfKind<Delete> {
+    /// Deletes.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        self.run_with_hint(process, |_| None).await
+    }
+
+    /// Deletes one object after the other, also after an error. `hint` says what else a name may
+    /// mean that does not exist.
+    async fn run_with_hint(
+        self,
+        process: &Process,
+        hint: fn(&str) -> Option<String>,
+    ) -> Result<(), CliError> {
+        let mut session = Session::open(&self.args.connection, process)?;
+        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        let of = Collection::new(self.info, namespace.as_deref());
+        let mut failed = false;
+        for (done, name) in self.args.names.iter().enumerate() {
+            let Err(error) = delete(&mut session, of, name, process).await else {
+                if self.args.output.is_some() {
+                    let name = output::full_name(self.info, name);
+                    process.write_stdout(format!("{name}\n").as_bytes())?;
+                }
+                continue;
+            };
+            let mut explained = session.explain_named(of, name, &error).await;
+            if error.reason() == Some(Reason::NotFound) {
+                explained.hints.extend(hint(name));
+            }
+            if error.fails_all_requests() {
+                return Err(explained.not_tried(&self.args.names[done + 1..]));
+            }
+            process.print_error(&explained);
+            failed = true;
+        }
+        if failed { Err(CliError::reported()) } else { Ok(()) }
+    }
+}
+
+async fn delete(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    process: &Process,
+) -> Result<(), Error> {
+    let kind = kinds::name(of.info());
+    let Some(left) = session.client.delete(of, name).await? else {
+        process.print_status(&format!("{kind} {name} deleted"));
+        return Ok(());
+    };
+    process.print_status(&format!("{kind} {name} is being deleted"));
+    if !left.metadata.finalizers.is_empty() {
+        let finalizers = output::escape(&left.metadata.finalizers.join(", "));
+        process.print_note(&format!("it waits for its finalizers: {finalizers}"));
+    }
+    Ok(())
 }

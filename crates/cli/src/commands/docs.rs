@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
-use crate::failure::Failure;
-use crate::surroundings::Surroundings;
+use crate::error::CliError;
+use crate::process::Process;
 
 /// Print a completion script for a shell.
 #[derive(Args, Debug)]
@@ -29,18 +29,14 @@ enum KnownShell {
 /// Print the manual page, or write them all.
 #[derive(Args, Debug)]
 pub struct Man {
-    /// Write a page for each command into this directory, which is made where it is missing
+    /// Write a page for each command into this directory, which is created if it does not exist
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 impl Completion {
     /// Prints the script.
-    pub(crate) fn run(
-        self,
-        mut root: clap::Command,
-        surroundings: &Surroundings,
-    ) -> Result<(), Failure> {
+    pub(crate) fn run(self, mut root: clap::Command, process: &Process) -> Result<(), CliError> {
         let shell = match self.shell {
             KnownShell::Bash => Shell::Bash,
             KnownShell::Zsh => Shell::Zsh,
@@ -48,29 +44,25 @@ impl Completion {
         };
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut root, "postern", &mut script);
-        surroundings.out(&script)
+        process.write_stdout(&script)
     }
 }
 
 impl Man {
     /// Prints one page, or writes all of them.
-    pub(crate) fn run(
-        self,
-        root: clap::Command,
-        surroundings: &Surroundings,
-    ) -> Result<(), Failure> {
+    pub(crate) fn run(self, root: clap::Command, process: &Process) -> Result<(), CliError> {
         let Some(directory) = &self.out else {
             let mut page = Vec::new();
             clap_mangen::Man::new(root)
                 .render(&mut page)
-                .map_err(|error| Failure::new(format!("cannot make the page: {error}")))?;
-            return surroundings.out(&page);
+                .map_err(|error| CliError::new(format!("cannot render the page: {error}")))?;
+            return process.write_stdout(&page);
         };
         write_all(root, directory)
             .map_err(|error| {
-                Failure::new(format!("cannot write into {}: {error}", directory.display()))
+                CliError::new(format!("cannot write into {}: {error}", directory.display()))
             })
-            .map(|()| surroundings.say(&format!("manual pages are in {}", directory.display())))
+            .map(|()| process.print_status(&format!("manual pages are in {}", directory.display())))
     }
 }
 

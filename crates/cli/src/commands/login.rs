@@ -1,4 +1,4 @@
-//! Logging in and out: the kubeconfig's part of it.
+//! `postern login` and `postern logout`. Changing the kubeconfig itself is in `kubeconfig/`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,17 +9,17 @@ use postern_meta::status::Reason;
 use std::path::PathBuf;
 
 use super::whoami;
-use crate::connect::{Session, given_key, given_trust, start_log};
-use crate::failure::Failure;
-use crate::flags::Credential;
+use crate::error::CliError;
+use crate::flags::CredentialFlags;
 use crate::kubeconfig::{self, Files, Kubeconfig};
-use crate::surroundings::Surroundings;
+use crate::process::Process;
+use crate::session::{Session, given_key, given_trust, start_log};
 
-/// What the names of contexts that we make begin with.
+/// The prefix of the names of contexts that `login` writes.
 const CONTEXT_PREFIX: &str = "postern_";
 
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
-/// Log in: check an access key and keep it in the kubeconfig.
+/// Log in: check an access key and write it into the kubeconfig.
 ///
 /// The key is checked against the server before anything is written. A context, a cluster and a
 /// user named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and
@@ -42,16 +42,16 @@ pub struct Login {
     kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
-    credential: Credential,
+    credential: CredentialFlags,
 }
 
-/// Log out: take what `login` wrote out of the kubeconfig.
+/// Log out: remove what `login` wrote into the kubeconfig.
 ///
-/// The access key itself goes on working for whoever else has it; `postern delete accesskey` ends
+/// The access key itself stays valid, for everybody who has it; `postern delete accesskey` deletes
 /// it.
 #[derive(Args, Debug)]
 pub struct Logout {
-    /// The context to take out [default: the current one]
+    /// The context to remove [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
@@ -61,28 +61,28 @@ pub struct Logout {
 }
 
 impl Login {
-    /// Checks first, writes then.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+    /// Checks the key, then writes it.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         if self.credential.debug {
             start_log();
         }
-        let server = self.server(surroundings)?;
+        let server = self.server(process)?;
         let name = match &self.context {
             Some(name) if name.is_empty() => {
-                return Err(Failure::usage("--context: a name is not empty"));
+                return Err(CliError::usage("--context: a name is not empty"));
             }
             Some(name) => name.clone(),
             None => context_name(&server),
         };
-        let mut files = Files::find(self.kubeconfig.as_ref(), surroundings)?;
+        let mut files = Files::find(self.kubeconfig.as_ref(), process)?;
         files.must_exist = false;
-        // Before the key is asked for: a file that cannot be read would lose the work.
+        // Read before the key is asked for: when it cannot be read, nobody types a key in vain.
         let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
-        let trust = given_trust(&self.credential, surroundings)?;
+        let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
-        let key = match given_key(&self.credential, surroundings)? {
+        let key = match given_key(&self.credential, process)? {
             Some(key) => key,
-            None => ask_key(surroundings)?,
+            None => ask_key(process)?,
         };
         let status = self.check(&server, &key, &trust).await?;
         let authority = match &trust {
@@ -99,33 +99,33 @@ impl Login {
         kubeconfig::login(&files, &login)?;
         let who = whoami::owner(&status);
         let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-        surroundings.say(&format!("logged in to {url} as {who}"));
-        surroundings.say(&format!("the current context of {file} is now {name}"));
+        process.print_status(&format!("logged in to {url} as {who}"));
+        process.print_status(&format!("the current context of {file} is now {name}"));
         Ok(())
     }
 
-    fn server(&self, surroundings: &Surroundings) -> Result<ServerUrl, Failure> {
+    fn server(&self, process: &Process) -> Result<ServerUrl, CliError> {
         let url = match &self.url {
             Some(url) => url.as_str(),
-            None => surroundings.text("POSTERN_SERVER")?.ok_or_else(|| {
-                Failure::usage("log in where? Give the server's URL")
+            None => process.text("POSTERN_SERVER")?.ok_or_else(|| {
+                CliError::usage("log in where? Give the server's URL")
                     .hint("postern login https://HOST:PORT --ca-file FILE")
             })?,
         };
-        ServerUrl::parse(url).map_err(Failure::usage)
+        ServerUrl::parse(url).map_err(CliError::usage)
     }
 
-    /// Who the key belongs to, as the server says.
+    /// Returns whose key it is, as the server says.
     async fn check(
         &self,
         server: &ServerUrl,
         key: &SecretText,
         trust: &Trust,
-    ) -> Result<selves::Status, Failure> {
+    ) -> Result<selves::Status, CliError> {
         let settings = Settings {
             server: server.clone(),
             key: key.clone(),
-            // It is the key that is checked, whatever a kubeconfig says.
+            // It is the key that is checked: what a kubeconfig says does not matter.
             impersonation: None,
             trust: trust.clone(),
             tls_server_name: None,
@@ -134,52 +134,49 @@ impl Login {
         let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned())?;
         let asked = whoami::ask(&mut session).await;
         asked.map(|(_, status)| status).map_err(|error| {
-            let failure = session.explain(&error);
             let mistyped = error.reason() == Some(Reason::Unauthorized)
                 && key.expose().starts_with(access_key::PREFIX)
                 && !access_key::is_well_formed(key.expose());
-            let failure = if mistyped {
-                failure.hint("the key's checksum is wrong: it was mistyped, or not copied whole")
-            } else {
-                failure
-            };
-            failure.hint("nothing was written")
+            let wrong = "the key's checksum is wrong: it was mistyped, or not copied whole";
+            session.explain(&error).hint_if(mistyped, wrong).hint("nothing was written")
         })
     }
 }
 
 impl Logout {
-    /// Takes the entries out, if it was `login` that wrote them.
-    pub(crate) fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
-        let files = Files::find(self.kubeconfig.as_ref(), surroundings)?;
+    /// Removes the entries, if `login` wrote them.
+    pub(crate) fn run(self, process: &Process) -> Result<(), CliError> {
+        let files = Files::find(self.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
         let name = match self.context.as_deref().or(config.current()) {
             Some(name) => name.to_owned(),
             None => {
-                return Err(Failure::new("not logged in: the kubeconfig has no current context")
+                return Err(CliError::new("not logged in: the kubeconfig has no current context")
                     .hint("--context names one; `kubectl config get-contexts` lists them"));
             }
         };
-        let Some(place) = config.place(&name) else {
-            return Err(Failure::new(format!("the kubeconfig has no context {name:?}"))
+        let Some(resolved) = config.resolve(&name) else {
+            return Err(CliError::new(format!("the kubeconfig has no context {name:?}"))
                 .hint("`kubectl config get-contexts` lists them"));
         };
-        let ours = place.context["cluster"] == name.as_str()
-            && place.context["user"] == name.as_str()
-            && place.cluster["server"].as_str().is_some_and(ServerUrl::is_ours);
-        if !ours {
+        let written_by_login = resolved.context["cluster"] == name.as_str()
+            && resolved.context["user"] == name.as_str()
+            && resolved.cluster["server"].as_str().is_some_and(ServerUrl::is_postern);
+        if !written_by_login {
             let message = format!("the context {name:?} was not written by `postern login`");
-            return Err(Failure::new(message)
+            return Err(CliError::new(message)
                 .hint("it may hold the only copy of its key, so it is left alone")
-                .hint("`kubectl config delete-context` and `delete-user` take it out"));
+                .hint("`kubectl config delete-context` and `delete-user` remove it"));
         }
         kubeconfig::logout(&files, &name)?;
-        surroundings.say(&format!("logged out: the context {name} is gone from the kubeconfig"));
+        process.print_status(&format!(
+            "logged out: the context {name} was removed from the kubeconfig"
+        ));
         Ok(())
     }
 }
 
-/// `postern_HOST`, and the port where it is not the usual one.
+/// Returns `postern_HOST`, with the port where it is not 443.
 fn context_name(server: &ServerUrl) -> String {
     let host = server.host();
     if server.port() == 443 {
@@ -189,19 +186,19 @@ fn context_name(server: &ServerUrl) -> String {
     }
 }
 
-/// The authority of the last login at this server: who comes again need not bring it again.
+/// Returns the authority of the last login at this server, which need not be given again.
 fn authority_of(config: &Kubeconfig, name: &str, server: &ServerUrl) -> Option<Trust> {
-    let place = config.place(name)?;
-    let same = place.cluster["server"] == server.to_string();
-    let data = place.cluster["certificate-authority-data"].as_str().filter(|_| same)?;
+    let resolved = config.resolve(name)?;
+    let same = resolved.cluster["server"] == server.to_string();
+    let data = resolved.cluster["certificate-authority-data"].as_str().filter(|_| same)?;
     Trust::of_pem(STANDARD.decode(data).ok()?).ok()
 }
 
-fn ask_key(surroundings: &Surroundings) -> Result<SecretText, Failure> {
-    if surroundings.in_is_terminal() {
-        return surroundings.ask_hidden("Access key");
+fn ask_key(process: &Process) -> Result<SecretText, CliError> {
+    if process.stdin_is_terminal() {
+        return process.prompt_hidden("Access key");
     }
-    Err(Failure::usage("no access key was given")
+    Err(CliError::usage("no access key was given")
         .hint("--access-key - reads it from the standard input")
         .hint("POSTERN_ACCESS_KEY takes it from the environment"))
 }

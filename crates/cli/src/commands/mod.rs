@@ -1,8 +1,12 @@
-//! The commands, one file for each thing that they are about.
+//! The commands. Verbs for all kinds have a file each (`get.rs`, `list.rs`, `create.rs`,
+//! `delete.rs`, with `by_kind.rs` for what they share); the others are for one thing.
 
-mod accesskeys;
+mod access_keys;
+mod by_kind;
+mod create;
 mod delete;
 mod docs;
+mod get;
 mod list;
 mod login;
 mod principals;
@@ -10,117 +14,99 @@ mod secrets;
 mod whoami;
 
 use clap::Subcommand;
-use postern_client::{Collection, Error};
-use postern_kinds::{Info, Kind};
+use postern_kinds::{Fields, Kind};
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::status::Reason;
 use serde_json::Value;
 
-use crate::connect::Session;
-use crate::failure::Failure;
-use crate::flags::ObjectFormat;
-use crate::output;
-use crate::similar::nearest;
-use crate::surroundings::Surroundings;
+use crate::error::CliError;
+use crate::process::Process;
+use by_kind::ByKind;
 
 /// Everything that is done with a server.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Log in: check an access key and keep it in the kubeconfig.
+    /// Log in: check an access key and write it into the kubeconfig.
     Login(login::Login),
-    /// Log out: take what `login` wrote out of the kubeconfig.
+    /// Log out: remove what `login` wrote into the kubeconfig.
     Logout(login::Logout),
-    /// Tell who the access key belongs to, or as whom one acts with it.
+    /// Print whose access key is used, or as whom it acts.
     Whoami(whoami::Whoami),
-    /// Get one thing.
+    /// Print one object.
     #[command(subcommand)]
-    Get(secrets::Get),
-    /// Set one thing.
+    Get(ByKind<get::Get>),
+    /// Set one value.
     #[command(subcommand)]
     Set(secrets::Set),
-    /// List things.
+    /// List objects.
     #[command(subcommand)]
-    List(list::List),
-    /// Create one thing.
+    List(ByKind<list::List>),
+    /// Create objects, from files or from arguments.
+    Create(Box<create::Create>),
+    /// Delete objects.
     #[command(subcommand)]
-    Create(Create),
-    /// Delete one thing.
+    Delete(ByKind<delete::Delete>),
+    /// Disable an access key.
     #[command(subcommand)]
-    Delete(delete::Delete),
-    /// Switch something off.
+    Disable(access_keys::Disable),
+    /// Enable an access key again.
     #[command(subcommand)]
-    Disable(accesskeys::Disable),
-    /// Switch something on again.
+    Enable(access_keys::Enable),
+    /// Replace the value of an access key.
     #[command(subcommand)]
-    Enable(accesskeys::Enable),
-    /// Replace the value of something.
-    #[command(subcommand)]
-    Rotate(accesskeys::Rotate),
+    Rotate(access_keys::Rotate),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
     Man(docs::Man),
 }
 
-/// What can be created.
-#[derive(Subcommand, Debug)]
-pub enum Create {
-    /// Create an access key, and print the key, alone, on the standard output.
-    ///
-    /// The key is shown this once. Everything else goes to the standard error, so that
-    /// KEY=$(postern create accesskey ci) works.
-    #[command(name = "accesskey", visible_alias = "key")]
-    AccessKey(accesskeys::Create),
-    /// Create a user: a person who may hold access keys.
-    User(principals::CreateUser),
-    /// Create a team: users who hold rights together.
-    Team(principals::CreateTeam),
-}
-
 /// Runs one command.
 pub(crate) fn run(
     command: Command,
     root: clap::Command,
-    surroundings: &mut Surroundings,
-) -> Result<(), Failure> {
+    process: &Process,
+) -> Result<(), CliError> {
     match command {
-        Command::Completion(command) => command.run(root, surroundings),
-        Command::Man(command) => command.run(root, surroundings),
-        Command::Logout(command) => command.run(surroundings),
+        Command::Completion(command) => command.run(root, process),
+        Command::Man(command) => command.run(root, process),
+        Command::Logout(command) => command.run(process),
         command => tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::new(format!("cannot start: {error}")))?
-            .block_on(ask(command, surroundings)),
+            .map_err(|error| CliError::new(format!("cannot start: {error}")))?
+            .block_on(run_with_server(command, process)),
     }
 }
 
-/// The commands that ask a server.
-async fn ask(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
+async fn run_with_server(command: Command, process: &Process) -> Result<(), CliError> {
     match command {
-        Command::Login(command) => command.run(surroundings).await,
-        Command::Whoami(command) => command.run(surroundings).await,
-        Command::Get(secrets::Get::Secret(command)) => command.run(surroundings).await,
-        Command::Set(secrets::Set::Secret(command)) => command.run(surroundings).await,
-        Command::List(command) => command.run(surroundings).await,
-        Command::Create(Create::AccessKey(command)) => command.run(surroundings).await,
-        Command::Create(Create::User(command)) => command.run(surroundings).await,
-        Command::Create(Create::Team(command)) => command.run(surroundings).await,
-        Command::Delete(command) => command.run(surroundings).await,
-        Command::Disable(accesskeys::Disable::AccessKey(command)) => {
-            command.run(true, surroundings).await
+        Command::Login(command) => command.run(process).await,
+        Command::Whoami(command) => command.run(process).await,
+        Command::Get(ByKind::Special(secrets::Get::Secret(command))) => command.run(process).await,
+        Command::Get(ByKind::Generic(command)) => command.run(process).await,
+        Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
+        Command::List(ByKind::Special(none)) => match none {},
+        Command::List(ByKind::Generic(command)) => command.run(process).await,
+        Command::Create(command) => command.run(process).await,
+        Command::Delete(ByKind::Special(command)) => command.run(process).await,
+        Command::Delete(ByKind::Generic(command)) => command.run(process).await,
+        Command::Disable(access_keys::Disable::AccessKey(command)) => {
+            command.run(true, process).await
         }
-        Command::Enable(accesskeys::Enable::AccessKey(command)) => {
-            command.run(false, surroundings).await
+        Command::Enable(access_keys::Enable::AccessKey(command)) => {
+            command.run(false, process).await
         }
-        Command::Rotate(accesskeys::Rotate::AccessKey(command)) => command.run(surroundings).await,
+        Command::Rotate(access_keys::Rotate::AccessKey(command)) => command.run(process).await,
         // They need no server and are done already.
         Command::Completion(_) | Command::Man(_) | Command::Logout(_) => Ok(()),
     }
 }
 
-/// A new object of a kind.
-fn new_object<K: Kind>(metadata: ObjectMeta, fields: &K::Fields) -> Result<Object, Failure> {
+/// Returns a new object of a kind.
+fn new_object<K: Kind>(
+    metadata: ObjectMeta,
+    fields: &Fields<K::Spec, K::Status>,
+) -> Result<Object, CliError> {
     match serde_json::to_value(fields) {
         Ok(Value::Object(fields)) => Ok(Object {
             api_version: K::INFO.version.to_string(),
@@ -128,51 +114,6 @@ fn new_object<K: Kind>(metadata: ObjectMeta, fields: &K::Fields) -> Result<Objec
             metadata,
             fields,
         }),
-        _ => Err(Failure::new(format!("a {} could not be put together", K::INFO.kind))),
+        _ => Err(CliError::new(format!("the {} could not be encoded", K::INFO.kind))),
     }
-}
-
-/// Prints an object that holds nothing secret, if its form was asked for.
-fn print(
-    object: Object,
-    info: &Info,
-    format: Option<ObjectFormat>,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    match format {
-        None => Ok(()),
-        Some(ObjectFormat::Json) => surroundings.out(output::json(object.into_value()).as_bytes()),
-        Some(ObjectFormat::Yaml) => surroundings.out(output::yaml(object.into_value()).as_bytes()),
-        Some(ObjectFormat::Name) => {
-            let name = output::full_name(info, &object.metadata.name);
-            surroundings.out(format!("{name}\n").as_bytes())
-        }
-    }
-}
-
-/// Why a named object could not be had; for one that is not there, with names that are.
-async fn explain_named(
-    session: &mut Session,
-    of: Collection<'_>,
-    name: &str,
-    error: &Error,
-) -> Failure {
-    let mut failure = session.explain(error);
-    let missing = error.status().is_some_and(|status| {
-        let kind = status.details.as_ref().map(|details| details.kind.as_str());
-        status.reason == Reason::NotFound && kind == Some(of.info().plural)
-    });
-    if !missing {
-        return failure;
-    }
-    if let Some(namespace) = of.namespace() {
-        failure.message = format!("{} in the namespace {namespace}", failure.message);
-    }
-    // Only a help: what goes wrong with it is not worth telling.
-    let names = session.client.some_names(of).await.unwrap_or_default();
-    let near = nearest(name, names.iter().map(String::as_str));
-    if near.is_empty() {
-        return failure;
-    }
-    failure.hint(format!("did you mean {}?", near.join(" or ")))
 }

@@ -1,25 +1,25 @@
-//! Making users and teams.
+//! Creating users and teams from arguments. Everything else about them is as for other kinds.
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{Kind, team, user};
+use postern_kinds::{Fields, Kind, team, user};
 use postern_meta::object::ObjectMeta;
 
-use super::{new_object, print};
-use crate::connect::Session;
-use crate::failure::Failure;
-use crate::flags::{Connection, ObjectFormat};
-use crate::parse;
-use crate::surroundings::Surroundings;
+use super::new_object;
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, ObjectFormat};
+use crate::process::Process;
+use crate::session::Session;
+use crate::{output, parse};
 
-/// What users and teams have in common.
+/// The arguments that users and teams have in common.
 #[derive(Args, Debug)]
 pub(crate) struct Common {
     /// The name
     #[arg(value_parser = parse::name)]
     name: String,
 
-    /// The name to show to people
+    /// The display name
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     display_name: String,
 
@@ -32,12 +32,12 @@ pub(crate) struct Common {
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionFlags,
 }
 
 /// Create a user: a person who may hold access keys.
 #[derive(Args, Debug)]
-pub struct CreateUser {
+pub(crate) struct CreateUser {
     /// The e-mail address
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     email: String,
@@ -48,7 +48,7 @@ pub struct CreateUser {
 
 /// Create a team: users who hold rights together.
 #[derive(Args, Debug)]
-pub struct CreateTeam {
+pub(crate) struct CreateTeam {
     /// The users who are in the team, separated by commas
     #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = parse::name)]
     users: Vec<String>,
@@ -63,7 +63,7 @@ fn not_empty(text: &str) -> Result<String, String> {
 
 impl CreateUser {
     /// Creates.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let spec = user::Spec {
             display_name: self.common.display_name.clone(),
             email: self.email,
@@ -71,13 +71,13 @@ impl CreateUser {
             ..user::Spec::default()
         };
         let fields = user::Fields { spec, ..user::Fields::default() };
-        self.common.create::<user::User>(&fields, surroundings).await
+        self.common.create::<user::User>(&fields, process).await
     }
 }
 
 impl CreateTeam {
     /// Creates.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let spec = team::Spec {
             display_name: self.common.display_name.clone(),
             users: self.users,
@@ -85,22 +85,22 @@ impl CreateTeam {
             ..team::Spec::default()
         };
         let fields = team::Fields { spec, ..team::Fields::default() };
-        self.common.create::<team::Team>(&fields, surroundings).await
+        self.common.create::<team::Team>(&fields, process).await
     }
 }
 
 impl Common {
     async fn create<K: Kind>(
         self,
-        fields: &K::Fields,
-        surroundings: &Surroundings,
-    ) -> Result<(), Failure> {
-        let mut session = Session::open(&self.connection, surroundings)?;
+        fields: &Fields<K::Spec, K::Status>,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let new = new_object::<K>(metadata, fields)?;
         let created = session.client.create(Collection::of::<K>(None), &new).await;
         let created = created.map_err(|error| session.explain(&error))?;
-        surroundings.say(&format!("{} {} created", K::INFO.singular, self.name));
-        print(created, &K::INFO, self.output, surroundings)
+        process.print_status(&format!("{} {} created", K::INFO.singular, self.name));
+        output::print_object(created, &K::INFO, self.output, process)
     }
 }

@@ -1,4 +1,5 @@
-//! Reading and writing shared secrets.
+//! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets.
+//! Listing and deleting secrets is in the verbs' own files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Error, fields};
+use postern_client::{Collection, Error, decode_fields};
 use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
 use postern_kinds::{Kind as _, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
@@ -14,41 +15,50 @@ use postern_meta::status::Reason;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{explain_named, new_object};
-use crate::connect::Session;
-use crate::failure::Failure;
-use crate::flags::{Connection, Namespace, SecretFormat};
-use crate::output::{self, tame};
+use super::new_object;
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, NamespaceFlag, SecretFormat};
+use crate::kinds;
+use crate::output::{self, escape};
 use crate::parse::{self, SecretPath};
+use crate::process::{Process, read_file};
+use crate::session::Session;
 use crate::similar::nearest;
-use crate::surroundings::{Surroundings, read_file};
 
-/// How often a write is tried again that met another's.
+/// How often a write is tried when others write the same secret.
 const WRITES_MAX: usize = 5;
 
-/// What can be got.
+/// Get commands that are written for one kind.
 #[derive(Subcommand, Debug)]
 pub enum Get {
-    /// Print one value of a shared secret, or tell which keys it has.
+    /// Print one value of a secret, or list its keys.
     ///
     /// With NAME.KEY the value itself is printed, decoded, byte for byte. On a terminal a line
-    /// break follows; into a pipe or a file nothing is added. With NAME alone the keys are told
-    /// with their sizes, and no values unless --all is given.
+    /// break follows; into a pipe or a file nothing is added. With NAME alone the keys are listed
+    /// with their sizes, and without values unless --all is given.
     ///
-    /// NAME.KEY splits at the first dot. A secret whose own name has a dot is for kubectl.
-    #[command(alias = "secrets")]
+    /// NAME.KEY splits at the first dot. For a secret whose own name has a dot, use kubectl.
+    #[command(
+        name = kinds::name(&SharedSecret::INFO),
+        visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
+        aliases = kinds::hidden_aliases(&SharedSecret::INFO),
+    )]
     Secret(GetSecret),
 }
 
 /// What can be set.
 #[derive(Subcommand, Debug)]
 pub enum Set {
-    /// Set one value of a shared secret, which is made if it is missing; other keys stay.
+    /// Set one value of a secret, which is created if it does not exist; other keys stay.
     ///
     /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on
-    /// a terminal it is asked for and not shown. A VALUE on the command line can be seen in the
-    /// list of processes and in the shell's history.
-    #[command(alias = "secrets")]
+    /// a terminal it is asked for and not shown. A VALUE on the command line is visible in the list
+    /// of processes and in the shell's history.
+    #[command(
+        name = kinds::name(&SharedSecret::INFO),
+        visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
+        aliases = kinds::hidden_aliases(&SharedSecret::INFO),
+    )]
     Secret(SetSecret),
 }
 
@@ -63,15 +73,15 @@ pub struct GetSecret {
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<SecretFormat>,
 
-    /// Show all values in the table, too
+    /// Print all values in the table, too
     #[arg(long, conflicts_with = "output")]
     all: bool,
 
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceFlag,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionFlags,
 }
 
 /// A secret to set.
@@ -81,7 +91,7 @@ pub struct SetSecret {
     #[arg(value_name = "NAME.KEY", value_parser = parse::secret_key)]
     path: SecretPath,
 
-    /// The value; - reads it from the standard input. One that begins with a dash stands behind --
+    /// The value; - reads it from the standard input. Put one that begins with a dash after --
     #[arg(value_parser = parse::hidden, conflicts_with = "from_file")]
     value: Option<SecretText>,
 
@@ -94,10 +104,10 @@ pub struct SetSecret {
     output: Option<String>,
 
     #[command(flatten)]
-    namespace: Namespace,
+    namespace: NamespaceFlag,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionFlags,
 }
 
 /// The values of a secret, by their keys.
@@ -105,17 +115,19 @@ type Data = BTreeMap<String, SecretText>;
 
 impl GetSecret {
     /// Reads, and prints what was asked for.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         self.check()?;
-        let mut session = Session::open(&self.connection, surroundings)?;
-        let namespace = self.namespace.namespace.as_ref().unwrap_or(&session.namespace).clone();
+        let mut session = Session::open(&self.connection, process)?;
+        let namespace = session.namespace_or(&self.namespace);
         let of = Collection::of::<SharedSecret>(Some(&namespace));
         let mut object = match session.client.get(of, &self.path.name).await {
             Ok(object) => object,
-            Err(error) => return Err(missing(&mut session, of, &self.path, &error).await),
+            Err(error) => return Err(explain_read(&mut session, of, &self.path, &error).await),
         };
-        let data =
-            fields::<SharedSecret>(&object).map_err(|error| session.explain(&error))?.spec.data;
+        let data = decode_fields::<SharedSecret>(&object)
+            .map_err(|error| session.explain(&error))?
+            .spec
+            .data;
         if let Some(key) = &self.path.key {
             if !data.contains_key(key) {
                 return Err(no_key(&self.path.name, key, &data));
@@ -124,36 +136,36 @@ impl GetSecret {
         }
         match (self.output, &self.path.key) {
             (Some(SecretFormat::Json), _) => {
-                surroundings.out(output::json(object.into_value()).as_bytes())
+                process.write_stdout(output::json(object.into_value()).as_bytes())
             }
             (Some(SecretFormat::Yaml), _) => {
-                surroundings.out(output::yaml(object.into_value()).as_bytes())
+                process.write_stdout(output::yaml(object.into_value()).as_bytes())
             }
-            (_, Some(key)) => print_value(&self.path, &data[key], surroundings),
+            (_, Some(key)) => print_value(&self.path, &data[key], process),
             (_, None) if data.is_empty() => {
-                surroundings.say(&format!("the secret {} has no keys", self.path.name));
+                process.print_status(&format!("the secret {} has no keys", self.path.name));
                 Ok(())
             }
-            (_, None) => surroundings.out(key_table(&data, self.all)?.as_bytes()),
+            (_, None) => process.write_stdout(key_table(&data, self.all)?.as_bytes()),
         }
     }
 
-    /// What makes no sense is refused before anybody is asked.
-    fn check(&self) -> Result<(), Failure> {
+    /// Refuses arguments that make no sense, before any request.
+    fn check(&self) -> Result<(), CliError> {
         let written = self.path.written();
         if self.all && self.path.key.is_some() {
-            return Err(Failure::usage(format!("--all shows every key, and {written} is one")));
+            return Err(CliError::usage(format!("--all prints every key, and {written} is one")));
         }
         if self.output == Some(SecretFormat::Value) && self.path.key.is_none() {
-            return Err(Failure::usage("-o value prints one value: name its key")
+            return Err(CliError::usage("-o value prints one value: name its key")
                 .hint(format!("postern get secret {written}.KEY"))
-                .hint(format!("postern get secret {written} tells which keys there are")));
+                .hint(format!("postern get secret {written} lists the keys")));
         }
         Ok(())
     }
 }
 
-/// The object with one key alone in its data.
+/// Removes all keys but one from the object's data.
 fn keep_only(object: &mut Object, key: &str) {
     let data = object.fields.get_mut("spec").and_then(|spec| spec.get_mut("data"));
     if let Some(Value::Object(data)) = data {
@@ -161,43 +173,39 @@ fn keep_only(object: &mut Object, key: &str) {
     }
 }
 
-fn decoded(key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn decoded(key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, CliError> {
     STANDARD
         .decode(value.expose())
         .map(Zeroizing::new)
-        .map_err(|_| Failure::new(format!("the value of {key} is not base64")))
+        .map_err(|_| CliError::new(format!("the value of {key} is not base64")))
 }
 
-fn print_value(
-    path: &SecretPath,
-    value: &SecretText,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+fn print_value(path: &SecretPath, value: &SecretText, process: &Process) -> Result<(), CliError> {
     let mut bytes = decoded(&path.written(), value)?;
-    if surroundings.out_is_terminal() {
-        if !is_harmless(&bytes) {
+    if process.stdout_is_terminal() {
+        if !is_plain_text(&bytes) {
             let message = format!(
-                "the value of {} has {} bytes that are no plain text, and could upset the terminal",
+                "the value of {} is {} bytes that are not plain text and could disturb the terminal",
                 path.written(),
                 bytes.len()
             );
-            return Err(Failure::new(message).hint("send it into a file or a pipe"));
+            return Err(CliError::new(message).hint("redirect it into a file or a pipe"));
         }
         if !bytes.ends_with(b"\n") {
             bytes.push(b'\n');
         }
     }
-    surroundings.out(&bytes)
+    process.write_stdout(&bytes)
 }
 
-/// Text that does nothing to a terminal but stand there.
-fn is_harmless(bytes: &[u8]) -> bool {
+/// Returns whether the value is plain text, which does nothing else to a terminal.
+fn is_plain_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_ok_and(|text| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')))
 }
 
-/// Which keys there are, how large their values, and, if wanted, the values.
-fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, Failure> {
+/// Returns a table of the keys with the sizes of their values and, with `all`, the values.
+fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
     let mut headings = vec!["KEY".to_owned(), "BYTES".to_owned()];
     if all {
         headings.push("VALUE".to_owned());
@@ -205,10 +213,10 @@ fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, Failure> {
     let mut rows = Vec::new();
     for (key, value) in data {
         let bytes = decoded(key, value)?;
-        let mut row = vec![tame(key), bytes.len().to_string()];
+        let mut row = vec![escape(key), bytes.len().to_string()];
         if all {
             row.push(match std::str::from_utf8(&bytes) {
-                Ok(text) => tame(text),
+                Ok(text) => escape(text),
                 Err(_) => "<binary>".to_owned(),
             });
         }
@@ -217,68 +225,67 @@ fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, Failure> {
     Ok(Zeroizing::new(output::table(headings, rows)))
 }
 
-/// A secret that is not there. One whose own name has dots may be what was meant.
-async fn missing(
+/// Returns why a secret could not be read. A secret whose own name has dots may be meant.
+async fn explain_read(
     session: &mut Session,
     of: Collection<'_>,
     path: &SecretPath,
     error: &Error,
-) -> Failure {
-    let failure = explain_named(session, of, &path.name, error).await;
+) -> CliError {
+    let explained = session.explain_named(of, &path.name, error).await;
     if path.key.is_none() || error.reason() != Some(Reason::NotFound) {
-        return failure;
+        return explained;
     }
     let whole = path.written();
     if session.client.get(of, &whole).await.is_err() {
-        return failure;
+        return explained;
     }
-    failure.hint(format!(
+    explained.hint(format!(
         "there is a secret named {whole}, but NAME.KEY splits at the first dot: use `kubectl get \
          sharedsecret {whole} -n {} -o yaml`",
         of.namespace().unwrap_or_default()
     ))
 }
 
-fn no_key(name: &str, key: &str, data: &Data) -> Failure {
-    let failure = Failure::new(format!("the secret {name} has no key {key}"));
+fn no_key(name: &str, key: &str, data: &Data) -> CliError {
+    let error = CliError::new(format!("the secret {name} has no key {key}"));
     let near = nearest(key, data.keys().map(String::as_str));
     if near.is_empty() {
-        return failure.hint(format!("`postern get secret {name}` tells which keys there are"));
+        return error.hint(format!("`postern get secret {name}` lists its keys"));
     }
-    failure.hint(format!("did you mean {}?", near.join(" or ")))
+    error.hint(format!("did you mean {}?", near.join(" or ")))
 }
 
 impl SetSecret {
-    /// Sets one key, and makes the secret where it is missing.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
-        let piped_key = self.connection.credential.access_key.as_ref();
-        if self.reads_in() && piped_key.is_some_and(|key| key.expose() == "-") {
-            return Err(Failure::usage(
+    /// Sets one key, and creates the secret where it does not exist.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        if self.reads_stdin() && self.connection.credential.reads_key_from_stdin() {
+            return Err(CliError::usage(
                 "the standard input cannot be both the access key and the value",
             )
             .hint("give the value with --from-file, or the key in POSTERN_ACCESS_KEY"));
         }
-        let mut session = Session::open(&self.connection, surroundings)?;
-        let value = SecretText::from(STANDARD.encode(&self.value(surroundings)?));
-        let namespace = self.namespace.namespace.as_ref().unwrap_or(&session.namespace).clone();
+        let mut session = Session::open(&self.connection, process)?;
+        let value = SecretText::from(STANDARD.encode(&self.value(process)?));
+        let namespace = session.namespace_or(&self.namespace);
         let of = Collection::of::<SharedSecret>(Some(&namespace));
         let (name, key) = (&self.path.name, self.path.key.as_deref().unwrap_or_default());
         let made = write(&mut session, of, name, key, &value).await;
         let made = made.map_err(|error| session.explain(&error))?;
         let what = if made { "created with the key" } else { "has a new value for the key" };
-        surroundings.say(&format!("secret {name} in the namespace {namespace} {what} {key}"));
+        process.print_status(&format!("secret {name} in the namespace {namespace} {what} {key}"));
         if self.output.is_none() {
             return Ok(());
         }
         let name = output::full_name(&SharedSecret::INFO, name);
-        surroundings.out(format!("{name}\n").as_bytes())
+        process.write_stdout(format!("{name}\n").as_bytes())
     }
 
-    fn reads_in(&self) -> bool {
+    fn reads_stdin(&self) -> bool {
         self.from_file.is_none() && self.value.as_ref().is_none_or(|value| value.expose() == "-")
     }
 
-    fn value(&self, surroundings: &Surroundings) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    fn value(&self, process: &Process) -> Result<Zeroizing<Vec<u8>>, CliError> {
         if let Some(file) = &self.from_file {
             return read_file(file, MAX_DATA_BYTES);
         }
@@ -286,16 +293,15 @@ impl SetSecret {
             Some(value) if value.expose() != "-" => {
                 Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
             }
-            None if surroundings.in_is_terminal() => {
-                let value =
-                    surroundings.ask_hidden(&format!("Value of {}", self.path.written()))?;
+            None if process.stdin_is_terminal() => {
+                let value = process.prompt_hidden(&format!("Value of {}", self.path.written()))?;
                 Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
             }
             _ => {
-                let bytes = surroundings.read_in(MAX_DATA_BYTES)?;
+                let bytes = process.read_stdin(MAX_DATA_BYTES)?;
                 let break_at = bytes.iter().position(|byte| *byte == b'\n');
                 if break_at.is_some_and(|at| at + 1 == bytes.len()) {
-                    surroundings.note(
+                    process.print_note(
                         "the value ends with a line break, which is kept; printf '%s' adds none",
                     );
                 }
@@ -305,8 +311,8 @@ impl SetSecret {
     }
 }
 
-/// Patches, and creates what is not there; whoever else writes meanwhile is met by trying again.
-/// Tells whether the secret was made.
+/// Patches the secret, or creates it where it does not exist, and tries again when others write it
+/// at the same time. Returns whether the secret was created.
 async fn write(
     session: &mut Session,
     of: Collection<'_>,
@@ -323,16 +329,16 @@ async fn write(
         let last = attempt >= WRITES_MAX;
         match refused.reason() {
             Some(Reason::Conflict) if !last => continue,
-            // Who may create need not be allowed to know that there is nothing yet.
+            // The caller may be allowed to create, but not to learn that it does not exist.
             Some(Reason::NotFound | Reason::Forbidden) => {}
             _ => return Err(refused),
         }
         match session.client.create(of, &new).await {
             Ok(_) => return Ok(true),
             Err(error) => match (error.reason(), refused.reason()) {
-                // Made by somebody else meanwhile.
+                // Somebody else created it meanwhile.
                 (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
-                // There it is, and may not be changed.
+                // It exists, and the caller may not change it.
                 (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => return Err(refused),
                 _ => return Err(error),
             },
@@ -372,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_is_spared() {
-        assert!(is_harmless("päss\n\tword".as_bytes()));
-        assert!(!is_harmless(b"\x1b[2J"));
-        assert!(!is_harmless(&[0xff]));
+    fn what_is_not_printed_to_a_terminal() {
+        assert!(is_plain_text("päss\n\tword".as_bytes()));
+        assert!(!is_plain_text(b"\x1b[2J"));
+        assert!(!is_plain_text(&[0xff]));
     }
 
     #[test]
-    fn one_key_alone_is_left() {
+    fn keep_only_leaves_one_key() {
         let value = json!({ "metadata": { "name": "db" }, "spec": { "data": { "a": "QQ==", "b": "Qg==" }, "owner": {} } });
         let mut object = Object::from_value(value).unwrap();
         keep_only(&mut object, "b");
@@ -387,8 +393,8 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_names_its_neighbour() {
-        let failure = no_key("db", "pasword", &data(&[("password", b"hush")]));
-        assert_eq!(failure.hints, ["did you mean password?"]);
+    fn a_missing_key_suggests_a_similar_one() {
+        let error = no_key("db", "pasword", &data(&[("password", b"hush")]));
+        assert_eq!(error.hints, ["did you mean password?"]);
     }
 }

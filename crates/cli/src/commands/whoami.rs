@@ -1,33 +1,33 @@
-//! Who am I?
+//! `postern whoami`: whose access key is used, or as whom it acts.
 
 use clap::Args;
-use postern_client::{Collection, Error, fields};
+use postern_client::{Collection, Error, decode_fields};
 use postern_kinds::Kind as _;
 use postern_kinds::selves::{SelfKind, Status};
 use postern_meta::object::Object;
 use serde_json::{Map, json};
 
-use crate::connect::Session;
-use crate::failure::Failure;
-use crate::flags::{Connection, ObjectFormat};
-use crate::output::{self, tame};
-use crate::surroundings::Surroundings;
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, ObjectFormat};
+use crate::output::{self, escape};
+use crate::process::Process;
+use crate::session::Session;
 
-/// Tell who the access key belongs to, or as whom one acts with it.
+/// Print whose access key is used, or as whom it acts.
 #[derive(Args, Debug)]
 pub struct Whoami {
-    /// How to print it [default: lines for people]
+    /// How to print it [default: text]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
 
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionFlags,
 }
 
 impl Whoami {
     /// Asks, and prints the answer.
-    pub(crate) async fn run(self, surroundings: &Surroundings) -> Result<(), Failure> {
-        let mut session = Session::open(&self.connection, surroundings)?;
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
         let asked = ask(&mut session).await;
         let (object, status) = asked.map_err(|error| session.explain(&error))?;
         let text = match self.output {
@@ -36,29 +36,29 @@ impl Whoami {
             Some(ObjectFormat::Yaml) => output::yaml(object.into_value()),
             Some(ObjectFormat::Name) => format!("{}\n", name_of(&status)).into(),
         };
-        surroundings.out(text.as_bytes())
+        process.write_stdout(text.as_bytes())
     }
 }
 
-/// Asks who the session's key belongs to, or as whom it acts.
+/// Returns whose key the session uses, or as whom it acts, as the server says.
 pub(crate) async fn ask(session: &mut Session) -> Result<(Object, Status), Error> {
-    let question = Object {
+    let request = Object {
         api_version: SelfKind::INFO.version.to_string(),
         kind: SelfKind::INFO.kind.to_owned(),
         fields: Map::from_iter([("spec".to_owned(), json!({}))]),
         ..Object::default()
     };
-    let answer = session.client.create(Collection::of::<SelfKind>(None), &question).await?;
-    let status = fields::<SelfKind>(&answer)?.status;
+    let answer = session.client.create(Collection::of::<SelfKind>(None), &request).await?;
+    let status = decode_fields::<SelfKind>(&answer)?.status;
     Ok((answer, status))
 }
 
-/// Whose key it is, for a sentence.
+/// Returns whose key it is, for a sentence.
 pub(crate) fn owner(status: &Status) -> String {
     match (&status.user, &status.team) {
-        (Some(user), _) => format!("the user {}", tame(&user.name)),
-        (None, Some(team)) => format!("the team {}", tame(&team.name)),
-        (None, None) => tame(&status.subject),
+        (Some(user), _) => format!("the user {}", escape(&user.name)),
+        (None, Some(team)) => format!("the team {}", escape(&team.name)),
+        (None, None) => escape(&status.subject),
     }
 }
 
@@ -66,7 +66,7 @@ fn name_of(status: &Status) -> String {
     match (&status.user, &status.team) {
         (Some(user), _) => output::full_name(&postern_kinds::user::User::INFO, &user.name),
         (None, Some(team)) => output::full_name(&postern_kinds::team::Team::INFO, &team.name),
-        (None, None) => format!("subject/{}", tame(&status.subject)),
+        (None, None) => format!("subject/{}", escape(&status.subject)),
     }
 }
 
@@ -74,14 +74,14 @@ fn lines(session: &Session, status: &Status) -> String {
     let user = status.user.clone().unwrap_or_default();
     let team = status.team.clone().unwrap_or_default();
     let teams: Vec<_> = user.teams.iter().map(|team| team.name.as_str()).collect();
-    let shown_name =
+    let display_name =
         if user.display_name.is_empty() { team.display_name } else { user.display_name };
     let acting_as = session.client.impersonation().map_or("", |wanted| &wanted.user);
     let scope = status.access_key_scope.is_some();
     let rows = [
         ("User", user.name),
         ("Team", team.name),
-        ("Display name", shown_name),
+        ("Display name", display_name),
         ("Email", user.email),
         ("Teams", teams.join(", ")),
         ("Subject", status.subject.clone()),
@@ -95,6 +95,6 @@ fn lines(session: &Session, status: &Status) -> String {
         ("Namespace", session.namespace.clone()),
     ];
     let rows = rows.iter().filter(|(_, value)| !value.is_empty());
-    let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), tame(value)]).collect();
+    let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), escape(value)]).collect();
     output::columns(&rows)
 }

@@ -1,5 +1,5 @@
-//! Changing kubeconfigs. What is not ours stays as it is: entries, and fields of entries, that
-//! nobody here knows.
+//! Changing kubeconfigs. Entries, and fields of entries, that `postern` does not know stay as they
+//! are.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use super::Files;
 use super::read::read_one;
-use crate::failure::Failure;
-use crate::files::Lock;
+use crate::error::CliError;
+use crate::locked_file::FileLock;
 
 /// What a login writes.
 pub(crate) struct Login<'a> {
@@ -19,35 +19,35 @@ pub(crate) struct Login<'a> {
     pub(crate) name: &'a str,
     /// The server's URL.
     pub(crate) server: &'a str,
-    /// The certificate authorities in base64; without, the system's are trusted.
+    /// The certificate authorities in base64; `None` for the system's.
     pub(crate) authority: Option<&'a str>,
     /// The access key.
     pub(crate) key: &'a SecretText,
 }
 
 /// Writes a login into the first file, and makes it the current context.
-pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), Failure> {
+pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), CliError> {
     let Some(first) = files.paths.first() else { return Ok(()) };
     let refused = |what: String| {
-        Failure::new(format!("{} is no kubeconfig: {what}", first.display()))
+        CliError::new(format!("{} is no kubeconfig: {what}", first.display()))
             .hint("nothing was written; choose another file with --kubeconfig or KUBECONFIG")
     };
     edit(first, |config| {
         if !is_free(config, login) {
             let message = format!("{} has a {:?} for something else", first.display(), login.name);
-            return Err(Failure::new(message)
+            return Err(CliError::new(message)
                 .hint("nothing was written; choose another name with --context"));
         }
         put(config, login).map_err(refused)
     })
 }
 
-/// Takes a login out of the file that it is in.
-pub(crate) fn logout(files: &Files, name: &str) -> Result<(), Failure> {
+/// Removes a login from the file that it is in.
+pub(crate) fn logout(files: &Files, name: &str) -> Result<(), CliError> {
     let mut found = false;
     for path in files.paths.iter().filter(|path| path.exists()) {
         edit(path, |config| {
-            // Behind the first, others of this name are somebody else's and were never seen.
+            // Only the first entry of a name is ever used: later ones belong to something else.
             if !found && named(config, "contexts", name).is_some() {
                 found = true;
                 remove(config, name);
@@ -64,9 +64,9 @@ pub(crate) fn logout(files: &Files, name: &str) -> Result<(), Failure> {
 /// Reads, changes and replaces a file under its lock; one that stays the same is not touched.
 fn edit(
     path: &Path,
-    change: impl FnOnce(&mut Map<String, Value>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let lock = Lock::take(path)?;
+    change: impl FnOnce(&mut Map<String, Value>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let lock = FileLock::take(path)?;
     let before = read_one(lock.target())?.unwrap_or_else(|| json!({}));
     let Value::Object(mut config) = before.clone() else { return Ok(()) };
     change(&mut config)?;
@@ -81,8 +81,8 @@ fn named<'a>(config: &'a Map<String, Value>, list: &str, name: &str) -> Option<&
     config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Is nothing lost when this login is written: is there nothing of its name, or a login at the
-/// same server?
+/// Returns whether writing this login loses nothing: whether there is nothing of its name, or a
+/// login at the same server.
 fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
     let name = login.name;
     let entries = ["contexts", "clusters", "users"].map(|list| named(config, list, name));
@@ -111,7 +111,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
         cluster.insert("certificate-authority-data".to_owned(), json!(authority));
     }
     let user = entry(config, "users", "user", name)?;
-    // Whatever else would say who the user is, and win over the key, or as whom to act.
+    // Other credentials would win over the key, and `as` would make requests as somebody else.
     user.clear();
     user.insert("token".to_owned(), json!(login.key.expose()));
     let context = entry(config, "contexts", "context", name)?;
@@ -122,7 +122,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// The inside of the entry of this name, which is made where it is missing.
+/// Returns the content of the entry of this name, which is added where it is missing.
 fn entry<'a>(
     config: &'a mut Map<String, Value>,
     list: &str,
@@ -133,18 +133,18 @@ fn entry<'a>(
     if entries.is_null() {
         *entries = json!([]);
     }
-    let Value::Array(entries) = entries else { return Err(format!("{list} is no list")) };
+    let Value::Array(entries) = entries else { return Err(format!("{list} is not a list")) };
     let at = entries.iter().position(|entry| entry["name"] == name);
     let at = at.unwrap_or_else(|| {
         entries.push(json!({ "name": name }));
         entries.len() - 1
     });
-    let inside = entries[at].as_object_mut().ok_or("an entry is no mapping")?;
+    let inside = entries[at].as_object_mut().ok_or("an entry is not a mapping")?;
     let inside = inside.entry(inner).or_insert(Value::Null);
     if inside.is_null() {
         *inside = json!({});
     }
-    inside.as_object_mut().ok_or_else(|| format!("{inner} of {name} is no mapping"))
+    inside.as_object_mut().ok_or_else(|| format!("{inner} of {name} is not a mapping"))
 }
 
 fn remove(config: &mut Map<String, Value>, name: &str) {
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::kubeconfig::Kubeconfig;
-    use crate::surroundings::{Surroundings, read_file};
+    use crate::process::{Process, read_file};
 
     const OTHERS: &str = "\
 apiVersion: v1
@@ -209,11 +209,11 @@ from-the-future: [1, 2.5, null]
         login(&files(&[&path]), &entry_of(&key())).unwrap();
         let config = Kubeconfig::load(&files(&[&path])).unwrap();
         assert_eq!(config.current(), Some("postern_h"));
-        let place = config.place("postern_h").unwrap();
-        assert_eq!(place.cluster["certificate-authority-data"], "QUE=");
-        assert_eq!(place.user["token"], "pst_hush");
-        assert_eq!(place.context["namespace"], "platform");
-        assert_eq!(config.place("work").unwrap().context["future-field"], "kept");
+        let resolved = config.resolve("postern_h").unwrap();
+        assert_eq!(resolved.cluster["certificate-authority-data"], "QUE=");
+        assert_eq!(resolved.user["token"], "pst_hush");
+        assert_eq!(resolved.context["namespace"], "platform");
+        assert_eq!(config.resolve("work").unwrap().context["future-field"], "kept");
         logout(&files(&[&path]), "postern_h").unwrap();
         let mut after = read_one(&path).unwrap().unwrap();
         assert_eq!(after["current-context"], "");
@@ -234,7 +234,7 @@ from-the-future: [1, 2.5, null]
     }
 
     #[test]
-    fn a_second_login_keeps_the_namespace_and_replaces_the_way_in() {
+    fn a_second_login_keeps_the_namespace_and_replaces_the_credential() {
         let home = tempfile::tempdir().unwrap();
         let path = file(
             &home,
@@ -247,19 +247,19 @@ from-the-future: [1, 2.5, null]
         );
         login(&files(&[&path]), &Login { authority: None, ..entry_of(&key()) }).unwrap();
         let config = Kubeconfig::load(&files(&[&path])).unwrap();
-        let place = config.place("postern_h").unwrap();
-        assert_eq!(place.cluster, &json!({ "server": "https://h/x" }));
-        assert_eq!(place.user, &json!({ "token": "pst_hush" }));
-        assert_eq!(place.context["namespace"], "team");
+        let resolved = config.resolve("postern_h").unwrap();
+        assert_eq!(resolved.cluster, &json!({ "server": "https://h/x" }));
+        assert_eq!(resolved.user, &json!({ "token": "pst_hush" }));
+        assert_eq!(resolved.context["namespace"], "team");
     }
 
     #[test]
-    fn what_is_no_kubeconfig_stays_as_it_is() {
+    fn what_is_no_kubeconfig_is_not_changed() {
         let home = tempfile::tempdir().unwrap();
         for text in ["- a\n", "a: {\n", "a: 1\na: 2\n", "clusters: 7\n"] {
             let path = file(&home, "config", text);
-            let failure = login(&files(&[&path]), &entry_of(&key())).expect_err(text);
-            assert!(failure.message.contains("is no kubeconfig"), "{failure:?}");
+            let error = login(&files(&[&path]), &entry_of(&key())).expect_err(text);
+            assert!(error.message.contains("is no kubeconfig"), "{error:?}");
             assert_eq!(**read_file(&path, 100).unwrap(), *text.as_bytes());
         }
         for text in ["", "\n# nothing yet\n", "null\n", "clusters: null\n"] {
@@ -269,7 +269,7 @@ from-the-future: [1, 2.5, null]
     }
 
     #[test]
-    fn what_is_somebody_elses_is_not_written_over() {
+    fn entries_of_something_else_are_not_overwritten() {
         let home = tempfile::tempdir().unwrap();
         let key = key();
         for text in [
@@ -278,8 +278,8 @@ from-the-future: [1, 2.5, null]
             "users: [{name: postern_h, user: 1}]\n",
         ] {
             let path = file(&home, "config", text);
-            let failure = login(&files(&[&path]), &entry_of(&key)).expect_err(text);
-            assert!(failure.message.contains("something else"), "{failure:?}");
+            let error = login(&files(&[&path]), &entry_of(&key)).expect_err(text);
+            assert!(error.message.contains("something else"), "{error:?}");
             assert_eq!(**read_file(&path, 100).unwrap(), *text.as_bytes());
         }
         // The same name at another server.
@@ -299,13 +299,13 @@ from-the-future: [1, 2.5, null]
         login(&both, &entry_of(&key())).unwrap();
         logout(&both, "postern_h").unwrap();
         assert_eq!(**read_file(&second, 100).unwrap(), *text.as_bytes());
-        assert!(Kubeconfig::load(&both).unwrap().place("postern_h").is_none());
+        assert!(Kubeconfig::load(&both).unwrap().resolve("postern_h").is_none());
     }
 
     #[test]
     fn where_the_kubeconfig_is() {
         let of = |variables: &[(&str, &str)]| {
-            Files::find(None, &Surroundings::with(variables)).map(|files| files.paths)
+            Files::find(None, &Process::with(variables)).map(|files| files.paths)
         };
         let home = ("HOME", "/h");
         assert_eq!(of(&[home]).unwrap(), [PathBuf::from("/h/.kube/config")]);

@@ -1,4 +1,5 @@
-//! Kubeconfigs: where they are, what they say, and changing them without losing anything.
+//! Kubeconfigs: where they are, what is in them, and changing them without losing anything. Which
+//! server and key a command uses is decided in `session.rs`.
 
 mod edit;
 mod read;
@@ -6,40 +7,37 @@ mod read;
 use std::path::PathBuf;
 
 pub(crate) use edit::{Login, login, logout};
-pub(crate) use read::{Kubeconfig, Place};
+pub(crate) use read::{Kubeconfig, ResolvedContext};
 
-use crate::failure::Failure;
-use crate::surroundings::Surroundings;
+use crate::error::CliError;
+use crate::process::Process;
 
 /// The largest kubeconfig that is read.
 const FILE_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// The files that together are the kubeconfig, in the order in which they count.
+/// The files that together are the kubeconfig; earlier ones win.
 pub(crate) struct Files {
     /// At least one.
     pub(crate) paths: Vec<PathBuf>,
-    /// Was this one file named on the command line? Then it must be there.
+    /// Whether the file must exist, because it was named on the command line.
     pub(crate) must_exist: bool,
 }
 
 impl Files {
-    /// `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
-    pub(crate) fn find(
-        flag: Option<&PathBuf>,
-        surroundings: &Surroundings,
-    ) -> Result<Self, Failure> {
+    /// Returns the file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
+    pub(crate) fn find(flag: Option<&PathBuf>, process: &Process) -> Result<Self, CliError> {
         if let Some(path) = flag {
             return Ok(Self { paths: vec![path.clone()], must_exist: true });
         }
-        if let Some(list) = surroundings.variable("KUBECONFIG") {
+        if let Some(list) = process.variable("KUBECONFIG") {
             let given = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
             let paths: Vec<_> = given.collect();
             if !paths.is_empty() {
                 return Ok(Self { paths, must_exist: false });
             }
         }
-        let Some(home) = surroundings.variable("HOME") else {
-            return Err(Failure::new("there is no home directory to look for a kubeconfig in")
+        let Some(home) = process.variable("HOME") else {
+            return Err(CliError::new("there is no home directory to look for a kubeconfig in")
                 .hint("name the file with --kubeconfig"));
         };
         Ok(Self { paths: vec![PathBuf::from(home).join(".kube/config")], must_exist: false })

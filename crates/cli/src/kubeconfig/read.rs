@@ -1,4 +1,4 @@
-//! What the kubeconfig says: the files read as one, in the manner of kubectl.
+//! Reading kubeconfigs: several files as one, as kubectl does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,40 +7,40 @@ use postern_meta::decode::{Format, decode};
 use serde_json::{Map, Value};
 
 use super::{FILE_MAX_BYTES, Files};
-use crate::failure::Failure;
-use crate::surroundings::read_file;
+use crate::error::CliError;
+use crate::process::read_file;
 
-/// The files that are there.
+/// The files that exist.
 pub(crate) struct Kubeconfig {
     files: Vec<(PathBuf, Value)>,
 }
 
-/// Where a context leads.
+/// A context with the cluster and the user that it names.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ResolvedContext<'a> {
     /// The context's name.
     pub(crate) name: &'a str,
-    /// What stands under `context`.
+    /// The entry's `context`.
     pub(crate) context: &'a Value,
-    /// What stands under `cluster`; null where the context leads nowhere.
+    /// The cluster's `cluster`; null where there is none of that name.
     pub(crate) cluster: &'a Value,
-    /// What stands under `user`; null where there is none.
+    /// The user's `user`; null where there is none of that name.
     pub(crate) user: &'a Value,
-    /// The directory that paths in the cluster's entry count from.
+    /// The directory that paths in the cluster's entry are relative to.
     pub(crate) cluster_dir: &'a Path,
-    /// The same for the user's.
+    /// The directory that paths in the user's entry are relative to.
     pub(crate) user_dir: &'a Path,
 }
 
 impl Kubeconfig {
-    /// Reads every file that is there.
-    pub(crate) fn load(files: &Files) -> Result<Self, Failure> {
+    /// Reads every file that exists.
+    pub(crate) fn load(files: &Files) -> Result<Self, CliError> {
         let mut read = Vec::new();
         for path in &files.paths {
             match read_one(path)? {
                 Some(value) => read.push((path.clone(), value)),
                 None if files.must_exist => {
-                    return Err(Failure::new(format!("there is no {}", path.display())));
+                    return Err(CliError::new(format!("there is no {}", path.display())));
                 }
                 None => {}
             }
@@ -48,7 +48,7 @@ impl Kubeconfig {
         Ok(Self { files: read })
     }
 
-    /// The context that counts when none is named.
+    /// Returns the name of the current context.
     pub(crate) fn current(&self) -> Option<&str> {
         let named =
             |value: &Value| value["current-context"].as_str().is_some_and(|n| !n.is_empty());
@@ -56,14 +56,14 @@ impl Kubeconfig {
         value["current-context"].as_str()
     }
 
-    /// The names of all contexts.
+    /// Returns the names of all contexts.
     pub(crate) fn contexts(&self) -> impl Iterator<Item = &str> {
         let entries = self.files.iter().filter_map(|(_, value)| value["contexts"].as_array());
         entries.flatten().filter_map(|entry| entry["name"].as_str())
     }
 
-    /// Where a context leads; `None` when there is no such context.
-    pub(crate) fn place(&self, name: &str) -> Option<Place<'_>> {
+    /// Returns a context with its cluster and user; `None` when there is no such context.
+    pub(crate) fn resolve(&self, name: &str) -> Option<ResolvedContext<'_>> {
         let (entry, _) = self.entry("contexts", name)?;
         let context = &entry["context"];
         let part = |list, inner, what| {
@@ -73,10 +73,10 @@ impl Kubeconfig {
         let (cluster, cluster_dir) = part("clusters", "cluster", "cluster");
         let (user, user_dir) = part("users", "user", "user");
         let name = entry["name"].as_str()?;
-        Some(Place { name, context, cluster, user, cluster_dir, user_dir })
+        Some(ResolvedContext { name, context, cluster, user, cluster_dir, user_dir })
     }
 
-    /// The first entry of a name counts.
+    /// Returns the first entry of a name, and the directory of its file.
     fn entry(&self, list: &str, name: &str) -> Option<(&Value, &Path)> {
         self.files.iter().find_map(|(path, value)| {
             let entry = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;
@@ -85,26 +85,26 @@ impl Kubeconfig {
     }
 }
 
-/// One file; `None` when it is not there. An empty one is an empty object.
-pub(super) fn read_one(path: &Path) -> Result<Option<Value>, Failure> {
+/// Reads one file; `None` when it does not exist. An empty one is an empty mapping.
+pub(super) fn read_one(path: &Path) -> Result<Option<Value>, CliError> {
     match path.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         _ => {}
     }
     let bytes = read_file(path, FILE_MAX_BYTES)?;
-    let wrong = |what: &str| Failure::new(format!("{} is no kubeconfig: {what}", path.display()));
+    let wrong = |what: &str| CliError::new(format!("{} is no kubeconfig: {what}", path.display()));
     let blank = |line: &[u8]| line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"#");
     if bytes.split(|byte| *byte == b'\n').all(blank) {
         return Ok(Some(Value::Object(Map::new())));
     }
     let decoded = decode(&bytes, Format::Yaml).map_err(|error| wrong(&error.to_string()))?;
     if let Some(field) = decoded.duplicates.first() {
-        // Which of the two counts is not for us to decide, and writing would lose one.
-        return Err(wrong(&format!("{field} stands in it twice")));
+        // Readers differ in which of the two they use, and writing would lose one.
+        return Err(wrong(&format!("{field} occurs twice")));
     }
     match decoded.value {
         Value::Null => Ok(Some(Value::Object(Map::new()))),
         value @ Value::Object(_) => Ok(Some(value)),
-        _ => Err(wrong("it is no mapping")),
+        _ => Err(wrong("it is not a mapping")),
     }
 }

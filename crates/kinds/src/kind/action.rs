@@ -1,6 +1,6 @@
-//! What a kind serves besides create, read, update, delete and watch: one row for each (kind,
-//! subresource, verb), with the right that it takes, its handler and its bodies. Routing,
-//! authorisation, discovery and OpenAPI all read this table.
+//! The table of actions: what a kind serves besides create, read, update, delete and watch. There is
+//! one row for each subresource and verb, with the right that it requires, its handler and its
+//! bodies. Routing, authorization, discovery and OpenAPI all read this table.
 
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -9,47 +9,46 @@ use super::AnyKind;
 use crate::context::Context;
 use crate::verb::Verb;
 
-/// One row of a kind's table.
+/// One row of a kind's table of actions.
 #[derive(Clone, Copy, Debug)]
 pub struct Action {
-    /// The step behind the object's name; empty for the kind's own path, where a kind is asked and
-    /// answered and nothing is stored.
+    /// The subresource; empty for the kind's own path, for a kind that is not stored.
     pub subresource: &'static str,
-    /// What is done.
+    /// The verb.
     pub verb: Verb,
-    /// The right that it takes.
+    /// The right that it requires.
     pub right: ActionRight,
-    /// Who does it.
+    /// What handles it.
     pub handler: Handler,
-    /// What is sent, where that is not the kind itself: a kind that need not be in the list of kinds.
+    /// The kind of the request's body, if it is another one. It need not be in the list of kinds.
     pub request: Option<&'static dyn AnyKind>,
-    /// What is answered.
+    /// The response's body.
     pub response: Response,
     /// One sentence about it, for OpenAPI.
     pub description: &'static str,
 }
 
-/// The right that an action takes.
+/// The right that an action requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionRight {
     /// Its verb on `PLURAL/SUBRESOURCE`, as in Kubernetes.
     OnSubresource,
-    /// This verb on the object itself: the keys of an owner take `getkey` on the owner.
+    /// This verb on the object itself: the keys of an owner require `getkey` on the owner.
     OnObject(&'static str),
 }
 
-/// Who does what an action asks for.
+/// What handles an action.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// The server reads or changes the object's status, and nothing else of it.
+    /// The server, which reads or changes the object's status, and nothing else of it.
     Status,
-    /// The server does it by itself, since it takes more than the object.
+    /// The server, because the action needs more than the object.
     Server(ServerAction),
-    /// The kind does it: a pure function of the object and what was sent.
+    /// The kind: a pure function of the object and the request.
     Object(fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>),
 }
 
-/// Actions that the server does by itself. The server handles every one, or does not compile.
+/// Actions that the server handles. It matches on all of them, so none can be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ServerAction {
     /// Who is the caller?
@@ -58,27 +57,27 @@ pub enum ServerAction {
     AccessKeysOfOwner,
 }
 
-/// What an action of a kind looks at.
+/// The input of an action that its kind handles.
 #[derive(Debug)]
 pub struct ActionRequest<'a> {
-    /// The object that it is asked of, as it is stored.
+    /// The stored object.
     pub object: &'a Object,
-    /// What was sent.
+    /// The request's body.
     pub body: &'a Object,
     /// The caller, the time, the principals.
     pub context: &'a Context<'a>,
 }
 
-/// What an action of a kind comes to.
+/// The result of an action that its kind handles.
 #[derive(Debug)]
 pub enum ActionResult {
-    /// An answer; nothing is stored.
+    /// A response; nothing is stored.
     Respond(Object),
-    /// A new state of the object. It is admitted as any change is, stored and answered.
+    /// A new state of the object. It is admitted as any update is, stored and returned.
     Update(Object),
 }
 
-/// What is answered.
+/// The body of a response.
 #[derive(Clone, Copy, Debug)]
 pub enum Response {
     /// An object of the kind itself.
@@ -90,7 +89,7 @@ pub enum Response {
 }
 
 impl Action {
-    /// Reads the status: the whole object, as in Kubernetes.
+    /// Reads the object by its status, as in Kubernetes.
     pub const GET_STATUS: Self = Self {
         subresource: "status",
         verb: Verb::Get,
@@ -101,21 +100,21 @@ impl Action {
         description: "Reads the object, for those who may read its status.",
     };
 
-    /// Replaces the status alone.
+    /// Replaces the status, and nothing else.
     pub const UPDATE_STATUS: Self = Self {
         verb: Verb::Update,
         description: "Replaces the status of the object, and nothing else of it.",
         ..Self::GET_STATUS
     };
 
-    /// Changes parts of the status alone.
+    /// Changes parts of the status, and nothing else.
     pub const PATCH_STATUS: Self = Self {
         verb: Verb::Patch,
         description: "Changes parts of the status of the object, and nothing else of it.",
         ..Self::GET_STATUS
     };
 
-    /// The access keys of a user or a team, as a list.
+    /// Lists the access keys of a user or a team.
     pub const GET_ACCESS_KEYS: Self = Self {
         subresource: "accesskeys",
         verb: Verb::Get,

@@ -23,16 +23,16 @@ use crate::right::{RequiredRight, Right};
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 
-/// What a kind says about an object that it has prepared: all of it at once, because its fields
-/// are decoded for that.
+/// What a kind returns about an object that it has prepared: all of it together, because the fields
+/// are decoded once.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Whose the object is, for a kind with delegated rights.
+    /// The owner of the object, for a kind with delegated rights.
     pub owner: Option<Owner>,
-    /// Rights that the write takes beyond its verb on the object: all of them.
+    /// Rights that the write requires beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
-    /// All that is invalid in the object's own fields, or 400 when they cannot be read as this
-    /// kind at all. Not for callers who lack a right.
+    /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
+    /// Not to be returned to callers without the rights.
     pub verdict: Result<FieldErrors, ApiError>,
 }
 
@@ -41,19 +41,19 @@ pub trait AnyKind: Send + Sync {
     /// Returns names, scope, verbs and actions.
     fn info(&self) -> &'static Info;
 
-    /// Returns the one schema: for OpenAPI, unknown fields and types.
+    /// Returns the schema of whole objects: for OpenAPI, unknown fields and types.
     fn schema(&self) -> &'static Schema;
 
-    /// Returns the columns behind the name and before the age.
+    /// Returns the columns of a table between name and age.
     fn columns(&self) -> &'static [ColumnInfo];
 
-    /// Returns the cells of these columns; empty text where an object cannot be read.
+    /// Returns the cells of these columns; they are empty if the object cannot be decoded.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
-    /// Prepares an object that is to be written, and returns what there is to say about it.
+    /// Prepares an object for a write, and returns what the kind says about it.
     ///
     /// # Errors
-    /// 400 when it cannot be read as this kind.
+    /// 400 if it cannot be decoded as this kind.
     fn prepare(
         &self,
         new: &mut Object,
@@ -61,42 +61,43 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Prepared, ApiError>;
 
-    /// Returns the fields that are written and never read.
+    /// Returns the fields that clients write and nobody reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
 
-    /// Returns the start of a name for an object whose writer gave none.
+    /// Returns the prefix of the name that the server generates when the client gives none.
     fn name_prefix(&self) -> Option<&'static str>;
 
-    /// Are there rights on owners that stand for rights on objects of this kind?
+    /// Do rights on the owner of an object count as rights on the object?
     fn is_delegated(&self) -> bool;
 
-    /// Returns whose an object is, given its JSON; `None` where [`AnyKind::is_delegated`] is
-    /// false, and for an object that names nobody or cannot be read.
+    /// Returns the owner of an object, given its JSON; `None` where [`AnyKind::is_delegated`] is
+    /// false, and for an object that names no owner or cannot be decoded.
     fn owner(&self, json: &[u8]) -> Option<Owner>;
 
-    /// Returns the right on the owner of an object that stands for a verb on the object.
+    /// Returns the right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
 
-    /// Do its objects decide who gets in?
+    /// Does authentication use its objects?
     fn has_access_role(&self) -> bool;
 
-    /// Returns what an object means for authentication, given its JSON; `None` as JSON is an
-    /// object that is gone. What cannot be read lets nobody in.
+    /// Returns the change that an object is for authentication, given its JSON, or `None` for an
+    /// object that was removed. An object that cannot be decoded, or is being deleted, gives no
+    /// access: its change has no facts.
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
 
-    /// Returns what of the object no other object of its kind may have, beyond its name.
+    /// Returns the keys of the object that no other object of its kind may have, beyond its name.
     ///
     /// # Errors
-    /// 400 when the object cannot be read as this kind.
+    /// 400 if the object cannot be decoded as this kind.
     fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError>;
 
-    /// Returns the field that unique keys come from, for errors.
+    /// Returns the field that the unique keys come from, for errors.
     fn unique_field(&self) -> &'static str;
 
     /// Returns the changes of other objects that go with the removal of one.
     ///
     /// # Errors
-    /// 409 when there are more of them than one transaction takes.
+    /// 409 if there are more of them than one transaction takes.
     fn on_remove(
         &self,
         metadata: &ObjectMeta,
@@ -114,25 +115,25 @@ pub trait AnyKind: Send + Sync {
         observations: &dyn Observations,
     ) -> Vec<(&'static str, Value)>;
 
-    /// Returns what the writer should know about the object, though it is allowed.
+    /// Returns warnings to the client about an object that is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
 
-    /// May the object go away at all?
+    /// Checks that an object with this metadata may be deleted at all.
     ///
     /// # Errors
-    /// 403, when it may not.
+    /// 403 if it may not.
     fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError>;
 
-    /// Notes in the object's own fields that its deletion has begun.
+    /// Sets the fields that say that deletion was requested.
     ///
     /// # Errors
-    /// 400 when what is stored cannot be read as this kind.
+    /// 400 if the object cannot be decoded as this kind.
     fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError>;
 
-    /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
+    /// Does anything but `metadata.finalizers` block the deletion until a controller is done?
     ///
     /// # Errors
-    /// 400 when what is stored cannot be read as this kind.
+    /// 400 if the object cannot be decoded as this kind.
     fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError>;
 }
 
@@ -142,10 +143,10 @@ impl std::fmt::Debug for dyn AnyKind {
     }
 }
 
-/// The whole object, for its schema alone.
+/// A whole object. Only its schema is used.
 #[derive(JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "read only by the schema's derive")]
+#[expect(dead_code, reason = "only the derived schema uses the fields")]
 struct Whole<F> {
     /// Version of the schema that this object follows, as `group/version`. The server takes
     /// the endpoint's when it is absent, and refuses any other.
@@ -162,7 +163,7 @@ struct Whole<F> {
     fields: F,
 }
 
-/// Returns the schema of whole objects with such fields. Made once for each type, and kept.
+/// Returns the schema of whole objects with these fields. It is made once for each type.
 fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
     // A static of a generic function is shared between all its instances, so this is a map.
     static SCHEMAS: OnceLock<Mutex<HashMap<TypeId, &'static Schema>>> = OnceLock::new();
@@ -173,7 +174,7 @@ fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
         .or_insert_with(|| Box::leak(Box::new(Schema::of::<Whole<F>>())))
 }
 
-/// An object of which only the desired state is wanted, decoded straight from its JSON.
+/// The part of an object that authentication and ownership use, decoded directly from its JSON.
 #[derive(Deserialize)]
 #[serde(bound = "Spec: FieldType")]
 struct SpecOnly<Spec> {
@@ -215,6 +216,7 @@ fn encode<K: Kind>(draft: DraftOf<K>, object: &mut Object) -> Result<(), ApiErro
 
 impl<K: Kind> AnyKind for K {
     fn info(&self) -> &'static Info {
+        const { assert!(K::INFO.is_complete(), "a kind must have names and a description") }
         &K::INFO
     }
 
@@ -328,5 +330,138 @@ impl<K: Kind> AnyKind for K {
 
     fn blocks_deletion(&self, object: &Object) -> Result<bool, ApiError> {
         Ok(K::blocks_deletion(&fields::<K>(object)?.spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::owned_access_key::OwnedAccessKey;
+    use crate::principal::{KeyFacts, Lifetime, TeamFacts, UserFacts};
+    use crate::shared_secret::SharedSecret;
+    use crate::team::Team;
+    use crate::user::User;
+
+    fn text(value: &Value) -> Vec<u8> {
+        value.to_string().into_bytes()
+    }
+
+    #[test]
+    fn an_object_that_gives_no_access_is_a_change_without_facts() {
+        let object = text(&json!({ "metadata": { "name": "a", "uid": "u" }, "spec": {} }));
+        let terminating = text(&json!({
+            "metadata": { "name": "a", "uid": "u", "deletionTimestamp": "2024-01-01T00:00:00Z" },
+            "spec": {},
+        }));
+        let wrong_type = text(&json!({ "metadata": { "name": "a" }, "spec": { "groups": "ops" } }));
+        let cut_off = &object[..object.len() - 1];
+        let kinds: [(&dyn AnyKind, AccessChange); 3] = [
+            (&User, AccessChange::User(None)),
+            (&Team, AccessChange::Team(None)),
+            (&OwnedAccessKey, AccessChange::Key(None)),
+        ];
+        for (kind, without_facts) in kinds {
+            assert!(kind.has_access_role());
+            let change = kind.access_change(Some(&object)).unwrap();
+            assert_ne!(change, without_facts, "{kind:?} gives access");
+            let none = [None, Some(&terminating[..]), Some(&wrong_type), Some(cut_off), Some(b"")];
+            for json in none {
+                let change = kind.access_change(json).unwrap();
+                assert_eq!(
+                    change,
+                    without_facts,
+                    "{kind:?}: {:?}",
+                    json.map(String::from_utf8_lossy)
+                );
+            }
+        }
+        assert!(!SharedSecret.has_access_role());
+        assert_eq!(SharedSecret.access_change(Some(&object)), None);
+        assert_eq!(SharedSecret.access_change(None), None);
+    }
+
+    #[test]
+    fn a_change_has_the_facts_of_the_object() {
+        let change = |kind: &dyn AnyKind, spec: Value| {
+            let metadata = json!({
+                "name": "a", "uid": "u", "creationTimestamp": "1970-01-01T00:01:40Z",
+            });
+            kind.access_change(Some(&text(&json!({ "metadata": metadata, "spec": spec })))).unwrap()
+        };
+        let (uid, groups) = ("u".to_owned(), vec!["ops".to_owned()]);
+        let user = json!({ "subject": "s", "groups": ["ops"], "disabled": true });
+        let facts = UserFacts {
+            uid: uid.clone(),
+            subject: "s".to_owned(),
+            groups: groups.clone(),
+            disabled: true,
+        };
+        assert_eq!(change(&User, user), AccessChange::User(Some(facts)));
+        let team = json!({ "users": ["ada"], "groups": ["ops"] });
+        let users = vec!["ada".to_owned()];
+        let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone() };
+        assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
+        let key = json!({
+            "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
+        });
+        let facts = KeyFacts {
+            uid,
+            owner: Some(Owner::User("ada".to_owned())),
+            groups,
+            disabled: false,
+            lifetime: Lifetime {
+                created_unix_seconds: 100,
+                ttl_seconds: 300,
+                after_last_activity: true,
+            },
+            scoped: true,
+        };
+        assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
+    }
+
+    #[test]
+    fn the_owner_is_read_from_the_json_of_a_kind_with_delegated_rights() {
+        let name = || "a".to_owned();
+        let key: &dyn AnyKind = &OwnedAccessKey;
+        let rows: [(&dyn AnyKind, Value, Option<Owner>); 7] = [
+            (key, json!({ "user": "a" }), Some(Owner::User(name()))),
+            (key, json!({ "team": "a" }), Some(Owner::Team(name()))),
+            (key, json!({ "subject": "a" }), Some(Owner::Subject(name()))),
+            (key, json!({}), None),
+            (key, json!({ "user": 1 }), None),
+            (&SharedSecret, json!({ "owner": { "user": "a" } }), None),
+            (&User, json!({ "subject": "a" }), None),
+        ];
+        for (kind, spec, owner) in rows {
+            let json = text(&json!({ "metadata": { "name": "k" }, "spec": spec }));
+            assert_eq!(kind.owner(&json), owner, "{kind:?}: {spec}");
+            assert_eq!(kind.owner(&json[..json.len() - 1]), None, "broken JSON");
+        }
+    }
+
+    #[test]
+    fn the_delegated_right_is_on_a_user_or_team_and_never_on_a_raw_subject() {
+        let (user, team) = (Owner::User("ada".to_owned()), Owner::Team("red".to_owned()));
+        for (verb, on_owner) in [
+            (Verb::Create, "createkey"),
+            (Verb::Get, "getkey"),
+            (Verb::List, "getkey"),
+            (Verb::Watch, "getkey"),
+            (Verb::Update, "updatekey"),
+            (Verb::Patch, "updatekey"),
+            (Verb::Delete, "deletekey"),
+            (Verb::DeleteCollection, "deletekey"),
+        ] {
+            let right = |resource, name| {
+                Some(Right::cluster(on_owner, "management.platform.sh", resource, name))
+            };
+            assert_eq!(OwnedAccessKey.delegated_right(verb, &user), right("users", "ada"));
+            assert_eq!(OwnedAccessKey.delegated_right(verb, &team), right("teams", "red"));
+            let subject = Owner::Subject("ada".to_owned());
+            assert_eq!(OwnedAccessKey.delegated_right(verb, &subject), None);
+            assert_eq!(User.delegated_right(verb, &user), None, "not a delegated kind");
+        }
     }
 }

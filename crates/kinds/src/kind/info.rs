@@ -1,20 +1,22 @@
-//! What a kind is called, and what can be done with it.
+//! What a kind is called, and what is served of it: everything that is known without an object.
 
 use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
 
 use super::action::Action;
+use crate::names::MANAGEMENT_V1;
 use crate::verb::Verb;
 
 /// Whether names are unique in a namespace or in the whole server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
+pub enum ResourceScope {
     /// Objects live in namespaces.
     Namespaced,
     /// Objects have no namespace.
     Cluster,
 }
 
-/// Everything about a kind that is known without an object.
+/// Everything about a kind that is known without an object. A kind gives its names and description,
+/// and everything in which it differs from [`Info::DEFAULT`].
 #[derive(Debug)]
 pub struct Info {
     /// Group and version.
@@ -27,37 +29,61 @@ pub struct Info {
     pub singular: &'static str,
     /// Abbreviations, as discovery lists them: `kubectl get ns`.
     pub short: &'static [&'static str],
-    /// What our own command line calls one, beside all the names above: `postern get secret`. The
-    /// first is the one that its help shows; where there is none, that is the singular.
+    /// Further names in our own command line: `postern get secret`. Its help uses the first, or the
+    /// singular where there is none.
     pub aliases: &'static [&'static str],
     /// Where its names are unique.
-    pub scope: Scope,
+    pub scope: ResourceScope,
     /// Verbs that are served on objects and their collection. Those that an action has on the
     /// kind's own path (subresource `""`) are in [`Info::actions`] as well, with their handler.
     pub verbs: &'static [Verb],
-    /// What is served besides: subresources, and kinds that are asked and answered.
+    /// What else is served: subresources, and the actions of a kind that is not stored.
     pub actions: &'static [Action],
-    /// Do its objects hold secrets? Then no body with one stands in an audit record, whatever the
-    /// policy says.
+    /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
+    /// says.
     pub confidential: bool,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }
 
 impl Info {
-    /// Group and resource, as errors name it.
+    /// A kind of our own group without a namespace, with all verbs and without actions. It is
+    /// confidential unless it says otherwise. Its names and description must be given.
+    pub const DEFAULT: Self = Self {
+        version: MANAGEMENT_V1,
+        kind: "",
+        plural: "",
+        singular: "",
+        short: &[],
+        aliases: &[],
+        scope: ResourceScope::Cluster,
+        verbs: Verb::ALL,
+        actions: &[],
+        confidential: true,
+        description: "",
+    };
+
+    /// Has it the names and the description that every kind must give?
+    pub(super) const fn is_complete(&self) -> bool {
+        !(self.kind.is_empty()
+            || self.plural.is_empty()
+            || self.singular.is_empty()
+            || self.description.is_empty())
+    }
+
+    /// Returns group and resource, as errors name them.
     pub const fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.version.group, resource: self.plural }
     }
 
-    /// Group and kind, as validation errors name it.
+    /// Returns group and kind, as validation errors name them.
     pub const fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.version.group, kind: self.kind }
     }
 
     /// Do its objects live in namespaces?
     pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
+        self.scope == ResourceScope::Namespaced
     }
 
     /// Is the verb served on objects of this kind?
@@ -74,17 +100,61 @@ impl Info {
     /// Returns the subresources, each once, in the order of the table.
     pub fn subresources(&self) -> impl Iterator<Item = &'static str> {
         let names = self.actions.iter().map(|action| action.subresource);
-        let seen = |at: usize, name: &str| {
-            self.actions[..at].iter().any(|action| action.subresource == name)
-        };
-        names
-            .enumerate()
-            .filter(move |(at, name)| !name.is_empty() && !seen(*at, name))
-            .map(|(_, name)| name)
+        let first = names.clone().enumerate().filter(move |(index, name)| {
+            !name.is_empty() && names.clone().position(|other| other == *name) == Some(*index)
+        });
+        first.map(|(_, name)| name)
     }
 
-    /// Are objects of this kind stored? A kind that is not is asked and answered by its actions.
+    /// Are objects of this kind stored? A kind that is not stored has actions on its own path.
     pub fn is_stored(&self) -> bool {
         !self.actions.iter().any(|action| action.subresource.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::action::{ActionRight, Handler, Response, ServerAction};
+    use super::*;
+
+    const fn action(subresource: &'static str, verb: Verb) -> Action {
+        Action {
+            subresource,
+            verb,
+            right: ActionRight::OnSubresource,
+            handler: Handler::Server(ServerAction::WhoAmI),
+            request: None,
+            response: Response::Same,
+            description: "",
+        }
+    }
+
+    #[test]
+    fn subresources_are_each_once_in_the_order_of_the_table() {
+        const NONE: &[Action] = &[];
+        const OWN_PATH: &[Action] = &[action("", Verb::Create), action("", Verb::Get)];
+        const MIXED: &[Action] = &[
+            action("status", Verb::Get),
+            action("", Verb::Create),
+            action("rotate", Verb::Create),
+            action("status", Verb::Update),
+            action("approve", Verb::Update),
+            action("rotate", Verb::Get),
+        ];
+        for (actions, subresources, is_stored) in [
+            (NONE, &[][..], true),
+            (OWN_PATH, &[], false),
+            (MIXED, &["status", "rotate", "approve"], false),
+            (&MIXED[2..], &["rotate", "status", "approve"], true),
+        ] {
+            let info = Info { actions, ..Info::DEFAULT };
+            assert_eq!(info.subresources().collect::<Vec<_>>(), subresources);
+            assert_eq!(info.is_stored(), is_stored, "{subresources:?}");
+            for action in actions {
+                let found = info.action(action.subresource, action.verb).unwrap();
+                assert_eq!((found.subresource, found.verb), (action.subresource, action.verb));
+            }
+            assert!(info.action("status", Verb::Delete).is_none());
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! What a kind says about itself: one implementation of [`Kind`] is one file of this crate.
+//! What a kind declares: one implementation of [`Kind`] is one file of this crate.
 //!
-//! A kind is written with typed fields; [`AnyKind`](crate::AnyKind), which the server works with,
-//! decodes them once for each write. Nothing here reads a clock or knows who may do what. What is
-//! special about a kind is a hook that it declares; a hook that it leaves out is `None`.
+//! A kind is written with typed fields. The server works with [`AnyKind`], which decodes them once
+//! for each write. A kind declares a hook for each thing in which it differs from the others.
+//! Nothing here reads a clock or decides who may do what.
 
 use postern_meta::field::FieldErrors;
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
@@ -21,7 +21,7 @@ mod any;
 mod info;
 
 pub use any::{AnyKind, Prepared};
-pub use info::{Info, Scope};
+pub use info::{Info, ResourceScope};
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
@@ -42,24 +42,27 @@ pub struct Companion {
     pub kind: &'static dyn AnyKind,
     /// Its namespace; `None` where the kind has none.
     pub namespace: Option<String>,
-    /// Its name. One that is gone is passed over.
+    /// Its name. If there is no such object, nothing is changed.
     pub name: String,
     /// Changes its fields.
-    pub change: Box<dyn Fn(&mut serde_json::Map<String, Value>) + Send + Sync>,
+    pub change: FieldsChange,
 }
 
-/// What goes with the removal of an object: changes of other objects.
+/// A change of the fields next to `metadata`.
+pub type FieldsChange = Box<dyn Fn(&mut Map<String, Value>) + Send + Sync>;
+
+/// The changes of other objects that go with the removal of an object.
 ///
 /// # Errors
 /// 409 when there are more of them than one transaction takes.
 pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, ApiError>;
 
-/// Fields of the status that are not stored, but observed when the object is answered: by the name
-/// and uid of the object.
+/// Fields of the status that are not stored, but observed when the object is returned. The arguments
+/// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
 
 /// A kind, written for its own typed fields.
-pub trait Kind: Send + Sync + 'static {
+pub trait Kind: Sized + Send + Sync + 'static {
     /// The desired state.
     type Spec: FieldType;
 
@@ -69,87 +72,77 @@ pub trait Kind: Send + Sync + 'static {
     /// Names, scope, verbs and actions.
     const INFO: Info;
 
-    /// Columns behind the name and before the age.
+    /// The columns of a table between name and age.
     const COLUMNS: &'static [ColumnInfo] = &[];
 
-    /// Fields that are written and never read.
+    /// Fields that clients write and nobody reads back.
     const WRITE_ONLY: &'static [WriteOnlyField] = &[];
 
-    /// The start of the name that an object gets whose writer gave neither name nor prefix;
-    /// `None` where that is an error.
+    /// The prefix of the name that the server generates when the client gives neither `name` nor
+    /// `generateName`; `None` where that is an error.
     const NAME_PREFIX: Option<&'static str> = None;
 
     /// What no other object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;
 
-    /// Rights on the owner of an object that stand for rights on the object.
+    /// Rights on the owner of an object that count as rights on the object.
     const DELEGATION: Option<Delegation<Self::Spec>> = None;
 
-    /// Which part its objects have in authentication.
+    /// What its objects are in authentication.
     const ACCESS_ROLE: Option<AccessRole<Self::Spec>> = None;
 
-    /// What goes with the removal of an object.
+    /// Changes of other objects that go with the removal of one.
     const ON_REMOVE: Option<OnRemove> = None;
 
     /// Fields of the status that are observed, not stored.
     const OBSERVED_STATUS: Option<ObservedStatus> = None;
 
-    /// Fills in what the server decides: defaults, and what a client may not set. `old` is what
-    /// is stored, on an update.
-    fn prepare(_new: &mut DraftOf<Self>, _old: Option<&DraftOf<Self>>, _ctx: &Context<'_>)
-    where
-        Self: Sized,
-    {
-    }
+    /// Sets what the server decides: defaults, and what a client may not set. `old` is the stored
+    /// object, on an update.
+    fn prepare(_new: &mut DraftOf<Self>, _old: Option<&DraftOf<Self>>, _ctx: &Context<'_>) {}
 
-    /// Adds to `errors` everything that is wrong with a prepared object, beyond its metadata. The
-    /// managed fields are not set yet.
+    /// Adds everything that is invalid in a prepared object to `errors`. Its metadata is checked
+    /// elsewhere, and its managed fields are not set yet.
     ///
     /// # Errors
-    /// For input that cannot be *read* as this kind at all (400, not 422); what is merely invalid
-    /// goes into `errors`.
+    /// 400 for input that cannot be decoded as this kind, and 403 for a name that is reserved. What
+    /// is invalid (422) goes into `errors`.
     fn validate(
         _new: &DraftOf<Self>,
         _old: Option<&DraftOf<Self>>,
         _ctx: &Context<'_>,
         _errors: &mut FieldErrors,
-    ) -> Result<(), ApiError>
-    where
-        Self: Sized,
-    {
+    ) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Returns the rights that a write takes beyond its verb on the object: all of them.
+    /// Returns the rights that a write requires beyond its verb on the object: all of them.
     fn required_rights(_new: &Self::Spec, _old: Option<&Self::Spec>) -> Vec<RequiredRight> {
         Vec::new()
     }
 
-    /// Returns what the writer should know about the object, though it is allowed.
+    /// Returns warnings to the client about an object that is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
         Vec::new()
     }
 
     /// Returns the cells of [`Self::COLUMNS`].
-    fn cells(_object: &DraftOf<Self>) -> Vec<Cell>
-    where
-        Self: Sized,
-    {
+    fn cells(_object: &DraftOf<Self>) -> Vec<Cell> {
         Vec::new()
     }
 
-    /// May an object of this name go away at all?
+    /// Checks that an object with this metadata may be deleted at all.
     ///
     /// # Errors
-    /// 403, when it may not.
+    /// 403 if it may not.
     fn check_delete(_metadata: &ObjectMeta) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Notes in the object's own fields that its deletion has begun.
+    /// Sets the fields that say that deletion was requested.
     fn begin_delete(_fields: &mut Fields<Self::Spec, Self::Status>) {}
 
-    /// Must the object wait for a controller before it goes, beyond `metadata.finalizers`?
+    /// Does anything but `metadata.finalizers` block the deletion until a controller is done?
     fn blocks_deletion(_spec: &Self::Spec) -> bool {
         false
     }

@@ -151,7 +151,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let state = self.0;
         state.enter()?;
-        // The length that the input claims is not trusted: memory is taken as values come.
+        // The length that the input announces is not trusted: memory is taken as values come.
         let mut items = Vec::new();
         loop {
             state.path.push_index(items.len());

@@ -49,6 +49,10 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
+/// How often the cache tries to follow the store again after a fault. The store itself opens its
+/// file again.
+const FOLLOW_RETRY: Duration = Duration::from_millis(500);
+
 /// An encoding of an event other than plain JSON. Watchers with the same one share the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Encoding {
@@ -219,9 +223,31 @@ impl Cache {
         loaded
     }
 
+    /// Keeps the cache in step with the store until it is dropped, also across faults of the disk.
+    pub(crate) async fn follow(self: Arc<Self>, mut watch: Box<dyn Watch>) {
+        loop {
+            let error = self.follow_until_fault(watch).await;
+            tracing::error!("the cache has lost the store: {error}");
+            // History that another server has compacted does not come back: all is read again.
+            let mut compacted = matches!(error, Error::Compacted { .. });
+            watch = loop {
+                let resumed = if compacted { self.reload().await } else { self.watch().await };
+                match resumed {
+                    Ok(watch) => break watch,
+                    Err(error) => {
+                        compacted |= matches!(error, Error::Compacted { .. });
+                        tracing::warn!("the cache still waits for the store: {error}");
+                    }
+                }
+                tokio::time::sleep(FOLLOW_RETRY).await;
+            };
+            tracing::info!("the cache follows the store again");
+        }
+    }
+
     /// Follows the store until that fails, and returns the error: from then on, nothing says that
     /// what is read here is current.
-    pub(crate) async fn follow(&self, mut watch: Box<dyn Watch>) -> postern_store::Error {
+    async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             match watch.next().await {
                 Ok(batch) => self.apply(&batch),

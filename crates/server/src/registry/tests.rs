@@ -16,6 +16,7 @@ use postern_store::memory::Memory;
 use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
 
+use super::first_start::Prepared;
 use super::watch::{Delivery, Watcher};
 use super::{EncodedObject, Registry, first_start};
 use crate::cache::{Cache, EVENT_WINDOW};
@@ -26,10 +27,10 @@ use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 use crate::stages::parse::SELECTABLE_FIELDS;
 
-/// Time moves only when it is told to; random bytes count up.
+/// Time moves only when it is told to; random bytes are the same each time.
 struct Fixed {
     now_unix_seconds: AtomicI64,
-    next_byte: parking_lot::Mutex<u8>,
+    next_number: parking_lot::Mutex<u64>,
 }
 
 const START_UNIX_SECONDS: i64 = 1_700_000_000;
@@ -41,20 +42,26 @@ impl Source for Fixed {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        let mut next = self.next_byte.lock();
+        // SplitMix64: the same numbers each time, and no two alike for long.
+        let mut state = self.next_number.lock();
         for byte in bytes {
-            *byte = *next;
-            *next = next.wrapping_add(1);
+            *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            *byte = mixed.to_le_bytes()[7];
         }
     }
 }
 
+/// One server: a registry with its cache, over a store that others may use as well.
 pub(crate) struct Fixture {
     pub(crate) registry: Arc<Registry>,
     store: Arc<dyn Store>,
     clock: Arc<Fixed>,
     draining: watch::Sender<bool>,
-    following: tokio::task::JoinHandle<postern_store::Error>,
+    following: tokio::task::JoinHandle<()>,
+    /// Did it make the administrator?
+    first: bool,
 }
 
 impl Drop for Fixture {
@@ -63,27 +70,33 @@ impl Drop for Fixture {
     }
 }
 
+impl Fixed {
+    fn at(now_unix_seconds: i64) -> Arc<Self> {
+        Arc::new(Self {
+            now_unix_seconds: AtomicI64::new(now_unix_seconds),
+            next_number: parking_lot::Mutex::new(0),
+        })
+    }
+}
+
 async fn over(store: Arc<dyn Store>) -> Fixture {
-    over_at(store, START_UNIX_SECONDS).await
+    start(store, Fixed::at(START_UNIX_SECONDS)).await
+}
+
+async fn over_at(store: Arc<dyn Store>, now_unix_seconds: i64) -> Fixture {
+    start(store, Fixed::at(now_unix_seconds)).await
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test has no task set; the fixture aborts it")]
-async fn over_at(store: Arc<dyn Store>, now_unix_seconds: i64) -> Fixture {
-    let clock = Arc::new(Fixed {
-        now_unix_seconds: AtomicI64::new(now_unix_seconds),
-        next_byte: parking_lot::Mutex::new(0),
-    });
+async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let source: Arc<dyn Source> = clock.clone();
-    let prepared = first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
-    let digester = prepared.digester;
+    let Prepared { digester, first } =
+        first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
     let (cache, changes) = Cache::load(store.clone()).await.unwrap();
-    let following = tokio::spawn({
-        let cache = cache.clone();
-        async move { cache.follow(changes).await }
-    });
+    let following = tokio::spawn(cache.clone().follow(changes));
     let registry =
         Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
-    Fixture { registry, store, clock, draining: watch::Sender::new(false), following }
+    Fixture { registry, store, clock, draining: watch::Sender::new(false), following, first }
 }
 
 pub(crate) async fn fixture() -> Fixture {
@@ -98,7 +111,10 @@ fn options(query: &str) -> ListOptions {
     ListOptions::parse(&Query::parse(query).unwrap(), SELECTABLE_FIELDS).unwrap()
 }
 
+mod fleet;
+mod format;
 mod keys;
+mod transactions;
 
 impl Fixture {
     async fn create(&self, name: &str) -> Result<EncodedObject, ApiError> {

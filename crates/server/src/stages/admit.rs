@@ -397,6 +397,7 @@ pub(crate) fn update(
     keep_system_metadata(&mut object.metadata, &old.metadata);
     let prepared = view.prepare(permit, &mut object, Some(old))?;
     permit.check(&previous.cached)?;
+    permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, Some(old))?;
     track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);

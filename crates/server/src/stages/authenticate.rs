@@ -81,7 +81,7 @@ impl Credential {
         let Some(digest) = self.digest else { return Ok(None) };
         let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
         let acting = self.acting.as_ref();
-        let impersonated = acting.map(|acting| principals.acting_as(&acting.0, &key.identity));
+        let impersonated = acting.map(|acting| principals.impersonate(&acting.0, &key.identity));
         Ok(Some(CurrentIdentity { key, impersonated }))
     }
 

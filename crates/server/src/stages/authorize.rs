@@ -132,15 +132,13 @@ impl Permit {
         self.policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 
-    /// Returns the rights that matter for what an identity sees of the permit's kind under a
-    /// policy.
+    /// Returns the rights that decide what an identity sees of the permit's kind under a policy.
     pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
         let info = self.kind().info();
-        let delegated = self.kind().is_delegated();
-        policy.fingerprint(identity, info.version.group, info.plural, delegated)
+        policy.fingerprint(identity, info.version.group, info.plural)
     }
 
-    /// Returns those rights of the caller, as they were when the permit was made.
+    /// Returns the same for the caller, as it was when the permit was made.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint_of(&self.policy, self.identity())
     }
@@ -176,6 +174,13 @@ impl Permit {
     #[cfg(test)]
     pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
+        self
+    }
+
+    /// Returns the permit of a caller who only holds rights on owners, in tests.
+    #[cfg(test)]
+    pub(crate) fn of_own(mut self) -> Self {
+        self.coverage = Coverage::Delegated;
         self
     }
 

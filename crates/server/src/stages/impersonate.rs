@@ -55,7 +55,7 @@ pub(crate) fn impersonate(
         return Ok(Acting { parsed, credential });
     }
     let wanted = wanted(&parsed)?;
-    let impersonated = principals.acting_as(&wanted, credential.bearer());
+    let impersonated = principals.impersonate(&wanted, credential.bearer());
     // The rights come first: not every caller may know who is disabled.
     for right in impersonated::rights(&wanted, &impersonated.identity) {
         check(policy, credential.bearer(), &right)?;

@@ -28,8 +28,13 @@ fn object(name: &str, spec: &Value) -> Object {
 
 impl Fixture {
     /// A new key of the administrator, by its digest.
-    async fn key(&self, name: &str, mut spec: Value) -> Digest {
-        spec["user"] = "admin".into();
+    pub(super) async fn key(&self, name: &str, spec: Value) -> Digest {
+        self.key_of(name, "admin", spec).await
+    }
+
+    /// A new key of a user, by its digest.
+    pub(super) async fn key_of(&self, name: &str, user: &str, mut spec: Value) -> Digest {
+        spec["user"] = user.into();
         let permit = key_permit(Verb::Create, name);
         let made =
             operations::create(&self.registry, &permit, object(name, &spec), &Writing::by_server())
@@ -40,22 +45,22 @@ impl Fixture {
         self.registry.digester().digest(&BearerToken::of_key(&value))
     }
 
-    fn pass_seconds(&self, seconds: i64) {
+    pub(super) fn pass_seconds(&self, seconds: i64) {
         self.clock.now_unix_seconds.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    fn refusal(&self, digest: &Digest) -> Option<Refusal> {
+    pub(super) fn refusal(&self, digest: &Digest) -> Option<Refusal> {
         let now = self.clock.now().unix_seconds();
         self.registry.cache().principals().identify(digest, now).err()
     }
 
-    fn use_key(&self, digest: &Digest) {
+    pub(super) fn use_key(&self, digest: &Digest) {
         let now = self.clock.now().unix_seconds();
         let key = self.registry.cache().principals().identify(digest, now).unwrap();
         key.activity.note(now);
     }
 
-    async fn watch_with(&self, digest: Digest) -> Watcher {
+    pub(super) async fn watch_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
         let key = self.registry.cache().principals().identify(&digest, now).unwrap();
         let credential = Credential::of_key(key.identity.clone(), digest);
@@ -64,7 +69,18 @@ impl Fixture {
         self.registry.watch(&permit, &options("watch=true"), draining).await.unwrap()
     }
 
-    async fn names_of_keys(&self) -> Vec<String> {
+    /// A watch on access keys, by the bearer of one who sees only their own.
+    pub(super) async fn watch_keys_with(&self, digest: Digest) -> Watcher {
+        let now = self.clock.now().unix_seconds();
+        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        let permit = key_permit(Verb::Watch, "unused").of_all();
+        let permit = permit.with_credential(credential).of_own();
+        let options = options("watch=1&resourceVersion=0");
+        self.registry.watch(&permit, &options, self.draining.subscribe()).await.unwrap()
+    }
+
+    pub(super) async fn names_of_keys(&self) -> Vec<String> {
         let permit = key_permit(Verb::List, "unused").of_all();
         let list = self.registry.list(&permit, &options("")).await.unwrap();
         list.objects.iter().map(|key| key.decode().unwrap().metadata.name).collect()

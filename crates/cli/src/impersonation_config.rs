@@ -1,23 +1,24 @@
-//! As whom to act: flags, and the kubeconfig's fields where there is no flag, as with kubectl.
+//! As whom to act: `--as` and its like, or the kubeconfig's fields where there is no flag, as with
+//! kubectl. The headers are made in the client.
 //!
-//! Nothing of it is ever left out in silence: the request would be carried out with more rights
-//! than were asked for.
+//! Nothing is left out without an error: the request would be made with more rights than were asked
+//! for.
 
 use std::collections::BTreeMap;
 
 use postern_kinds::Impersonation;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::flags::ActAs;
-use crate::kubeconfig::Place;
+use crate::error::CliError;
+use crate::flags::ImpersonationFlags;
+use crate::kubeconfig::ResolvedContext;
 
-/// Chooses field by field; `None` is to act as the key's own bearer.
+/// Returns as whom to act, chosen field by field; `None` is as the key's own bearer.
 pub(crate) fn choose(
-    flags: &ActAs,
-    place: Option<&Place<'_>>,
-) -> Result<Option<Impersonation>, Failure> {
-    let mut wanted = place.map(of_kubeconfig).transpose()?.unwrap_or_default();
+    flags: &ImpersonationFlags,
+    resolved: Option<&ResolvedContext<'_>>,
+) -> Result<Option<Impersonation>, CliError> {
+    let mut wanted = resolved.map(of_kubeconfig).transpose()?.unwrap_or_default();
     if let Some(user) = &flags.user {
         wanted.user.clone_from(user);
     }
@@ -33,11 +34,11 @@ pub(crate) fn choose(
     if wanted == Impersonation::default() {
         return Ok(None);
     }
-    Err(without_user(flags, &wanted, place.map_or("", |place| place.name)))
+    Err(without_user(flags, &wanted, resolved.map_or("", |resolved| resolved.name)))
 }
 
-/// Groups and such are no one to act as.
-fn without_user(flags: &ActAs, wanted: &Impersonation, context: &str) -> Failure {
+/// Returns the error for groups, a uid or extra fields without a user.
+fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &str) -> CliError {
     let flag = if !flags.groups.is_empty() {
         Some("--as-group")
     } else if flags.uid.is_some() {
@@ -46,7 +47,7 @@ fn without_user(flags: &ActAs, wanted: &Impersonation, context: &str) -> Failure
         None
     };
     if let Some(flag) = flag {
-        return Failure::usage(format!("{flag} is given, but no user to act as"))
+        return CliError::usage(format!("{flag} is given, but no user to act as"))
             .hint("name the user, too: --as USER");
     }
     let field = if !wanted.groups.is_empty() {
@@ -57,16 +58,16 @@ fn without_user(flags: &ActAs, wanted: &Impersonation, context: &str) -> Failure
         "as-user-extra"
     };
     let message = format!("the user of the context {context:?} has {field}, but no user to act as");
-    Failure::new(message).hint(format!(
-        "give --as USER, or put `as` beside {field} in the kubeconfig, or take {field} out"
+    CliError::new(message).hint(format!(
+        "give --as USER, or put `as` next to {field} in the kubeconfig, or take {field} out"
     ))
 }
 
-/// What the kubeconfig says. As for kubectl, what is empty is not there.
-fn of_kubeconfig(place: &Place<'_>) -> Result<Impersonation, Failure> {
-    let field = |name: &str| Some(&place.user[name]).filter(|value| !value.is_null());
+/// Returns what the kubeconfig says. As for kubectl, an empty field counts as absent.
+fn of_kubeconfig(resolved: &ResolvedContext<'_>) -> Result<Impersonation, CliError> {
+    let field = |name: &str| Some(&resolved.user[name]).filter(|value| !value.is_null());
     let wrong = |name: &str, form: &str| {
-        Failure::new(format!("the user of the context {:?}: {name} must be {form}", place.name))
+        CliError::new(format!("the user of the context {:?}: {name} must be {form}", resolved.name))
             .hint("correct it in the kubeconfig: it says as whom requests are made")
     };
     let one = |name: &str| match field(name) {
@@ -105,9 +106,9 @@ mod tests {
 
     use super::*;
 
-    fn chosen(flags: &ActAs, user: &Value) -> Result<Option<Impersonation>, Failure> {
+    fn chosen(flags: &ImpersonationFlags, user: &Value) -> Result<Option<Impersonation>, CliError> {
         let (nothing, dir) = (Value::Null, Path::new(""));
-        let place = Place {
+        let resolved = ResolvedContext {
             name: "work",
             context: &nothing,
             cluster: &nothing,
@@ -115,13 +116,13 @@ mod tests {
             cluster_dir: dir,
             user_dir: dir,
         };
-        choose(flags, Some(&place))
+        choose(flags, Some(&resolved))
     }
 
-    fn flags(user: &str, groups: &[&str], uid: &str) -> ActAs {
+    fn flags(user: &str, groups: &[&str], uid: &str) -> ImpersonationFlags {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        ActAs { user: given(user), groups, uid: given(uid) }
+        ImpersonationFlags { user: given(user), groups, uid: given(uid) }
     }
 
     fn wanted(user: &str, groups: &[&str], uid: &str) -> Impersonation {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_told_and_not_left_out() {
+    fn what_is_malformed_is_an_error_and_not_left_out() {
         for (user, field) in [
             (json!({ "as": 7 }), "as must be a string"),
             (json!({ "as": ["bob"] }), "as must be a string"),
@@ -185,22 +186,22 @@ mod tests {
             (json!({ "as": "bob", "as-user-extra": { "a": [null] } }), "as-user-extra must be"),
         ] {
             for flags in [flags("", &[], ""), flags("ada", &["a"], "u-8")] {
-                let failure = chosen(&flags, &user).expect_err(field);
-                assert!(failure.message.contains("context \"work\""), "{failure:?}");
-                assert!(failure.message.contains(field), "{failure:?}");
+                let error = chosen(&flags, &user).expect_err(field);
+                assert!(error.message.contains("context \"work\""), "{error:?}");
+                assert!(error.message.contains(field), "{error:?}");
             }
         }
     }
 
     #[test]
-    fn groups_and_such_take_a_user() {
+    fn groups_and_uids_need_a_user() {
         for (flags, wanted) in
             [(flags("", &["a"], "u"), "--as-group"), (flags("", &[], "u"), "--as-uid")]
         {
-            for failure in [choose(&flags, None), chosen(&flags, &json!({ "as-uid": "u-7" }))] {
-                let failure = failure.unwrap_err();
-                assert!(failure.message.contains(wanted), "{failure:?}");
-                assert_eq!(failure, Failure::usage(&failure.message).hint(&failure.hints[0]));
+            for error in [choose(&flags, None), chosen(&flags, &json!({ "as-uid": "u-7" }))] {
+                let error = error.unwrap_err();
+                assert!(error.message.contains(wanted), "{error:?}");
+                assert_eq!(error, CliError::usage(&error.message).hint(&error.hints[0]));
             }
             assert!(chosen(&flags, &json!({ "as": "bob" })).is_ok());
         }
@@ -209,9 +210,9 @@ mod tests {
             (json!({ "as": "", "as-uid": "u-7" }), "as-uid"),
             (json!({ "as-user-extra": { "a": [] } }), "as-user-extra"),
         ] {
-            let failure = chosen(&flags("", &[], ""), &user).expect_err(field);
-            assert!(failure.message.contains(field), "{failure:?}");
-            assert!(failure.message.contains("context \"work\""), "{failure:?}");
+            let error = chosen(&flags("", &[], ""), &user).expect_err(field);
+            assert!(error.message.contains(field), "{error:?}");
+            assert!(error.message.contains("context \"work\""), "{error:?}");
             assert!(chosen(&flags("bob", &[], ""), &user).is_ok());
         }
     }

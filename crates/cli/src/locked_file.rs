@@ -1,5 +1,5 @@
-//! Replacing a file of the user's so that nothing in it is ever lost: under a lock, whole or not
-//! at all, readable by its owner alone.
+//! Replacing a file of the user's so that nothing in it is lost: under a lock, atomically, and
+//! readable by its owner alone. What is in the file is not decided here.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,28 +7,28 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
-/// How often, and after how long each time, a lock that another holds is tried again.
+/// How often, and at which interval, a lock that somebody else holds is tried again.
 const LOCK_ATTEMPTS_MAX: usize = 40;
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The lock that kubectl and others of its kind respect, too: a file beside the file.
-pub(crate) struct Lock {
+/// A lock that kubectl respects, too: a file next to the locked one.
+pub(crate) struct FileLock {
     target: PathBuf,
     lock: PathBuf,
 }
 
-impl Lock {
-    /// Locks the file that `path` names, which need not be there yet. Where it is a link, the
-    /// file behind it is meant, and the link stays.
-    pub(crate) fn take(path: &Path) -> Result<Self, Failure> {
+impl FileLock {
+    /// Locks the file at `path`, which need not exist. Of a symbolic link the target is locked and
+    /// replaced, and the link stays.
+    pub(crate) fn take(path: &Path) -> Result<Self, CliError> {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let cannot = |what: &Path, error: &io::Error| {
-            Failure::new(format!("cannot write {}: {error}", what.display()))
+            CliError::new(format!("cannot write {}: {error}", what.display()))
         };
         if let Some(directory) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             DirBuilder::new()
@@ -37,7 +37,7 @@ impl Lock {
                 .create(directory)
                 .map_err(|error| cannot(directory, &error))?;
         }
-        let lock = beside(&target, ".lock");
+        let lock = sibling(&target, ".lock");
         for _ in 0..LOCK_ATTEMPTS_MAX {
             match OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&lock) {
                 Ok(_) => return Ok(Self { target, lock }),
@@ -48,24 +48,24 @@ impl Lock {
             }
         }
         let message = format!("{} is locked by {}", target.display(), lock.display());
-        Err(Failure::new(message).hint(
+        Err(CliError::new(message).hint(
             "another program is changing the kubeconfig; if there is none, remove the lock file",
         ))
     }
 
-    /// The locked file.
+    /// Returns the path of the locked file.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Replaces the file's content: after a crash there is the old one or the new one, whole.
-    pub(crate) fn replace(&self, content: &[u8]) -> Result<(), Failure> {
-        let new = beside(&self.target, ".postern-new");
+    /// Replaces the file's content atomically: after a crash it is the old one or the new one.
+    pub(crate) fn replace(&self, content: &[u8]) -> Result<(), CliError> {
+        let new = sibling(&self.target, ".postern-new");
         let replaced = self.replace_by(&new, content);
         replaced.map_err(|error| {
-            // What is left of the attempt holds a key; the old file is untouched.
+            // The unfinished file holds a key. The old file is unchanged.
             let _ = fs::remove_file(&new);
-            Failure::new(format!("cannot write {}: {error}", self.target.display()))
+            CliError::new(format!("cannot write {}: {error}", self.target.display()))
         })
     }
 
@@ -84,14 +84,14 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     fn drop(&mut self) {
-        // It is ours; when it cannot be removed, the next one says so.
+        // When it cannot be removed, the next attempt to lock reports it.
         let _ = fs::remove_file(&self.lock);
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
@@ -102,29 +102,29 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
-    use crate::surroundings::read_file;
+    use crate::process::read_file;
 
     #[test]
-    fn a_file_is_replaced_behind_its_link_and_is_private() {
+    fn a_file_is_replaced_through_its_link_and_is_private() {
         let home = tempfile::tempdir().unwrap();
         let (real, link) = (home.path().join("real"), home.path().join("link"));
         File::create(&real).unwrap();
         symlink(&real, &link).unwrap();
-        Lock::take(&link).unwrap().replace(b"new").unwrap();
+        FileLock::take(&link).unwrap().replace(b"new").unwrap();
         assert_eq!(**read_file(&real, 10).unwrap(), *b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2, "nothing is left lying");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2, "no other file is left");
     }
 
     #[test]
-    fn a_lock_holds_others_off() {
+    fn a_locked_file_cannot_be_locked_again() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("deep/config");
-        let lock = Lock::take(&path).unwrap();
-        let failure = Lock::take(&path).err().unwrap();
-        assert!(failure.message.contains("config.lock"), "{failure:?}");
+        let lock = FileLock::take(&path).unwrap();
+        let error = FileLock::take(&path).err().unwrap();
+        assert!(error.message.contains("config.lock"), "{error:?}");
         drop(lock);
-        assert!(Lock::take(&path).is_ok());
+        assert!(FileLock::take(&path).is_ok());
     }
 }

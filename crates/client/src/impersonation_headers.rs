@@ -1,4 +1,4 @@
-//! Acting as somebody else, by Kubernetes' headers. Whether one may is for the server to say.
+//! Kubernetes' impersonation headers. Whether the caller may impersonate is decided by the server.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -6,11 +6,10 @@ use postern_kinds::{Impersonation, access_key};
 
 use crate::error::Error;
 
-/// How many headers may be sent for it: servers take about a hundred in a request.
+/// The most headers that are sent: servers accept about a hundred in a request.
 const HEADERS_MAX: usize = 80;
 
-/// What needs an escape in a header's name, as in client-go: whatever cannot stand there, and the
-/// escape itself.
+/// Escapes in a header's name, as client-go does, what is not allowed there, and the escape itself.
 const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -27,10 +26,10 @@ const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// The headers that ask for it.
+/// Returns the headers that ask for it.
 ///
 /// # Errors
-/// [`Error::Impersonation`] for what would arrive as something else, or not at all.
+/// [`Error::Impersonation`] for what would be received as something else, or not at all.
 pub(crate) fn headers(wanted: &Impersonation) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     let mut add = |name: HeaderName, what: &str, text: &str| {
@@ -67,20 +66,20 @@ fn extra_name(key: &str) -> Result<HeaderName, Error> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is too long"))
 }
 
-/// The rule that is broken does not repeat the text, which may be a key that was mistaken for a
-/// name.
+/// Returns the text as a header's value. An error does not repeat the text, which may be a key that
+/// was mistaken for a name.
 fn value(text: &str) -> Result<HeaderValue, &'static str> {
     if text.is_empty() {
         return Err("is empty");
     }
     if text.trim() != text {
-        return Err("begins or ends with white space, which does not arrive");
+        return Err("begins or ends with white space, which is not sent");
     }
     if access_key::is_well_formed(text) {
         return Err("is the value of an access key: give a name instead");
     }
     HeaderValue::from_bytes(text.as_bytes())
-        .map_err(|_| "holds characters that cannot stand in a header")
+        .map_err(|_| "holds characters that are not allowed in a header")
 }
 
 #[cfg(test)]
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_arrive_as_something_else_is_refused() {
+    fn what_would_be_received_as_something_else_is_refused() {
         let key = access_key::generate(&mut || 7);
         let named = |user: &str| Impersonation { user: user.to_owned(), ..bob() };
         for (asked, wanted) in [

@@ -1,0 +1,266 @@
+//! Creating, disabling, enabling and rotating access keys. Reading and deleting them is as for
+//! other kinds.
+
+use clap::{Args, Subcommand};
+use postern_client::{Collection, decode_fields};
+use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
+use postern_kinds::{Kind as _, Owner, SecretText, access_key};
+use postern_meta::object::{Object, ObjectMeta};
+use serde_json::json;
+
+use super::{new_object, whoami};
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, ObjectFormat};
+use crate::output::{self, escape};
+use crate::process::Process;
+use crate::session::Session;
+use crate::{kinds, parse};
+
+/// A new access key.
+#[derive(Args, Debug)]
+pub(crate) struct Create {
+    /// The name of the key [default: one that the server makes]
+    #[arg(value_parser = parse::name)]
+    name: Option<String>,
+
+    /// The user whose key it is [default: yourself]
+    #[arg(long, value_name = "USER", value_parser = parse::name, conflicts_with = "team")]
+    user: Option<String>,
+
+    /// The team whose key it is
+    #[arg(long, value_name = "TEAM", value_parser = parse::name)]
+    team: Option<String>,
+
+    /// How long the key is valid, as 720h, 30m, 30d, or plain seconds [default: without end, unless
+    /// the server has a limit]
+    #[arg(long, value_name = "DURATION", value_parser = parse::ttl, allow_hyphen_values = true)]
+    ttl: Option<i64>,
+
+    /// The display name
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    display_name: String,
+
+    /// Print the whole object, in which the key is, or KIND/NAME without it [default: the key
+    /// alone]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// What can be disabled.
+#[derive(Subcommand, Debug)]
+pub enum Disable {
+    /// Disable an access key, at once; `enable` enables it again.
+    #[command(
+        name = kinds::name(&OwnedAccessKey::INFO),
+        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
+        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
+    )]
+    AccessKey(Switch),
+}
+
+/// What can be enabled.
+#[derive(Subcommand, Debug)]
+pub enum Enable {
+    /// Enable an access key again.
+    #[command(
+        name = kinds::name(&OwnedAccessKey::INFO),
+        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
+        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
+    )]
+    AccessKey(Switch),
+}
+
+/// What can be rotated.
+#[derive(Subcommand, Debug)]
+pub enum Rotate {
+    /// Replace the value of an access key, and print the new key, alone, on the standard output.
+    ///
+    /// The old value stops working at once. The new one is shown this once.
+    #[command(
+        name = kinds::name(&OwnedAccessKey::INFO),
+        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
+        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
+    )]
+    AccessKey(Replace),
+}
+
+/// A key to disable or enable.
+#[derive(Args, Debug)]
+pub struct Switch {
+    /// The name of the key
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// How to print the key's object, in which the key itself is not [default: not at all]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// A key to rotate.
+#[derive(Args, Debug)]
+pub struct Replace {
+    /// The name of the key
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+fn keys() -> Collection<'static> {
+    Collection::of::<OwnedAccessKey>(None)
+}
+
+impl Create {
+    /// Creates, and prints the key.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let metadata =
+            ObjectMeta { name: self.name.clone().unwrap_or_default(), ..ObjectMeta::default() };
+        let spec = Spec {
+            display_name: self.display_name,
+            user: self.user.unwrap_or_default(),
+            team: self.team.unwrap_or_default(),
+            ttl: self.ttl.unwrap_or(0),
+            ..Spec::default()
+        };
+        let fields_of_new = Fields { spec, ..Fields::default() };
+        let new = new_object::<OwnedAccessKey>(metadata, &fields_of_new)?;
+        let created = session.client.create(keys(), &new).await.map_err(|error| {
+            session.explain(&error).hint_if(
+                error.is_uncertain(),
+                "if the key was created, its value is lost: `postern list accesskeys` shows it, \
+                 `postern delete accesskey` deletes it",
+            )
+        })?;
+        let name = created.metadata.name.clone();
+        let spec = decode_fields::<OwnedAccessKey>(&created)
+            .map_err(|error| session.explain(&error))?
+            .spec;
+        let printed = print_created(created, &spec.key, self.output, process);
+        printed.map_err(|error| value_lost(error, &name))?;
+        process.print_status(&format!("access key {} created{}", escape(&name), describe(&spec)));
+        if self.output != Some(ObjectFormat::Name) {
+            process.print_note("the key is shown this once; keep it safe");
+        }
+        Ok(())
+    }
+}
+
+/// Prints the key alone, unless a format was asked for.
+fn print_created(
+    created: Object,
+    key: &SecretText,
+    format: Option<ObjectFormat>,
+    process: &Process,
+) -> Result<(), CliError> {
+    if format.is_some() {
+        return output::print_object(created, &OwnedAccessKey::INFO, format, process);
+    }
+    if key.expose().is_empty() {
+        return Err(CliError::new("the server answered without the key"));
+    }
+    print_key(key, process)
+}
+
+fn print_key(key: &SecretText, process: &Process) -> Result<(), CliError> {
+    let line = SecretText::from(format!("{}\n", key.expose()));
+    process.write_stdout(line.expose().as_bytes())
+}
+
+/// Returns the error for a key that could not be printed: it is valid, and nobody has it.
+fn value_lost(error: CliError, name: &str) -> CliError {
+    error.output_matters().hint(format!(
+        "the access key {} works, but nobody has it: `postern rotate accesskey {0}` makes a new \
+         value, `postern delete accesskey {0}` deletes it",
+        escape(name)
+    ))
+}
+
+/// Returns whose key it is, and how long it is valid.
+fn describe(spec: &Spec) -> String {
+    let owner = match spec.owner() {
+        Some(Owner::User(name)) => format!(" for the user {}", escape(&name)),
+        Some(Owner::Team(name)) => format!(" for the team {}", escape(&name)),
+        Some(Owner::Subject(name)) => format!(" for {}", escape(&name)),
+        None => String::new(),
+    };
+    match spec.ttl {
+        0 => format!("{owner}; it does not expire"),
+        seconds => format!("{owner}; it expires in {}", output::duration(seconds)),
+    }
+}
+
+impl Switch {
+    /// Disables or enables.
+    pub(crate) async fn run(self, disabled: bool, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let patch = json!({ "spec": { "disabled": disabled } });
+        let patched = session.client.merge_patch(keys(), &self.name, &patch).await;
+        let object = match patched {
+            Ok(object) => object,
+            Err(error) => {
+                return Err(session.explain_named(keys(), &self.name, &error).await);
+            }
+        };
+        let word = if disabled { "disabled" } else { "enabled" };
+        process.print_status(&format!("access key {} {word}", self.name));
+        output::print_object(object, &OwnedAccessKey::INFO, self.output, process)
+    }
+}
+
+impl Replace {
+    /// Makes the new value on this machine, so that it is in no answer.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        // Asked first: the session's own key may be the one that is replaced.
+        let own = whoami::ask(&mut session).await;
+        let own = own.is_ok_and(|(_, status)| status.access_key == self.name);
+        let key = access_key::generate(&mut || process.random());
+        let patch = json!({ "spec": { "key": key.expose() } });
+        if let Err(error) = session.client.merge_patch(keys(), &self.name, &patch).await {
+            let explained = session.explain_named(keys(), &self.name, &error).await;
+            return Err(explained.hint_if(
+                error.is_uncertain(),
+                "run it again: the value of this attempt is not printed",
+            ));
+        }
+        print_key(&key, process).map_err(|error| value_lost(error, &self.name))?;
+        process.print_status(&format!(
+            "access key {} rotated; its old value is no longer valid",
+            self.name
+        ));
+        process.print_note("the key is shown this once; keep it safe");
+        if own {
+            let server = session.client.server();
+            process.print_note(&format!(
+                "this was the key that you are logged in with: log in with the new one, `postern \
+                 login {server} --access-key -`"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_key_it_is_and_how_long_it_lives() {
+        let user = Spec { user: "ada".to_owned(), ttl: 5400, ..Spec::default() };
+        assert_eq!(describe(&user), " for the user ada; it expires in 1h30m");
+        let team = Spec { team: "red".to_owned(), ..Spec::default() };
+        assert_eq!(describe(&team), " for the team red; it does not expire");
+        assert_eq!(
+            crate::output::full_name(&OwnedAccessKey::INFO, "ci"),
+            "ownedaccesskey.management.platform.sh/ci"
+        );
+    }
+}

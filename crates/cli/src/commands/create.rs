@@ -1,0 +1,229 @@
+//! `postern create`: any objects from files, and what has a command of its own.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use postern_client::Collection;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::{Info, Kind as _};
+use postern_meta::object::Object;
+
+use super::{access_keys, principals};
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
+use crate::kinds;
+use crate::manifest::{self, Manifest};
+use crate::output::{self, escape};
+use crate::process::{Process, read_file};
+use crate::session::Session;
+
+/// The largest file with objects that is read.
+const FILE_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Create objects, from files or from arguments.
+///
+/// Files are YAML, also with several documents, or JSON. The kind and the apiVersion in a document
+/// decide what is created. After an error the others are created all the same, and the exit code
+/// is 1.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    arg_required_else_help = true,
+    after_help = "Example:\n  postern create -f objects.yaml"
+)]
+pub struct Create {
+    #[command(subcommand)]
+    special: Option<Special>,
+
+    #[command(flatten)]
+    from_files: FromFiles,
+}
+
+/// What has a command of its own.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Special {
+    /// Create an access key, and print the key, alone, on the standard output.
+    ///
+    /// The key is shown this once. Everything else goes to the standard error, so that
+    /// KEY=$(postern create accesskey ci) works.
+    #[command(
+        name = kinds::name(&OwnedAccessKey::INFO),
+        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
+        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
+    )]
+    AccessKey(access_keys::Create),
+    /// Create a user: a person who may hold access keys.
+    #[command(alias = "users")]
+    User(principals::CreateUser),
+    /// Create a team: users who hold rights together.
+    #[command(alias = "teams")]
+    Team(principals::CreateTeam),
+}
+
+/// Objects to create from files.
+#[derive(Args, Debug)]
+pub(crate) struct FromFiles {
+    /// A file with objects in YAML or JSON, - for the standard input; may be repeated
+    #[arg(short, long = "filename", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// How to print what was created [default: not at all]. An access key is printed only by json
+    /// and yaml, and only this once
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Create {
+    /// Creates.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        match self.special {
+            None => self.from_files.run(process).await,
+            Some(Special::AccessKey(command)) => command.run(process).await,
+            Some(Special::User(command)) => command.run(process).await,
+            Some(Special::Team(command)) => command.run(process).await,
+        }
+    }
+}
+
+impl FromFiles {
+    async fn run(self, process: &Process) -> Result<(), CliError> {
+        let manifests = self.read(process)?;
+        let mut session = Session::open(&self.connection, process)?;
+        let namespace = session.namespace_or(&self.namespace);
+        let mut failed = false;
+        let mut separator = "";
+        for (done, manifest) in manifests.iter().enumerate() {
+            let created = match manifest {
+                Ok(manifest) => create(&mut session, manifest, &namespace, process).await,
+                Err(error) => Err(CreateError::One(error.clone())),
+            };
+            let printed = created.and_then(|object| self.print(object, &mut separator, process));
+            match printed {
+                Ok(()) => {}
+                Err(CreateError::One(error)) => {
+                    process.print_error(&error);
+                    failed = true;
+                }
+                Err(CreateError::All(error)) => {
+                    let left = manifests[done + 1..].iter().flatten();
+                    let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
+                    return Err(error.not_tried(&left));
+                }
+            }
+        }
+        if failed { Err(CliError::reported()) } else { Ok(()) }
+    }
+
+    /// Prints a new object, as one document of several.
+    fn print(
+        &self,
+        created: Created,
+        separator: &mut &str,
+        process: &Process,
+    ) -> Result<(), CreateError> {
+        if self.output == Some(ObjectFormat::Yaml) {
+            let separator = std::mem::replace(separator, "---\n");
+            process.write_stdout(separator.as_bytes()).map_err(CreateError::of_output)?;
+        }
+        let Created { info, object } = created;
+        let printed = output::print_object(object, info, self.output, process);
+        printed.map_err(CreateError::of_output)
+    }
+
+    /// Reads everything before anything is created.
+    fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
+        let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
+        let key_from_stdin = self.connection.credential.reads_key_from_stdin();
+        if stdin_count + usize::from(key_from_stdin) > 1 {
+            let message = "the standard input can be read once only: as one file, or as the access \
+                           key";
+            return Err(CliError::usage(message));
+        }
+        let mut manifests = Vec::new();
+        for file in &self.files {
+            if is_stdin(file) {
+                let bytes = process.read_stdin(FILE_MAX_BYTES)?;
+                manifests.extend(manifest::parse("the standard input", &bytes));
+            } else {
+                let bytes = read_file(file, FILE_MAX_BYTES)?;
+                manifests.extend(manifest::parse(&file.display().to_string(), &bytes));
+            }
+        }
+        if manifests.is_empty() {
+            return Err(CliError::new("there is no object in what was given with -f"));
+        }
+        let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
+        let mut understood = manifests.iter().flatten();
+        match understood.find(|manifest| answers_with_credential(manifest.info) && !whole) {
+            Some(manifest) => Err(would_be_lost(manifest)),
+            None => Ok(manifests),
+        }
+    }
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// Returns whether the answer to a create has a credential that is never shown again.
+fn answers_with_credential(info: &Info) -> bool {
+    info.kind == OwnedAccessKey::INFO.kind
+}
+
+fn would_be_lost(manifest: &Manifest) -> CliError {
+    let kind = manifest.info.kind;
+    let message = format!(
+        "{}: the server shows the credential of a new {kind} once, and it would be lost",
+        manifest.location
+    );
+    CliError::usage(message).hint("nothing was created: print it with -o json or -o yaml")
+}
+
+/// A new object, as the server answered.
+struct Created {
+    info: &'static Info,
+    object: Object,
+}
+
+/// Why an object was not created, or not printed.
+enum CreateError {
+    /// Others can still be created.
+    One(CliError),
+    /// All others would fail, too.
+    All(CliError),
+}
+
+impl CreateError {
+    fn of_output(error: CliError) -> Self {
+        let hint = "the last object was created; if its answer had a credential, that is lost";
+        Self::All(error.output_matters().hint(hint))
+    }
+}
+
+async fn create(
+    session: &mut Session,
+    manifest: &Manifest,
+    namespace: &str,
+    process: &Process,
+) -> Result<Created, CreateError> {
+    let Manifest { location, info, object } = manifest;
+    let own = Some(object.metadata.namespace.as_str()).filter(|own| !own.is_empty());
+    let of = Collection::new(info, Some(own.unwrap_or(namespace)));
+    let object = session.client.create(of, object).await.map_err(|error| {
+        let mut explained = session.explain(&error);
+        explained.message = format!("{location}: {}", explained.message);
+        let all = error.fails_all_requests();
+        if all { CreateError::All(explained) } else { CreateError::One(explained) }
+    })?;
+    let within = of.namespace().map_or_else(String::new, |n| format!(" in the namespace {n}"));
+    let name = escape(&object.metadata.name);
+    process.print_status(&format!("{} {name} created{within}", kinds::name(info)));
+    Ok(Created { info, object })
+}

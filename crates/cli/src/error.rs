@@ -1,0 +1,90 @@
+//! How a command fails: what went wrong, what to do next, and the exit code. What an answer of the
+//! server means is in `explain.rs`.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command failed. Holds no secret value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CliError {
+    /// What went wrong, in one sentence.
+    pub(crate) message: String,
+    /// What to do next, one thing a line.
+    pub(crate) hints: Vec<String>,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Failed,
+    Usage,
+    /// Printed already, when it happened.
+    Reported,
+    /// The reader of the standard output closed it, which is no error of this command.
+    OutputClosed,
+}
+
+impl CliError {
+    /// Returns an error with exit code 1.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hints: Vec::new(), outcome: Outcome::Failed }
+    }
+
+    /// Returns an error with exit code 2: the arguments make no sense, and nothing was done.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Usage, ..Self::new(message) }
+    }
+
+    /// Returns the error of a command whose errors have been printed one by one.
+    pub(crate) fn reported() -> Self {
+        Self { outcome: Outcome::Reported, ..Self::new("") }
+    }
+
+    /// Returns the error of writing to the standard output.
+    pub(crate) fn of_output(error: &io::Error) -> Self {
+        let closed = error.kind() == io::ErrorKind::BrokenPipe;
+        let outcome = if closed { Outcome::OutputClosed } else { Outcome::Failed };
+        Self { outcome, ..Self::new(format!("cannot write to the standard output: {error}")) }
+    }
+
+    /// Adds one more thing to do next.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Adds one more thing to do next, where the condition holds.
+    pub(crate) fn hint_if(self, condition: bool, hint: &str) -> Self {
+        if condition { self.hint(hint) } else { self }
+    }
+
+    /// Adds which objects a command did not come to.
+    pub(crate) fn not_tried(self, objects: &[String]) -> Self {
+        if objects.is_empty() {
+            return self;
+        }
+        self.hint(format!("not tried: {}", objects.join(", ")))
+    }
+
+    /// Makes a closed standard output an error: what was not read is lost for good.
+    pub(crate) fn output_matters(mut self) -> Self {
+        if self.outcome == Outcome::OutputClosed {
+            self.outcome = Outcome::Failed;
+        }
+        self
+    }
+
+    /// Returns whether the error is still to be printed.
+    pub(crate) fn is_to_print(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed | Outcome::Usage)
+    }
+
+    /// Returns the command's exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.outcome {
+            Outcome::Failed | Outcome::Reported => ExitCode::FAILURE,
+            Outcome::Usage => ExitCode::from(2),
+            Outcome::OutputClosed => ExitCode::SUCCESS,
+        }
+    }
+}

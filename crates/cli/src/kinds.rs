@@ -1,0 +1,74 @@
+//! The names that the command line has for the served kinds. All of them come from the kinds
+//! themselves; what is done with the kinds is in `commands/`.
+
+use postern_kinds::{AnyKind, Info, Verb};
+
+/// Returns the kinds that serve a verb, in the order in which they are listed everywhere.
+pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
+    let kinds: &'static [&'static dyn AnyKind] = postern_kinds::all();
+    kinds.iter().map(|kind| kind.info()).filter(move |info| info.serves(verb))
+}
+
+/// Returns what one object of the kind is called: `secret`.
+pub(crate) fn name(info: &Info) -> &'static str {
+    info.aliases.first().copied().unwrap_or(info.singular)
+}
+
+/// Returns what several objects of the kind are called: `secrets`. Of a kind's aliases, the second
+/// is the plural of the first.
+pub(crate) fn plural_name(info: &Info) -> &'static str {
+    info.aliases.get(1).copied().unwrap_or(info.plural)
+}
+
+/// Returns all names of the kind, each once. The first two are [`name`] and [`plural_name`].
+pub(crate) fn names(info: &Info) -> Vec<&'static str> {
+    let mut names = vec![name(info), plural_name(info)];
+    let others = [info.singular, info.plural].into_iter();
+    for other in others.chain(info.short.iter().copied()).chain(info.aliases.iter().copied()) {
+        if !names.contains(&other) {
+            names.push(other);
+        }
+    }
+    names
+}
+
+/// Returns the names that help shows next to [`name`]: abbreviations, and aliases that are other
+/// words.
+pub(crate) fn visible_aliases(info: &Info) -> Vec<&'static str> {
+    info.short.iter().chain(info.aliases.iter().skip(2)).copied().collect()
+}
+
+/// Returns the other names of the kind, which help does not show.
+pub(crate) fn hidden_aliases(info: &Info) -> Vec<&'static str> {
+    let visible = visible_aliases(info);
+    names(info).into_iter().skip(1).filter(|name| !visible.contains(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::Kind as _;
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::owned_access_key::OwnedAccessKey;
+    use postern_kinds::shared_secret::SharedSecret;
+
+    use super::*;
+
+    #[test]
+    fn names_come_from_the_kind() {
+        let of = |info| (name(info), plural_name(info), visible_aliases(info).join(" "));
+        assert_eq!(of(&SharedSecret::INFO), ("secret", "secrets", "ss".to_owned()));
+        assert_eq!(of(&OwnedAccessKey::INFO), ("accesskey", "accesskeys", "key keys".to_owned()));
+        assert_eq!(of(&Namespace::INFO), ("namespace", "namespaces", "ns".to_owned()));
+        let all = ["secret", "secrets", "sharedsecret", "sharedsecrets", "ss"];
+        assert_eq!(names(&SharedSecret::INFO), all);
+    }
+
+    #[test]
+    fn no_two_kinds_have_the_same_name() {
+        let mut all: Vec<_> = served(Verb::Get).flat_map(names).collect();
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        assert_eq!(all.len(), count, "{all:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Objects in files: YAML with any number of documents, or JSON. What is done with the objects is
+//! in `commands/`.
+
+use postern_kinds::{Info, Verb};
+use postern_meta::decode::{Format, decode};
+use postern_meta::object::Object;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::kinds;
+use crate::output::escape;
+
+/// An object of a kind that can be created.
+pub(crate) struct Manifest {
+    /// File and document, for messages.
+    pub(crate) location: String,
+    /// The object's kind.
+    pub(crate) info: &'static Info,
+    /// The object.
+    pub(crate) object: Object,
+}
+
+/// Returns the objects in a file, each with its own error, in their order. Documents without
+/// content are left out; the items of a list count each.
+pub(crate) fn parse(file: &str, bytes: &[u8]) -> Vec<Result<Manifest, CliError>> {
+    let mut manifests = Vec::new();
+    for (index, (line, document)) in documents(bytes).enumerate() {
+        let from = if index == 0 { String::new() } else { format!(" (from line {line})") };
+        let location = format!("{file}, document {}{from}", index + 1);
+        match value_of(document) {
+            Err(what) => manifests.push(Err(CliError::new(format!("{location}: {what}")))),
+            Ok(value) => match items_of(value) {
+                Ok(items) => {
+                    for (index, item) in items.into_iter().enumerate() {
+                        let location = format!("{location}, item {}", index + 1);
+                        manifests.push(manifest(location, item));
+                    }
+                }
+                Err(value) => manifests.push(manifest(location, value)),
+            },
+        }
+    }
+    manifests
+}
+
+/// Splits YAML into its documents, each with the number of its first line. JSON has no line that
+/// begins with three dashes, and is one document.
+fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut documents = Vec::new();
+    let (mut start, mut start_line, mut at) = (0, 1, 0);
+    for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let marker = line.get(..3).filter(|_| line.get(3).is_none_or(u8::is_ascii_whitespace));
+        if marker == Some(b"---") || marker == Some(b"...") {
+            documents.push((start_line, &bytes[start..at]));
+            // What is behind the dashes belongs to the new document.
+            (start, start_line) = (at + 3, index + 1);
+        }
+        at += line.len();
+    }
+    documents.push((start_line, &bytes[start..]));
+    documents.into_iter().filter(|(_, document)| !is_empty(document))
+}
+
+/// Returns whether there is nothing but comments and directives.
+fn is_empty(document: &[u8]) -> bool {
+    document.split(|byte| *byte == b'\n').all(|line| {
+        line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"#") || line[0] == b'%'
+    })
+}
+
+fn value_of(document: &[u8]) -> Result<Value, String> {
+    let decoded = if document.trim_ascii_start().starts_with(b"{") {
+        // YAML has such mappings, too, with less quoting.
+        decode(document, Format::Json)
+            .or_else(|error| decode(document, Format::Yaml).map_err(|_| error))
+    } else {
+        decode(document, Format::Yaml)
+    };
+    let decoded = decoded.map_err(|error| error.to_string())?;
+    match decoded.duplicates.first() {
+        Some(field) => Err(format!("the field {} occurs twice", escape(field))),
+        None => Ok(decoded.value),
+    }
+}
+
+/// Returns the items of a list, or the value if it is none. Items of a list such as `UserList` need
+/// not say their own kind.
+fn items_of(mut list: Value) -> Result<Vec<Value>, Value> {
+    let Some(kind) = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")) else {
+        return Err(list);
+    };
+    let (kind, version) = (json!(kind), list["apiVersion"].clone());
+    let Some(Value::Array(mut items)) = list.get_mut("items").map(Value::take) else {
+        return Err(list);
+    };
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        if kind != "" {
+            item.entry("apiVersion").or_insert_with(|| version.clone());
+            item.entry("kind").or_insert_with(|| kind.clone());
+        }
+    }
+    Ok(items)
+}
+
+fn manifest(location: String, value: Value) -> Result<Manifest, CliError> {
+    let wrong = |what: String| CliError::new(format!("{location}: {what}"));
+    let object = Object::from_value(value).map_err(wrong)?;
+    for (field, text) in [("apiVersion", &object.api_version), ("kind", &object.kind)] {
+        if text.is_empty() {
+            return Err(wrong(format!("{field} is not set")));
+        }
+    }
+    let served = || kinds::served(Verb::Create);
+    let info = served()
+        .find(|info| info.kind == object.kind && info.version.to_string() == object.api_version);
+    let info = info.ok_or_else(|| {
+        let (kind, version) = (escape(&object.kind), escape(&object.api_version));
+        let all: Vec<_> =
+            served().map(|info| format!("{} ({})", info.kind, info.version)).collect();
+        wrong(format!("objects of the kind {kind} in {version} cannot be created"))
+            .hint(format!("these kinds can: {}", all.join(", ")))
+    })?;
+    Ok(Manifest { location, info, object })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USER: &str = "apiVersion: management.platform.sh/v1\nkind: User\nmetadata: {name: ";
+
+    fn summary(text: &str) -> Vec<String> {
+        let parsed = parse("f", text.as_bytes()).into_iter();
+        parsed
+            .map(|one| match one {
+                Ok(manifest) => format!("{}: {}", manifest.location, manifest.object.metadata.name),
+                Err(error) => error.message,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn documents_are_split_at_their_markers() {
+        let text = format!(
+            "# about\n%YAML 1.2\n---\n{USER}a}}\n---\n# nothing\n--- # b\r\n{USER}b}}\n...\n---\n\
+             {USER}'c---\n  ---'}}\n"
+        );
+        let two = ["f, document 1: a", "f, document 2 (from line 9): b"];
+        assert_eq!(summary(&text)[..2], two);
+        assert_eq!(summary(&text).len(), 3);
+        for empty in ["", "\n", "---\n", "# x\n---\n---\n...\n"] {
+            assert!(summary(empty).is_empty(), "{empty:?}");
+        }
+    }
+
+    #[test]
+    fn json_and_mappings_in_braces_are_read() {
+        let json = "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"a\"}}";
+        assert_eq!(summary(json), ["f, document 1: a"]);
+        let yaml = "{apiVersion: v1, kind: Namespace, metadata: {name: a}}";
+        assert_eq!(summary(yaml), ["f, document 1: a"]);
+    }
+
+    #[test]
+    fn the_items_of_a_list_are_objects() {
+        let item = "items: [{metadata: {name: a}}, {kind: Team, metadata: {name: b}}]";
+        let list = format!("apiVersion: management.platform.sh/v1\nkind: UserList\n{item}\n");
+        let both = ["f, document 1, item 1: a", "f, document 1, item 2: b"];
+        assert_eq!(summary(&list), both);
+        let mixed = "apiVersion: v1\nkind: List\nitems: [{metadata: {name: a}}]";
+        assert_eq!(summary(mixed), ["f, document 1, item 1: apiVersion is not set"]);
+    }
+
+    #[test]
+    fn errors_name_the_document_and_no_value() {
+        let second = |document: &str| summary(&format!("{USER}a}}\n---\n{document}")).remove(1);
+        for (document, wanted) in [
+            ("kind: User\n", "apiVersion is not set"),
+            ("apiVersion: v1\nmetadata: {}\n", "kind is not set"),
+            ("- hush\n", "document 2"),
+            ("hush\n", "document 2"),
+            ("a: [hush\n", "YAML"),
+            ("a: hush\na: hush\n", "the field a occurs twice"),
+            ("apiVersion: v1\nkind: User\nmetadata: {name: hush}\n", "User in v1 cannot be"),
+            ("apiVersion: v1\nkind: \"Po\\ed\"\n", "Po\\u{1b}d in v1 cannot be"),
+        ] {
+            let message = second(document);
+            assert!(message.starts_with("f, document 2 (from line 4): "), "{message}");
+            assert!(message.contains(wanted) && !message.contains("hush"), "{message}");
+        }
+        let error = parse("f", b"apiVersion: v1\nkind: Pod\n").remove(0).err().unwrap();
+        let all = &error.hints[0];
+        assert!(all.contains("Namespace (v1)") && all.contains("SharedSecret ("), "{all}");
+    }
+}

@@ -1,0 +1,212 @@
+//! The process' environment variables, its three standard streams, and random bytes. No other file
+//! of the command line asks the system for them.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+
+use postern_kinds::SecretText;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+use crate::error::CliError;
+
+/// The character of Ctrl-C, where the terminal does not make a signal of it.
+const CTRL_C: char = '\u{3}';
+
+/// What a command gets from its process, next to its arguments.
+pub(crate) struct Process {
+    environment: HashMap<String, OsString>,
+    stdout_is_terminal: bool,
+    stderr_is_coloured: bool,
+}
+
+#[expect(
+    clippy::unused_self,
+    reason = "only code that has been given this may read, write or draw randomness"
+)]
+impl Process {
+    /// Returns this process.
+    pub(crate) fn system() -> Self {
+        let environment: HashMap<_, _> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .collect();
+        let plain = environment.get("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || environment.get("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            environment,
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_coloured: io::stderr().is_terminal() && !plain,
+        }
+    }
+
+    /// Returns an environment variable; an empty one counts as absent.
+    pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
+        self.environment.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// Returns an environment variable as text; an empty one counts as absent.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, CliError> {
+        let Some(value) = self.variable(name) else { return Ok(None) };
+        let wrong = || CliError::usage(format!("the environment variable {name} is not UTF-8"));
+        value.to_str().map(Some).ok_or_else(wrong)
+    }
+
+    /// Returns whether the standard output is a terminal.
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        self.stdout_is_terminal
+    }
+
+    /// Writes data to the standard output.
+    pub(crate) fn write_stdout(&self, data: &[u8]) -> Result<(), CliError> {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(data).and_then(|()| out.flush());
+        written.map_err(|error| CliError::of_output(&error))
+    }
+
+    /// Prints a line to the standard error. When that fails, nobody can be told.
+    pub(crate) fn print_status(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Prints a note, which the reader should not miss.
+    pub(crate) fn print_note(&self, text: &str) {
+        self.print_status(&format!("{} {text}", self.coloured("note:", "33")));
+    }
+
+    /// Prints why a command failed, unless that has been printed.
+    pub(crate) fn print_error(&self, error: &CliError) {
+        if !error.is_to_print() {
+            return;
+        }
+        self.print_status(&format!("{} {}", self.coloured("error:", "1;31"), error.message));
+        for hint in &error.hints {
+            self.print_status(&format!("  {} {hint}", self.coloured("hint:", "36")));
+        }
+    }
+
+    fn coloured(&self, text: &str, colour: &str) -> String {
+        if self.stderr_is_coloured {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Returns whether a question can be asked.
+    pub(crate) fn stdin_is_terminal(&self) -> bool {
+        io::stdin().is_terminal()
+    }
+
+    /// Returns the whole standard input, byte for byte.
+    pub(crate) fn read_stdin(&self, limit_bytes: usize) -> Result<Zeroizing<Vec<u8>>, CliError> {
+        read_limited(io::stdin().lock(), limit_bytes, "the standard input")
+    }
+
+    /// Asks for one line on the terminal, which does not show it.
+    pub(crate) fn prompt_hidden(&self, question: &str) -> Result<SecretText, CliError> {
+        let _ = write!(io::stderr(), "{question} (not shown): ");
+        let answered = read_hidden();
+        // The line break that the terminal did not show.
+        self.print_status("");
+        let line = answered
+            .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
+        let line = line.trim_end_matches(['\r', '\n']);
+        if line.contains(CTRL_C) || line.is_empty() {
+            return Err(CliError::new("nothing was given, so nothing was done"));
+        }
+        Ok(SecretText::from(line.to_owned()))
+    }
+
+    /// Returns an unpredictable byte.
+    pub(crate) fn random(&self) -> u8 {
+        let mut byte = [0];
+        // aws-lc aborts by itself when the kernel gives no randomness. Going on after an error here
+        // would make keys that can be guessed.
+        assert!(aws_lc_rs::rand::fill(&mut byte).is_ok(), "the system's random generator failed");
+        byte[0]
+    }
+}
+
+/// Reads a line without echo. Ctrl-C must not end the process here: the terminal would stay without
+/// echo.
+fn read_hidden() -> io::Result<Zeroizing<String>> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut hidden = before.clone();
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
+    let mut line = Zeroizing::new(String::new());
+    let read = stdin.lock().read_line(&mut line);
+    tcsetattr(&stdin, OptionalActions::Now, &before)?;
+    read.map(|_| line)
+}
+
+/// Returns a stream's whole content. `what` names it in errors, as the one when it is larger than
+/// `limit_bytes`.
+pub(crate) fn read_limited(
+    from: impl Read,
+    limit_bytes: usize,
+    what: &str,
+) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    let limit = u64::try_from(limit_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    from.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| CliError::new(format!("cannot read {what}: {error}")))?;
+    if bytes.len() > limit_bytes {
+        return Err(CliError::new(format!("{what} has more than {limit_bytes} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Returns a file's whole content; an error when it is larger than `limit_bytes`.
+pub(crate) fn read_file(
+    path: &std::path::Path,
+    limit_bytes: usize,
+) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let what = path.display().to_string();
+    let file =
+        File::open(path).map_err(|error| CliError::new(format!("cannot read {what}: {error}")))?;
+    read_limited(file, limit_bytes, &what)
+}
+
+#[cfg(test)]
+impl Process {
+    /// Returns one for tests, with these environment variables alone.
+    pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), OsString::from(value));
+        Self {
+            environment: variables.iter().map(own).collect(),
+            stdout_is_terminal: false,
+            stderr_is_coloured: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_is_no_variable() {
+        let process = Process::with(&[("A", ""), ("B", "b")]);
+        assert_eq!(process.text("A").unwrap(), None);
+        assert_eq!(process.text("B").unwrap(), Some("b"));
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_and_not_cut() {
+        assert_eq!(**read_limited(&b"abc"[..], 3, "it").unwrap(), *b"abc");
+        let error = read_limited(&b"abcd"[..], 3, "it").unwrap_err();
+        assert_eq!(error.message, "it has more than 3 bytes");
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        let process = Process::with(&[]);
+        let take = || (0..32).map(|_| process.random()).collect::<Vec<_>>();
+        assert_ne!(take(), take());
+    }
+}

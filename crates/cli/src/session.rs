@@ -1,0 +1,331 @@
+//! A command's session: which server, with which access key and as whom. Flags are used first, then
+//! the environment, then the kubeconfig. Reading kubeconfigs is in `kubeconfig/`.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_client::{Client, Collection, Error, ServerUrl, Settings, Trust};
+use postern_kinds::{HOME_NAMESPACE, SecretText};
+use postern_meta::status::Reason;
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+
+use crate::error::CliError;
+use crate::explain::{LOGIN_HINT, explain};
+use crate::flags::{ConnectionFlags, CredentialFlags, NamespaceFlag};
+use crate::impersonation_config;
+use crate::kubeconfig::{Files, Kubeconfig, ResolvedContext};
+use crate::process::{Process, read_file};
+use crate::similar::nearest;
+
+/// The largest file of certificate authorities that is read.
+pub(crate) const CA_MAX_BYTES: usize = 1024 * 1024;
+/// The largest file with an access key that is read.
+const KEY_MAX_BYTES: usize = 16 * 1024;
+
+/// A client of the chosen server, and what else the kubeconfig says.
+pub(crate) struct Session {
+    /// Makes requests.
+    pub(crate) client: Client,
+    /// The kubeconfig's context, if one was used.
+    pub(crate) context: Option<String>,
+    /// The namespace of requests that do not name one.
+    pub(crate) namespace: String,
+}
+
+impl Session {
+    /// Chooses server, key and identity. The connection is made with the first request.
+    pub(crate) fn open(flags: &ConnectionFlags, process: &Process) -> Result<Self, CliError> {
+        if flags.credential.debug {
+            start_log();
+        }
+        let direct = match &flags.server {
+            Some(server) => Some(server.as_str()),
+            None if flags.context.is_some() || flags.kubeconfig.is_some() => None,
+            None => process.text("POSTERN_SERVER")?,
+        };
+        let given = given_key(&flags.credential, process)?;
+        match direct {
+            Some(server) => Self::direct(server, given, flags, process),
+            None => Self::by_kubeconfig(flags, given, process),
+        }
+    }
+
+    fn direct(
+        server: &str,
+        key: Option<SecretText>,
+        flags: &ConnectionFlags,
+        process: &Process,
+    ) -> Result<Self, CliError> {
+        let server = ServerUrl::parse(server)
+            .map_err(|what| CliError::usage(format!("--server or POSTERN_SERVER: {what}")))?;
+        let key = key.ok_or_else(|| {
+            CliError::usage("a server is given, but no access key").hint(
+                "set POSTERN_ACCESS_KEY, or give --access-key - and the key on the standard input",
+            )
+        })?;
+        let settings = Settings {
+            server,
+            key,
+            impersonation: impersonation_config::choose(&flags.impersonation, None)?,
+            trust: given_trust(&flags.credential, process)?.unwrap_or(Trust::System),
+            tls_server_name: None,
+            request_timeout: flags.credential.timeout,
+        };
+        Self::new(settings, None, HOME_NAMESPACE.to_owned())
+    }
+
+    fn by_kubeconfig(
+        flags: &ConnectionFlags,
+        given: Option<SecretText>,
+        process: &Process,
+    ) -> Result<Self, CliError> {
+        let files = Files::find(flags.kubeconfig.as_ref(), process)?;
+        let config = Kubeconfig::load(&files)?;
+        let resolved = choose(&config, flags.context.as_deref())?;
+        let server = server_of(&config, &resolved)?;
+        let trust = match &flags.credential.ca_file {
+            Some(file) => trust_in(file)?,
+            None => trust_of(&resolved)?,
+        };
+        let key = match given {
+            Some(key) => key,
+            None => key_of(&resolved)?,
+        };
+        let settings = Settings {
+            server,
+            key,
+            // Also with a key from elsewhere: the kubeconfig decides as whom its server is used.
+            impersonation: impersonation_config::choose(&flags.impersonation, Some(&resolved))?,
+            trust,
+            tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
+            request_timeout: flags.credential.timeout,
+        };
+        let namespace = text_in(resolved.context, "namespace").unwrap_or(HOME_NAMESPACE);
+        Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned())
+    }
+
+    /// Returns a session with settings that have been chosen.
+    pub(crate) fn new(
+        settings: Settings,
+        context: Option<String>,
+        namespace: String,
+    ) -> Result<Self, CliError> {
+        let client = Client::new(settings);
+        let client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
+        Ok(Self { client, context, namespace })
+    }
+
+    /// Returns what went wrong with a request, and what to do about it.
+    pub(crate) fn explain(&self, error: &Error) -> CliError {
+        let acting_as = self.client.impersonation().map(|wanted| wanted.user.as_str());
+        explain(error, &self.client.server().to_string(), acting_as)
+    }
+
+    /// Returns why a request about a named object failed. Where there is no such object, similar
+    /// names are suggested.
+    pub(crate) async fn explain_named(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        error: &Error,
+    ) -> CliError {
+        let mut explained = self.explain(error);
+        let missing = error.status().is_some_and(|status| {
+            let kind = status.details.as_ref().map(|details| details.kind.as_str());
+            status.reason == Reason::NotFound && kind == Some(of.info().plural)
+        });
+        if !missing {
+            return explained;
+        }
+        if let Some(namespace) = of.namespace() {
+            explained.message = format!("{} in the namespace {namespace}", explained.message);
+        }
+        // Only a help: an error of this request is not worth printing.
+        let names = self.client.some_names(of).await.unwrap_or_default();
+        let near = nearest(name, names.iter().map(String::as_str));
+        if near.is_empty() {
+            return explained;
+        }
+        explained.hint(format!("did you mean {}?", near.join(" or ")))
+    }
+
+    /// Returns the namespace of `-n`, or else the session's.
+    pub(crate) fn namespace_or(&self, flag: &NamespaceFlag) -> String {
+        flag.namespace.as_ref().unwrap_or(&self.namespace).clone()
+    }
+}
+
+/// Starts to print requests on the standard error.
+pub(crate) fn start_log() {
+    let started = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new("postern_client=debug"))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .try_init();
+    // An error means that a log is set up already.
+    drop(started);
+}
+
+/// Returns the access key of `--access-key` or `POSTERN_ACCESS_KEY`.
+pub(crate) fn given_key(
+    flags: &CredentialFlags,
+    process: &Process,
+) -> Result<Option<SecretText>, CliError> {
+    let (what, key) = match &flags.access_key {
+        Some(_) if flags.reads_key_from_stdin() => {
+            let bytes = process.read_stdin(KEY_MAX_BYTES)?;
+            ("the standard input", key_from(&bytes, "the standard input")?)
+        }
+        Some(key) => ("--access-key", key.clone()),
+        None => match process.text("POSTERN_ACCESS_KEY")? {
+            Some(key) => ("POSTERN_ACCESS_KEY", SecretText::from(key.trim().to_owned())),
+            None => return Ok(None),
+        },
+    };
+    check_key(&key, what)?;
+    Ok(Some(key))
+}
+
+/// Checks that a key can be sent at all.
+fn check_key(key: &SecretText, what: &str) -> Result<(), CliError> {
+    if key.expose().is_empty() {
+        return Err(CliError::usage(format!("the access key in {what} is empty")));
+    }
+    if !key.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
+        let message = format!("the access key in {what} holds characters that no access key has");
+        return Err(CliError::usage(message).hint("a key is one word without spaces"));
+    }
+    Ok(())
+}
+
+fn key_from(bytes: &[u8], what: &str) -> Result<SecretText, CliError> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| CliError::usage(format!("the access key in {what} is not UTF-8")))?;
+    Ok(SecretText::from(text.trim().to_owned()))
+}
+
+/// Returns the authorities of `--ca-file` or `POSTERN_CA_FILE`.
+pub(crate) fn given_trust(
+    flags: &CredentialFlags,
+    process: &Process,
+) -> Result<Option<Trust>, CliError> {
+    let file = flags.ca_file.clone();
+    let file = file.or_else(|| process.variable("POSTERN_CA_FILE").map(PathBuf::from));
+    file.map(|file| trust_in(&file)).transpose()
+}
+
+fn trust_in(file: &Path) -> Result<Trust, CliError> {
+    let pem = read_file(file, CA_MAX_BYTES)?;
+    Trust::of_pem(pem.to_vec())
+        .map_err(|error| CliError::new(format!("cannot use {}: {error}", file.display())))
+}
+
+/// Returns the context that is named, or the current one.
+fn choose<'a>(
+    config: &'a Kubeconfig,
+    named: Option<&str>,
+) -> Result<ResolvedContext<'a>, CliError> {
+    if let Some(name) = named {
+        return config.resolve(name).ok_or_else(|| {
+            let near = nearest(name, config.contexts());
+            let error = CliError::new(format!("the kubeconfig has no context {name:?}"));
+            match near.first() {
+                Some(near) => error.hint(format!("did you mean {near}?")),
+                None => error.hint("`kubectl config get-contexts` lists them"),
+            }
+        });
+    }
+    let Some(current) = config.current() else {
+        let error = CliError::new("not logged in: the kubeconfig has no current context");
+        return Err(with_context_hint(error, config).hint(LOGIN_HINT));
+    };
+    config.resolve(current).ok_or_else(|| {
+        let message = format!("the kubeconfig's current context, {current:?}, is not in it");
+        with_context_hint(CliError::new(message), config).hint(LOGIN_HINT)
+    })
+}
+
+/// Adds a hint with the name of a context that is for a Postern server.
+fn with_context_hint(error: CliError, config: &Kubeconfig) -> CliError {
+    let context = config.contexts().find(|name| {
+        let resolved = config.resolve(name);
+        resolved.is_some_and(|resolved| {
+            text_in(resolved.cluster, "server").is_some_and(ServerUrl::is_postern)
+        })
+    });
+    match context {
+        Some(name) => error.hint(format!("there is a context for this server: --context {name}")),
+        None => error,
+    }
+}
+
+/// Returns the server of a context. It must be a Postern server: no key, and no other cluster's
+/// credential, is sent to any other.
+fn server_of(config: &Kubeconfig, resolved: &ResolvedContext<'_>) -> Result<ServerUrl, CliError> {
+    let url = text_in(resolved.cluster, "server");
+    let Some(url) = url.filter(|url| ServerUrl::is_postern(url)) else {
+        let message =
+            format!("not logged in: the context {:?} is for no Postern server", resolved.name);
+        return Err(with_context_hint(CliError::new(message), config).hint(LOGIN_HINT));
+    };
+    if resolved.cluster["insecure-skip-tls-verify"] == true {
+        let message = format!(
+            "the context {:?} asks not to verify the server's certificate, which is never done: \
+             an access key goes with every request",
+            resolved.name
+        );
+        return Err(CliError::new(message).hint("log in again with --ca-file"));
+    }
+    if text_in(resolved.cluster, "proxy-url").is_some() {
+        let message =
+            format!("the context {:?} asks for a proxy, which is not supported", resolved.name);
+        return Err(CliError::new(message));
+    }
+    ServerUrl::parse(url).map_err(|what| {
+        CliError::new(format!("the server of the context {:?}: {what}", resolved.name))
+    })
+}
+
+fn trust_of(resolved: &ResolvedContext<'_>) -> Result<Trust, CliError> {
+    let wrong = |what: &str| {
+        CliError::new(format!(
+            "the certificate authority of the context {:?}: {what}",
+            resolved.name
+        ))
+    };
+    if let Some(data) = text_in(resolved.cluster, "certificate-authority-data") {
+        let pem = STANDARD.decode(data).map_err(|_| wrong("it is not base64"))?;
+        return Trust::of_pem(pem).map_err(|error| wrong(&error.to_string()));
+    }
+    match text_in(resolved.cluster, "certificate-authority") {
+        Some(file) => trust_in(&resolved.cluster_dir.join(file)),
+        None => Ok(Trust::System),
+    }
+}
+
+fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
+    let key = match (text_in(resolved.user, "token"), text_in(resolved.user, "tokenFile")) {
+        (_, Some(file)) => {
+            let path = resolved.user_dir.join(file);
+            key_from(&read_file(&path, KEY_MAX_BYTES)?, &path.display().to_string())?
+        }
+        (Some(token), None) => SecretText::from(token.to_owned()),
+        (None, None) => {
+            let message = format!(
+                "not logged in: the user of the context {:?} has no access key",
+                resolved.name
+            );
+            return Err(CliError::new(message).hint(LOGIN_HINT));
+        }
+    };
+    check_key(&key, "the kubeconfig")?;
+    Ok(key)
+}
+
+/// Returns a field's text, unless it is missing or empty.
+fn text_in<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value[field].as_str().filter(|text| !text.is_empty())
+}

@@ -1,0 +1,161 @@
+//! A request as it can be sent again, in which representation it wants the answer, and the decoding
+//! of answers. Connections are not here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, StatusCode};
+use postern_kinds::{Fields, Kind};
+use postern_meta::decode_typed;
+use postern_meta::object::Object;
+use postern_meta::status::Status;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+/// The representation that an answer is wanted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Representation {
+    /// Whole objects, secret values included.
+    Whole,
+    /// A Table: the server's columns, as `kubectl get` prints them, without secret values.
+    Table,
+    /// Metadata alone.
+    Metadata,
+}
+
+impl Representation {
+    /// Returns the `Accept` header for one object.
+    pub(crate) fn accept_object(self) -> &'static str {
+        match self {
+            Self::Whole => "application/json",
+            Self::Table => "application/json;as=Table;g=meta.k8s.io;v=v1",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        }
+    }
+
+    /// Returns the `Accept` header for a list.
+    pub(crate) fn accept_list(self) -> &'static str {
+        match self {
+            Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            other => other.accept_object(),
+        }
+    }
+
+    /// Returns how many objects one page of a list has, such that a page of the largest objects
+    /// stays below the limit of a response's size.
+    pub(crate) fn page_size(self) -> usize {
+        match self {
+            Self::Whole => 20,
+            // An object's annotations have at most 256 KiB.
+            Self::Table | Self::Metadata => 200,
+        }
+    }
+
+    /// Returns the field of a list that its items are in.
+    pub(crate) fn items_field(self) -> &'static str {
+        if self == Self::Table { "rows" } else { "items" }
+    }
+}
+
+/// A request, as it can be sent again.
+pub(crate) struct ApiRequest {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) accept: &'static str,
+    pub(crate) content_type: Option<&'static str>,
+    pub(crate) body: Bytes,
+}
+
+impl ApiRequest {
+    pub(crate) fn new(method: Method, path: String) -> Self {
+        Self {
+            method,
+            path,
+            query: String::new(),
+            accept: Representation::Whole.accept_object(),
+            content_type: None,
+            body: Bytes::new(),
+        }
+    }
+
+    pub(crate) fn query(self, query: impl Into<String>) -> Self {
+        Self { query: query.into(), ..self }
+    }
+
+    pub(crate) fn accept(self, accept: &'static str) -> Self {
+        Self { accept, ..self }
+    }
+
+    pub(crate) fn body(self, content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { content_type: Some(content_type), body: body.into(), ..self }
+    }
+
+    pub(crate) fn path_and_query(&self) -> String {
+        let mark = if self.query.is_empty() { "" } else { "?" };
+        format!("{}{mark}{}", self.path, self.query)
+    }
+}
+
+/// Returns how long the server asks to wait, in an answer that says that it is too busy.
+pub(crate) fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+    if !busy.contains(&code) {
+        return None;
+    }
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Returns the answer's value, or the server's reason why there is none.
+pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Error> {
+    let unexpected = |what: &str| Error::Unexpected { code: code.as_u16(), what: what.to_owned() };
+    if code.is_success() {
+        return decode_typed(body)
+            .map_err(|error| unexpected(&format!("the answer is not JSON: {error}")));
+    }
+    match decode_typed::<Status>(body) {
+        Ok(status) if status.kind == "Status" => {
+            Err(Error::Status(Box::new(Status { code: code.as_u16(), ..status })))
+        }
+        _ => Err(unexpected("the answer is not one that this kind of server gives")),
+    }
+}
+
+/// Returns an answer's value as an object.
+pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
+    // A Status has text in a field that is an object everywhere else.
+    let value = match value {
+        Value::Object(fields) if fields.get("kind") == Some(&json!("Status")) => {
+            return Ok(Object { kind: "Status".to_owned(), fields, ..Object::default() });
+        }
+        value => value,
+    };
+    Object::from_value(value).map_err(|what| Error::Unexpected { code: 200, what })
+}
+
+/// Returns an object's own fields, typed as its kind has them.
+///
+/// # Errors
+/// [`Error::Unexpected`] when they do not fit.
+pub fn decode_fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, Error> {
+    let bytes = postern_meta::object::json_bytes(&object.fields);
+    decode_typed(&bytes).map_err(|error| Error::Unexpected {
+        code: StatusCode::OK.as_u16(),
+        what: format!("the answer is no {}: {error}", K::INFO.kind),
+    })
+}
+
+/// Takes the token of the next page out of a list; empty when this was the last.
+pub(crate) fn take_continue(list: &mut Value) -> String {
+    let metadata = list.get_mut("metadata").and_then(Value::as_object_mut);
+    match metadata.and_then(|metadata| {
+        metadata.remove("remainingItemCount");
+        metadata.remove("continue")
+    }) {
+        Some(Value::String(token)) => token,
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,27 @@
+//! What the file of a kind is written with: `use crate::prelude::*`. For a build that has kinds of
+//! its own, too.
+//!
+//! Nothing is defined here.
+
+pub use postern_meta::Timestamp;
+pub use postern_meta::field::{BadValue, FieldError, FieldErrors};
+pub use postern_meta::object::{ObjectMeta, OwnerReference};
+pub use postern_meta::status::ApiError;
+pub use schemars::JsonSchema;
+pub use serde::{Deserialize, Serialize};
+
+pub use crate::column::{Cell, ColumnInfo};
+pub use crate::context::Context;
+pub use crate::fields::{Draft, NoStatus};
+pub use crate::kind::action::{
+    Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
+};
+pub use crate::kind::{Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, UniqueKeys};
+pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
+pub use crate::principal::{
+    AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal, Principals, TeamFacts, UserFacts,
+};
+pub use crate::right::{RequiredRight, Right};
+pub use crate::secret_text::SecretText;
+pub use crate::verb::Verb;
+pub use crate::write_only::{AtRest, WriteOnlyField};

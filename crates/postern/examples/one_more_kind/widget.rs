@@ -1,0 +1,143 @@
+//! Widget: a kind with a spec, access rules, a status with a subresource, a column and an action.
+
+use postern_kinds::access::{self, Access, UserOrTeam};
+use postern_kinds::action::{Action, ActionRequest, ActionResult, ActionRight, Handler, Response};
+use postern_kinds::{
+    Cell, ColumnInfo, Context, DraftOf, Info, Kind, NoStatus, ResourceScope, Verb,
+};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::status::ApiError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The kind.
+pub(crate) struct Widget;
+
+/// The desired state of a widget.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.WidgetSpec")]
+pub(crate) struct Spec {
+    /// How large it is, in centimetres.
+    size: u32,
+    /// The user or team that owns it. The caller, when absent on create.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<UserOrTeam>,
+    /// Who else gets which verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    access: Vec<Access>,
+}
+
+/// The observed state of a widget.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.WidgetStatus")]
+pub(crate) struct Status {
+    /// Its colour, once it is painted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    colour: String,
+}
+
+impl Kind for Widget {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        kind: "Widget",
+        plural: "widgets",
+        singular: "widget",
+        short: &["wd"],
+        scope: ResourceScope::Namespaced,
+        actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS, PAINT],
+        confidential: false,
+        description: "Widget is something that can be painted.",
+        ..Info::DEFAULT
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::integer("Size", "How large it is, in centimetres."),
+        ColumnInfo::text("Colour", "Its colour, once it is painted."),
+    ];
+
+    fn prepare(new: &mut DraftOf<Self>, old: Option<&DraftOf<Self>>, ctx: &Context<'_>) {
+        if old.is_none() && new.fields.spec.owner.is_none() {
+            new.fields.spec.owner = UserOrTeam::caller(ctx.caller);
+        }
+        if old.is_none() {
+            new.fields.status = Status::default();
+        }
+    }
+
+    fn validate(
+        new: &DraftOf<Self>,
+        _old: Option<&DraftOf<Self>>,
+        _ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        access::validate(spec.owner.as_ref(), &spec.access, errors);
+        if spec.size == 0 {
+            errors.push(FieldError::invalid("spec.size", 0_i64, "must be at least 1"));
+        }
+        Ok(())
+    }
+
+    fn cells(object: &DraftOf<Self>) -> Vec<Cell> {
+        let fields = &object.fields;
+        vec![Cell::Number(fields.spec.size.into()), Cell::Text(fields.status.colour.clone())]
+    }
+}
+
+/// `POST …/widgets/NAME/paint`: sets the colour.
+const PAINT: Action = Action {
+    subresource: "paint",
+    verb: Verb::Create,
+    right: ActionRight::OnSubresource,
+    handler: Handler::Object(paint),
+    request: Some(&WidgetPaint),
+    response: Response::Same,
+    description: "Paints the widget.",
+};
+
+/// What is sent to paint a widget.
+struct WidgetPaint;
+
+/// How a widget shall be painted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.WidgetPaintSpec")]
+struct PaintSpec {
+    /// The colour.
+    colour: String,
+}
+
+impl Kind for WidgetPaint {
+    type Spec = PaintSpec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        kind: "WidgetPaint",
+        plural: "widgetpaints",
+        singular: "widgetpaint",
+        scope: ResourceScope::Namespaced,
+        verbs: &[],
+        confidential: false,
+        description: "WidgetPaint is what is sent to paint a widget.",
+        ..Info::DEFAULT
+    };
+}
+
+fn paint(request: &ActionRequest<'_>) -> Result<ActionResult, ApiError> {
+    let colour = request.body.fields.get("spec").and_then(|spec| spec["colour"].as_str());
+    let Some(colour) = colour.filter(|colour| !colour.is_empty()) else {
+        let mut errors = FieldErrors::new();
+        errors.push(FieldError::required("spec.colour", "name the colour"));
+        let kind = WidgetPaint::INFO.group_kind();
+        return Err(ApiError::invalid(kind, &request.object.metadata.name, errors));
+    };
+    let mut painted = request.object.clone();
+    painted.fields.insert("status".to_owned(), json!({ "colour": colour }));
+    Ok(ActionResult::Update(painted))
+}

@@ -1,0 +1,150 @@
+//! The program: the whole command line, the wiring of the server, and what its start prints. What
+//! the parts do is in their own crates; the allocator is chosen in `main.rs`.
+//!
+//! It is a library so that another binary can be made of it: one that serves kinds of its own calls
+//! `postern_kinds::add` and then [`main`].
+
+mod operator;
+mod settings;
+
+use std::io::{self, IsTerminal as _, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::Serve;
+
+/// The management API of a multi-tenant Kubernetes platform.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server.
+    ///
+    /// The first start creates everything that is needed under the data directory, and prints how
+    /// to log in. Every setting can also be an environment variable (shown next to it) or a line
+    /// of the YAML file that --config names; a flag wins over the environment, and that over the
+    /// file.
+    Serve(Box<Serve>),
+
+    /// Commands for whoever runs the server, on its machine.
+    #[command(subcommand)]
+    Admin(operator::Admin),
+
+    /// Maintain the database: rotate its seal keys, check it.
+    #[command(subcommand)]
+    Storage(operator::Storage),
+
+    #[command(flatten)]
+    Client(Box<postern_cli::Command>),
+}
+
+/// Runs the command line of this process and returns its exit code. Arguments that cannot be parsed
+/// end the process.
+pub fn main() -> ExitCode {
+    let done = match postern_cli::parse_or_exit::<Cli>().command {
+        Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
+        Command::Admin(command) => command.run(),
+        Command::Storage(command) => command.run(),
+        Command::Client(command) => return postern_cli::run(*command, Cli::command()),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "postern: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(flags: Serve) -> anyhow::Result<()> {
+    let complete = flags.complete()?;
+    let filter = EnvFilter::try_new(&complete.log).map_err(|error| {
+        anyhow::anyhow!("--log is not a filter such as info or postern_server=debug: {error}")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+    log_panics();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve_until_signal(complete.settings));
+    // Threads that still block then, on a disk or a pipe that has stalled, are not waited for.
+    runtime.shutdown_timeout(END_TIMEOUT);
+    served
+}
+
+async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
+    // Handlers first: a signal during the start must shut down in order, too.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    // A limit on file sizes (ulimit -f) must be an error of a write, not end the process.
+    let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
+    let source: Arc<dyn Source> = Arc::new(System::default());
+    let records_on_stdout = settings.audit.log == AuditLog::Stdout;
+    let (running, welcome) = open(settings, source).await?;
+    if records_on_stdout {
+        greet(&welcome, &mut io::stderr().lock())?;
+    } else {
+        greet(&welcome, &mut io::stdout().lock())?;
+    }
+    running
+        .serve(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// Logs a panic with its location and without its message, which may hold a value. Where a panic is
+/// caught (after corruption in the database's engine, for example), the caller logs what it means.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(location, "an internal check has failed: this is a bug or corruption");
+    }));
+}
+
+/// How long threads that block are waited for at the end.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Sent when a file grows beyond the process' limit; the same number on Linux and macOS.
+const SIGXFSZ: i32 = 25;
+
+/// Prints the path of the administrator's kubeconfig: to the standard output, unless the audit log
+/// goes there.
+fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
+    tracing::info!("listening on https://{}", welcome.address);
+    let Some(path) = &welcome.kubeconfig else {
+        tracing::warn!("the administrator's kubeconfig is not where the first start wrote it");
+        return Ok(());
+    };
+    let path = path.display();
+    writeln!(out, "{path}")?;
+    if welcome.first {
+        writeln!(
+            out,
+            "\nThe file above holds the administrator's access key: keep it safe. Try:\n\n  \
+             export KUBECONFIG={path}\n  \
+             kubectl create -f examples/sharedsecret.yaml\n  \
+             kubectl get sharedsecrets\n"
+        )?;
+    }
+    out.flush()
+}

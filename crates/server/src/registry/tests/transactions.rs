@@ -1,0 +1,168 @@
+//! Several changes in one write: all of them admitted, each with its own event.
+
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
+use postern_meta::options::{DeleteOptions, GetOptions};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::registry::decoded;
+use crate::stages::admit;
+
+impl Fixture {
+    /// Makes an object that has no namespace.
+    pub(super) async fn try_make(
+        &self,
+        kind: &'static dyn postern_kinds::AnyKind,
+        name: &str,
+        fields: &Value,
+    ) -> Result<Object, ApiError> {
+        let info = kind.info();
+        let mut whole = json!({
+            "apiVersion": info.version.to_string(), "kind": info.kind, "metadata": { "name": name },
+        });
+        whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let object = Object::from_value(whole).unwrap();
+        let permit = Permit::for_server(kind, Verb::Create, None, name);
+        let made = operations::create(&self.registry, &permit, object, &Writing::by_server()).await;
+        decoded(&made?)
+    }
+
+    async fn read(&self, kind: &'static dyn postern_kinds::AnyKind, name: &str) -> Object {
+        let permit = Permit::for_server(kind, Verb::Get, None, name);
+        decoded(&self.registry.get(&permit, &GetOptions::default()).await.unwrap()).unwrap()
+    }
+
+    async fn watch_all(&self, kind: &'static dyn postern_kinds::AnyKind) -> Watcher {
+        let permit = Permit::for_server(kind, Verb::Watch, None, "").of_all();
+        // Only what happens from now on.
+        let version = Position::end_of(self.registry.cache().applied());
+        let options = options(&format!("watch=1&resourceVersion={version}"));
+        self.registry.watch(&permit, &options, self.draining.subscribe()).await.unwrap()
+    }
+}
+
+fn new_object(kind: &'static dyn postern_kinds::AnyKind, name: &str, spec: &Value) -> Object {
+    let info = kind.info();
+    Object::from_value(json!({
+        "apiVersion": info.version.to_string(), "kind": info.kind,
+        "metadata": { "name": name }, "spec": spec,
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn two_objects_of_different_kinds_in_one_transaction_are_seen_by_both_watchers() {
+    let fixture = fixture().await;
+    let (mut users, mut teams) = (fixture.watch_all(&User).await, fixture.watch_all(&Team).await);
+    let admitted = |kind, name, spec: &Value| {
+        let permit = Permit::for_server(kind, Verb::Create, None, name);
+        let (view, writing) = (fixture.registry.admission(), Writing::by_server());
+        admit::create(&view, &permit, new_object(kind, name, spec), &writing).unwrap()
+    };
+    let both = admitted(&User, "ada", &json!({ "email": "ada@example.org" })).with(admitted(
+        &Team,
+        "red",
+        &json!({ "users": ["ada"] }),
+    ));
+    fixture.registry.commit(both, false).await.unwrap();
+    assert_eq!(names(&users.next().await.unwrap()), ["ADDED ada"]);
+    assert_eq!(names(&teams.next().await.unwrap()), ["ADDED red"]);
+    let version = async |kind, name| {
+        let version: u64 =
+            fixture.read(kind, name).await.metadata.resource_version.parse().unwrap();
+        Position::from_packed(version)
+    };
+    let (ada, red) = (version(&User, "ada").await, version(&Team, "red").await);
+    assert_eq!(ada.revision(), red.revision(), "one transaction");
+    assert_eq!((ada.index(), red.index()), (0, 1), "each at its own index");
+    // Both went through admission.
+    for (kind, name) in [(&User as &dyn postern_kinds::AnyKind, "ada"), (&Team, "red")] {
+        let kind =
+            postern_kinds::find(kind.info().version.group, "v1", kind.info().plural).unwrap();
+        let metadata = fixture.read(kind, name).await.metadata;
+        assert!(!metadata.uid.is_empty());
+        assert_eq!(metadata.managed_fields[0].manager, "postern");
+    }
+}
+
+#[tokio::test]
+async fn all_of_a_write_happens_or_nothing() {
+    let fixture = fixture().await;
+    fixture.try_make(&Team, "red", &json!({})).await.unwrap();
+    let admitted = |kind, name| {
+        let permit = Permit::for_server(kind, Verb::Create, None, name);
+        let (view, writing) = (fixture.registry.admission(), Writing::by_server());
+        admit::create(&view, &permit, new_object(kind, name, &json!({})), &writing).unwrap()
+    };
+    let both = admitted(&User, "ada").with(admitted(&Team, "red"));
+    let error = fixture.registry.commit(both, false).await.unwrap_err();
+    assert_eq!((error.code(), error.status().message.contains("red")), (409, true));
+    let permit = Permit::for_server(&User, Verb::Get, None, "ada");
+    let absent = fixture.registry.get(&permit, &GetOptions::default()).await.unwrap_err();
+    assert_eq!(absent.code(), 404);
+}
+
+#[tokio::test]
+async fn a_user_who_is_removed_leaves_their_teams_in_the_same_transaction() {
+    let fixture = fixture().await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    for team in ["blue", "red"] {
+        let users = json!({ "spec": { "users": ["ada", "bob"] } });
+        fixture.try_make(&Team, team, &users).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let (mut users, mut teams) = (fixture.watch_all(&User).await, fixture.watch_all(&Team).await);
+    let permit = Permit::for_server(&User, Verb::Delete, None, "ada");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    assert_eq!(names(&users.next().await.unwrap()), ["DELETED ada"]);
+    assert_eq!(names(&teams.next().await.unwrap()), ["MODIFIED blue", "MODIFIED red"]);
+    let mut revisions = Vec::new();
+    for team in ["blue", "red"] {
+        let team = fixture.read(&Team, team).await;
+        assert_eq!(team.fields["spec"]["users"], json!(["bob"]));
+        assert_eq!(team.metadata.generation, 2, "it is a change of the desired state");
+        let managers = &team.metadata.managed_fields;
+        assert!(managers.iter().any(|entry| entry.manager == "postern"), "admitted as any change");
+        let version = team.metadata.resource_version.parse().unwrap();
+        revisions.push(Position::from_packed(version).revision());
+    }
+    assert_eq!(revisions[0], revisions[1]);
+}
+
+#[tokio::test]
+async fn somebody_elses_change_does_not_end_a_watch_and_an_own_one_does() {
+    let fixture = fixture().await;
+    let digest = fixture.key("mine", json!({})).await;
+    let mut watch = fixture.watch_with(digest).await;
+    fixture.try_make(&User, "bob", &json!({ "spec": { "groups": ["ops"] } })).await.unwrap();
+    fixture.try_make(&Team, "red", &json!({ "spec": { "users": ["bob"] } })).await.unwrap();
+    fixture.create("a").await.unwrap();
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+    let permit = Permit::for_server(&User, Verb::Update, None, "admin");
+    let demote = |user: &Object| {
+        let mut user = user.clone().into_value();
+        user["spec"]["groups"] = json!([]);
+        Ok(Object::from_value(user).unwrap())
+    };
+    let writing = Writing::by_server();
+    operations::update(&fixture.registry, &permit, &writing, demote).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"]);
+}
+
+#[tokio::test]
+async fn the_owner_of_a_key_sees_its_end() {
+    let fixture = fixture().await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    let digest = fixture.key_of("watching", "ada", json!({})).await;
+    let mut watch = fixture.watch_keys_with(digest).await;
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED watching"]);
+    fixture.key("anothers", json!({})).await;
+    fixture.key_of("second", "ada", json!({})).await;
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED second"]);
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "second");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    assert_eq!(names(&watch.next().await.unwrap()), ["DELETED second"]);
+}
