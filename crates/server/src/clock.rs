@@ -1,6 +1,5 @@
-//! Time and randomness: the only place that asks the system for either.
-//!
-//! Everything else gets them passed in, so that tests decide what time it is.
+//! Time and randomness. Only this module asks the system for either; everything else gets them
+//! passed in, so that tests decide what time it is.
 
 use std::cell::RefCell;
 
@@ -9,10 +8,10 @@ use postern_meta::time::{MicroTimestamp, Timestamp};
 
 /// Where time and randomness come from.
 pub trait Source: Send + Sync + 'static {
-    /// The time, to the microsecond.
+    /// Returns the time, to the microsecond.
     fn now_micro(&self) -> MicroTimestamp;
 
-    /// The time, to the second.
+    /// Returns the time, to the second.
     fn now(&self) -> Timestamp {
         let microseconds = self.now_micro().unix_microseconds();
         Timestamp::from_unix_seconds(microseconds.div_euclid(1_000_000))
@@ -45,15 +44,15 @@ impl Source for System {
 }
 
 thread_local! {
-    /// Each question to the generator costs as much as a whole page from it, and every request
-    /// takes an id.
+    /// A pool, because one byte from the generator costs as much as a whole buffer, and every
+    /// request needs an id.
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
 }
 
-/// Random bytes that are asked for at once.
+/// Random bytes that are generated at once.
 const POOL_BYTES: usize = 256;
 
-/// Random bytes that nobody has taken yet.
+/// Random bytes; the first `used` of them have been used already.
 struct Pool {
     bytes: [u8; POOL_BYTES],
     used: usize,
@@ -62,8 +61,8 @@ struct Pool {
 impl Pool {
     fn next(&mut self, random: &SystemRandom) -> u8 {
         if self.used == POOL_BYTES {
-            // aws-lc aborts by itself when the kernel gives no randomness; an error here would
-            // mean keys that can be guessed, so there is nothing to go on with.
+            // aws-lc aborts itself when the kernel has no randomness. After an error here, keys
+            // could be guessed, so the process cannot continue.
             assert!(random.fill(&mut self.bytes).is_ok(), "the system's random generator failed");
             self.used = 0;
         }
@@ -73,7 +72,7 @@ impl Pool {
     }
 }
 
-/// A random version 4 UUID.
+/// Returns a random version 4 UUID.
 pub(crate) fn new_uid(source: &dyn Source) -> String {
     let mut bytes = [0; 16];
     source.fill(&mut bytes);

@@ -1,27 +1,27 @@
-//! The layout on disk (decision 5), and the only place of the server that touches files, but for
-//! those that are kept open: the database's and the audit log's.
+//! The layout on disk (decision 5). Only this module reads and writes the server's files, except
+//! for those that stay open: the database's and the audit log's.
 //!
 //! ```text
-//! DIR/db/postern.redb       the database, sealed: what one backs up
+//! DIR/db/postern.redb       the database, sealed: what to back up
 //! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
 //! DIR/keys/tls-*.pem        the self-made certificate authority and its key
 //! DIR/audit/audit.log       the audit log            (or --audit-log-path), kept by `audit`
-//! DIR/admin.kubeconfig      the first way in
+//! DIR/admin.kubeconfig      the administrator's kubeconfig
 //! DIR/admin.sock            commands of the machine's administrator, while the server runs
 //! ```
 //!
-//! Everything is readable by its owner alone.
+//! Everything is readable by its owner only.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Owner only.
+/// Readable by the owner only.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
-/// Where things are.
+/// The paths of the server's files.
 #[derive(Clone, Debug)]
 pub struct DataDir {
     root: PathBuf,
@@ -32,10 +32,11 @@ impl DataDir {
     /// The name of the administrator's socket.
     pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-    /// Makes the directories that are missing.
+    /// Returns the paths below a directory; makes the directories that are missing. `keys` is the
+    /// directory of the keys, if it is another one.
     ///
     /// # Errors
-    /// When one of them cannot be made.
+    /// When a directory cannot be made.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
         let keys = keys.map_or_else(|| root.join("keys"), Path::to_owned);
         for dir in [root, &root.join("db"), &keys] {
@@ -48,51 +49,51 @@ impl DataDir {
         Ok(Self { root: root.to_owned(), keys })
     }
 
-    /// The database's file.
+    /// Returns the path of the database.
     pub fn database(&self) -> PathBuf {
         Self::database_in(&self.root)
     }
 
-    /// The database's file in a directory that need not be there.
+    /// Returns the path of the database in a directory that need not exist.
     pub(crate) fn database_in(root: &Path) -> PathBuf {
         root.join("db/postern.redb")
     }
 
-    /// The audit log in a directory that need not be there, when nothing else is said.
+    /// Returns the default path of the audit log in a directory that need not exist.
     pub fn audit_log_in(root: &Path) -> PathBuf {
         root.join("audit/audit.log")
     }
 
-    /// The administrator's socket.
+    /// Returns the path of the administrator's socket.
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.root.join(Self::ADMIN_SOCKET)
     }
 
-    /// The seal keys' file.
+    /// Returns the path of the seal keys.
     pub fn seal_keys(&self) -> PathBuf {
         self.keys.join("seal.keys")
     }
 
-    /// The certificate authority's certificate.
+    /// Returns the path of the certificate authority's certificate.
     pub fn ca_certificate(&self) -> PathBuf {
         self.keys.join("tls-ca.pem")
     }
 
-    /// The certificate authority's key.
+    /// Returns the path of the certificate authority's key.
     pub fn ca_key(&self) -> PathBuf {
         self.keys.join("tls-ca-key.pem")
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.root.join("admin.kubeconfig")
     }
 }
 
-/// Reads a file, if it is there.
+/// Returns the content of a file, if it exists.
 ///
 /// # Errors
-/// When it is there and cannot be read.
+/// When it exists and cannot be read.
 pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     #[expect(clippy::disallowed_methods, reason = "this module owns the server's files")]
     match fs::read_to_string(path) {
@@ -104,10 +105,10 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Reads a file that holds a secret, if it is there.
+/// Returns the content of a file with a secret, if it exists.
 ///
 /// # Errors
-/// When it cannot be read, or when others can read it, too.
+/// When it cannot be read, or when other users can read or write it.
 pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     let Some(text) = read_if_there(path)? else { return Ok(None) };
     let mode = fs::metadata(path)?.permissions().mode();
@@ -123,11 +124,11 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Writes a file that its owner alone can read, so that after a crash there is the old one or
-/// the new one, whole.
+/// Writes a file that only its owner can read. After a crash there is either the whole old file or
+/// the whole new one.
 ///
 /// # Errors
-/// When it cannot be written; the old one is then still there.
+/// When it cannot be written; the old file then stays as it was.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let written = (|| {
         let unfinished = path.with_extension("unfinished");

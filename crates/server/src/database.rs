@@ -1,4 +1,4 @@
-//! Opens the database and its seal: what a server and the administrator's commands both need first.
+//! Opens the database and its seal, for the server and for the administrator's commands.
 
 use anyhow::Context as _;
 use postern_store::Options;
@@ -10,15 +10,16 @@ use crate::data_dir::DataDir;
 /// made for it: they would only hide that the old ones are missing.
 ///
 /// # Errors
-/// Says what is missing or cannot be used, and what to do.
+/// What is missing or cannot be used, and what to do.
 pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
     let (database, keys) = (dir.database(), dir.seal_keys());
-    // The kubeconfig is written when the database is there; without it, something was lost.
-    let is_there = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
+    // The kubeconfig is written after the database, so a kubeconfig alone means that the database
+    // was lost.
+    let exists = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
     anyhow::ensure!(
-        is_there || !dir.admin_kubeconfig().try_exists()?,
+        exists || !dir.admin_kubeconfig().try_exists()?,
         "the database {} is missing or empty, and {} is left of an earlier start: restore the \
-         database, or remove the kubeconfig to begin anew",
+         database, or remove the kubeconfig to start with a new database",
         database.display(),
         dir.admin_kubeconfig().display()
     );

@@ -1,4 +1,4 @@
-//! What the store's failures look like to a client: the one mapping.
+//! The mapping of the store's errors to those of the API.
 
 use postern_meta::status::ApiError;
 use postern_store::{Error, Position};
@@ -6,7 +6,8 @@ use postern_store::{Error, Position};
 /// Seconds after which a client may try again when storage is unavailable.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// A store's failure, outside the places that expect a conflict.
+/// Returns the API's error for an error of the store. Callers that expect a conflict handle it
+/// before.
 pub(crate) fn from_store(error: Error) -> ApiError {
     match error {
         Error::Compacted { .. } => ApiError::expired(
@@ -30,7 +31,7 @@ pub(crate) fn from_store(error: Error) -> ApiError {
         ),
         Error::Corrupt { key, reason } => ApiError::internal(
             "stored data is damaged and cannot be read: restore it from a backup",
-            format!("{}: {reason}", key.as_deref().unwrap_or("somewhere")),
+            format!("{}: {reason}", key.as_deref().unwrap_or("unknown key")),
         ),
         Error::Conflict { key, .. } => {
             ApiError::internal("storage refused a write", format!("unexpected conflict on {key}"))

@@ -1,4 +1,4 @@
-//! The administrator's kubeconfig: written at the first start, kept true at every other.
+//! The administrator's kubeconfig: written at the first start, and updated at every other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 const SERVER_FIELD: &str = "    server: ";
 const CA_FIELD: &str = "    certificate-authority-data: ";
 
-/// A kubeconfig with a key in it.
+/// Returns a kubeconfig with a key in it.
 pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
@@ -22,8 +22,9 @@ pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroiz
     ))
 }
 
-/// The same kubeconfig for the address and authority of this start; `None` when nothing changes.
-/// Only the lines that [`new`] wrote are touched: what a person has made of the file stays.
+/// Returns a kubeconfig with the address and certificate authority of this start; `None` when
+/// nothing changes. Only the lines that [`new`] wrote are changed: all edits by the administrator
+/// stay.
 pub(crate) fn readdressed(
     text: &str,
     host_and_port: &str,

@@ -1,4 +1,4 @@
-//! The accept loop: connections in, TLS, HTTP/1.1 and HTTP/2, and an end to each that stalls.
+//! The accept loop: connections, TLS, HTTP/1.1 and HTTP/2, and timeouts for all that can stall.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,23 +27,23 @@ use crate::stages::flow::ConnectionState;
 /// Connections open at once; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// A client has this long for the TLS handshake.
+/// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// And this long for the head of a request over HTTP/1.1, idle time included.
+/// The timeout for the head of a request over HTTP/1.1, idle time included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Over HTTP/2, for its first bytes; hyper itself sets no deadline there.
+/// The timeout for the first bytes over HTTP/2, where hyper itself has none.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that every HTTP/2 client sends first (RFC 9113 section 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// A connection that takes no byte of what it is owed for this long is closed: that is how a
-/// watcher which has stopped reading ends.
+/// A connection that accepts no byte for this long is closed. So a watch ends whose client has
+/// stopped reading.
 const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// HTTP/2 clients are asked whether they are still there this often, and have this long to say.
+/// How often HTTP/2 clients get a PING, and how long they have to respond.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -53,10 +53,10 @@ const MAX_STREAMS: u32 = 250;
 /// Bytes of a request's headers: a token of 8 KiB and room for the rest.
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
-/// Bytes that HTTP/1.1 reads ahead; bounds a request's head.
+/// Bytes that HTTP/1.1 buffers; bounds the head of a request.
 const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Bytes that one HTTP/2 stream holds back for a client that does not read.
+/// Bytes that one HTTP/2 stream buffers for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 /// After a failed accept (no file descriptors left, say) the next try waits this long.
@@ -70,38 +70,38 @@ pub(crate) async fn serve(
     tls: TlsAcceptor,
     drain_timeout: Duration,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let limit = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut draining = server.draining();
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &limit) => accepted,
             _ = draining.wait_for(|draining| *draining) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let Some((stream, address, place)) = accepted else { continue };
+        let Some((stream, address, permit)) = accepted else { continue };
         let (server, tls) = (server.clone(), tls.clone());
         connections.spawn(async move {
             if let Err(error) = connection(server, stream, address, tls).await {
                 tracing::debug!("a connection ended: {error}");
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
     let finish = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain_timeout, finish).await.is_err() {
-        tracing::warn!("connections were still open after {drain_timeout:?} and are cut off");
+        tracing::warn!("connections were still open after {drain_timeout:?} and are closed");
     }
 }
 
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    limit: &Arc<Semaphore>,
 ) -> Option<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+    let permit = limit.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, address)) => Some((stream, address.ip().to_canonical(), place)),
+        Ok((stream, address)) => Some((stream, address.ip().to_canonical(), permit)),
         Err(error) => {
             tracing::warn!("a connection could not be accepted: {error}");
             sleep(ACCEPT_PAUSE).await;
@@ -111,14 +111,14 @@ async fn accept(
 }
 
 type Guarded = TokioIo<Pin<Box<GuardedIo<TlsStream<TcpStream>>>>>;
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn connection(
     server: Arc<Server>,
     stream: TcpStream,
     address: IpAddr,
     tls: TlsAcceptor,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     // Events are small and must not wait for more to come.
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
@@ -140,7 +140,7 @@ async fn http1_connection(
     server: Arc<Server>,
     client: Arc<Client>,
     io: Guarded,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let mut draining = server.draining();
     let service = service_fn(|request| {
         let (server, client) = (server.clone(), client.clone());
@@ -164,7 +164,7 @@ async fn http2_connection(
     server: Arc<Server>,
     client: Arc<Client>,
     io: Guarded,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let mut draining = server.draining();
     let service = service_fn(|request| {
         let (server, client) = (server.clone(), client.clone());
@@ -187,7 +187,7 @@ async fn http2_connection(
     Ok(connection.await?)
 }
 
-/// A stream with two deadlines: for its first bytes, and for each write that does not get on.
+/// A stream with two timeouts: for its first bytes, and for a write that makes no progress.
 struct GuardedIo<T> {
     inner: T,
     preface: Option<(Pin<Box<Sleep>>, usize)>,

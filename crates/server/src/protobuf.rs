@@ -1,7 +1,7 @@
-//! Protocol Buffers, the writing half: JSON documents in messages that a table describes.
+//! Protocol Buffers, the encoder: JSON documents as messages that a table describes.
 //!
-//! Pure, and knows no message of its own; the tables are with whoever has a document to write.
-//! Reading is `postern_meta::protobuf`.
+//! It is pure and has no message of its own; the tables are in the modules that have documents.
+//! The decoder is `postern_meta::protobuf`.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
 
-/// How a JSON value stands in a message.
+/// How a JSON value is encoded in a message.
 pub(crate) enum Shape {
     /// A string.
     Text,
@@ -30,7 +30,7 @@ pub(crate) enum Shape {
     /// An object whose names are free: a message with this one field, an entry with `name` (1) and
     /// `value` (2), as often as there are names.
     Named(u32, &'static Shape),
-    /// A list: the field is repeated. What is no list counts as one of one item.
+    /// A list: the field is repeated. A value that is no list counts as a list of one item.
     List(&'static Shape),
     /// It depends on the value.
     Choice(fn(&Value) -> &'static Shape),
@@ -38,13 +38,13 @@ pub(crate) enum Shape {
 
 /// A message.
 pub(crate) struct Message {
-    /// Names in JSON, numbers, and how their values look.
+    /// Names in JSON, field numbers, and the shapes of the values.
     pub(crate) fields: &'static [(&'static str, u32, Shape)],
-    /// The number of the field with all those whose name begins with `x-`, if there is one.
+    /// The number of the field for all names that start with `x-`, if there is one.
     pub(crate) extensions: Option<u32>,
 }
 
-/// An object as a message. Fields that the message does not know are left out.
+/// Returns an object as a message. Fields that the message does not have are left out.
 pub(crate) fn encode(message: &Message, object: &Map<String, Value>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in object {
@@ -84,7 +84,7 @@ fn field(out: &mut Vec<u8>, number: u32, shape: &Shape, value: &Value) {
     }
 }
 
-/// What stands inside of a message.
+/// Returns the content of a message.
 fn body(shape: &Shape, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     match (shape, value) {

@@ -1,6 +1,6 @@
-//! The secret record of an object: what is kept of its write-only fields (decision 3). It is stored
-//! next to the object, in the same transaction: a digest of an access key's value, and values that
-//! only the server itself uses.
+//! The secret record of an object: what is stored of its write-only fields (decision 3). It is
+//! stored next to the object, in the same transaction: a digest of an access key's value, and
+//! values that only the server itself uses.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use postern_kinds::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
 use postern_kinds::{AnyKind, SecretText};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of an object's write-only fields.
+/// What is stored of an object's write-only fields.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SecretRecord {
-    /// The uid of the object: a re-created namesake has none of it.
+    /// The uid of the object: a later object of the same name has none of this.
     pub(crate) uid: String,
     /// The digest of the access key's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub(crate) struct SecretRecord {
 }
 
 impl SecretRecord {
-    /// Returns the record of a new object; `owner_uid` is empty where nobody owns it.
+    /// Returns the record of a new object; `owner_uid` is empty without an owner.
     pub(crate) fn new(uid: String, owner_uid: String) -> Self {
         Self { uid, owner_uid, ..Self::default() }
     }
@@ -38,12 +38,12 @@ impl SecretRecord {
         self.digest.as_deref().and_then(Digest::from_hex)
     }
 
-    /// Keeps the digest of an access key's value.
+    /// Sets the digest of an access key's value.
     pub(crate) fn set_digest(&mut self, digest: Digest) {
         self.digest = Some(digest.to_hex());
     }
 
-    /// Keeps the values that were written, of fields whose value is kept.
+    /// Sets the values that were written, of fields whose value is stored.
     pub(crate) fn set_values(&mut self, kind: &dyn AnyKind, written: &WriteOnlyValues) {
         for field in kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value) {
             if let Some(value) = written.get(field.path) {
@@ -52,7 +52,7 @@ impl SecretRecord {
         }
     }
 
-    /// Would what was written change the record?
+    /// Returns whether what was written would change the record.
     pub(crate) fn differs(
         &self,
         kind: &dyn AnyKind,

@@ -1,8 +1,8 @@
-//! Storage keys: under which key each thing is in the store.
+//! Storage keys: the key of everything in the store.
 //!
 //! ```text
 //! /objects/<group>/<plural>/[<namespace>/]<name>    an object
-//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is kept
+//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is stored
 //!                                                   of its write-only fields
 //! /unique/<group>/<plural>/<key>                    which object has a unique key
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
@@ -10,8 +10,8 @@
 //! /postern/…                                        the server's own: format, digest key, seal
 //! ```
 //!
-//! The group of core/v1 is written `core`. Names cannot have a `/`, so no name can point at
-//! another's key; they are validated before a key is made of them.
+//! The group of core/v1 is written `core`. Names have no `/`, so no name can lead to another
+//! object's key; they are validated before a key is made of them.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) const UNIQUE_KEYS: &str = "/unique/";
 /// Records of when access keys were used last.
 pub(crate) const ACTIVITY: &str = "/activity/";
 
-/// Records of what is kept of write-only fields.
+/// Records of what is stored of write-only fields.
 pub(crate) const SECRETS: &str = "/secrets/";
 
 /// The server's key for digests.
@@ -38,7 +38,7 @@ pub(crate) const FORMAT: &str = "/postern/format";
 
 const OBJECTS: &str = "/objects/";
 
-/// Returns what all keys of objects of a kind begin with.
+/// Returns the prefix of all keys of objects of a kind.
 pub(crate) fn collection(info: &Info) -> String {
     under(OBJECTS, info)
 }
@@ -49,7 +49,7 @@ fn under(root: &str, info: &Info) -> String {
     [root, group, "/", info.plural, "/"].concat()
 }
 
-/// Returns what all keys of a kind in a namespace begin with; in all namespaces, when it is `None`.
+/// Returns the prefix of all keys of a kind in a namespace; in all namespaces, when it is `None`.
 pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => [collection, namespace, "/"].concat(),
@@ -80,7 +80,7 @@ pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) ->
     in_collection(&under(SECRETS, info), namespace, name).into()
 }
 
-/// Returns the key of a unique key's record; with an empty one, what all of the kind begin with.
+/// Returns the key of a unique key's record; with an empty one, the prefix of all of the kind.
 pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
@@ -104,7 +104,7 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
     }
 }
 
-/// Returns a key as it is printed for people: without the root that all objects share.
+/// Returns a key as it is printed: without the prefix that all objects share.
 pub(crate) fn display_name(key: &str) -> &str {
     key.strip_prefix(OBJECTS).unwrap_or(key)
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_take_apart_as_they_were_made() {
+    fn keys_are_split_as_they_were_made() {
         let secrets = SharedSecret.info();
         let key = object(secrets, Some("platform"), "db.password");
         assert_eq!(&*key, "/objects/management.platform.sh/sharedsecrets/platform/db.password");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn side_records_carry_group_and_namespace() {
+    fn keys_of_side_records_have_group_and_namespace() {
         let key = secret_record(SharedSecret.info(), Some("platform"), "db");
         assert_eq!(&*key, "/secrets/management.platform.sh/sharedsecrets/platform/db");
         let key = unique_key(User.info(), "oidc|7");

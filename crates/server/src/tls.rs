@@ -1,8 +1,8 @@
 //! The server's certificate: self-made at the first start, unless one is given.
 //!
-//! The certificate authority is kept, so that kubeconfigs stay valid; the server's own
-//! certificate is made anew at every start, so that it always covers the address that is listened
-//! on, and again before it expires. A given one is read again when its files change.
+//! The certificate authority is kept, so that kubeconfigs stay valid. The server's own certificate
+//! is made again at every start, so that it always covers the listen address, and before it
+//! expires. A given certificate is read again when its files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use zeroize::Zeroizing;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
 
-/// Protocols that are offered, in the order in which they are preferred.
+/// The protocols for ALPN, in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 const CA_NAME: &str = "Postern self-made certificate authority";
 
-/// A certificate and key that somebody else has made.
+/// A certificate and key that the operator has given.
 #[derive(Clone, Debug)]
 pub struct GivenCertificate {
     /// The certificate with its chain, in PEM.
@@ -42,12 +42,12 @@ pub struct GivenCertificate {
     pub key: PathBuf,
 }
 
-/// How often given files are looked at, and a self-made certificate's end.
+/// How often given files and the expiry of a self-made certificate are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// How long a self-made certificate is valid, and how long before its end a new one is made.
+/// How long a self-made certificate is valid, and how long before its expiry a new one is made.
 const VALID_DAYS: i64 = 90;
 const RENEW_DAYS: i64 = 30;
 
@@ -57,7 +57,7 @@ pub(crate) struct Tls {
     pub(crate) config: Arc<ServerConfig>,
     /// What clients should trust, in PEM.
     pub(crate) trust: String,
-    /// Keeps the certificate good while the server runs.
+    /// Renews the certificate while the server runs.
     pub(crate) keeper: Keeper,
 }
 
@@ -71,9 +71,9 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// A certificate, from wherever it comes.
+/// A certificate, given or self-made.
 struct Material {
-    /// With its chain, in PEM.
+    /// The certificate with its chain, in PEM.
     chain: String,
     key: Zeroizing<String>,
     /// What clients should trust, in PEM.
@@ -82,23 +82,23 @@ struct Material {
 
 /// Where certificates come from, and when the next one is due.
 enum Origin {
-    /// Files of somebody else, and the hash of what was in them when they were last read.
+    /// The operator's files, and the hash of what was in them when they were last read.
     Given(GivenCertificate, Vec<u8>),
-    /// Made here, until when the present one is good enough.
+    /// Made here; the present one is used until `renew_at`.
     SelfMade { dir: DataDir, hosts: Vec<String>, renew_at: Timestamp },
 }
 
-/// Watches over the certificate: reads given files again when they change, and makes a new
-/// certificate before a self-made one ends. Connections that are open keep theirs.
+/// Renews the certificate: reads given files again when they change, and makes a new certificate
+/// before a self-made one expires. Open connections keep theirs.
 pub(crate) struct Keeper {
     current: Arc<Current>,
     origin: Origin,
 }
 
-/// Makes or reads the certificate for these host names and addresses.
+/// Returns the certificate for these host names and addresses, given or self-made.
 ///
 /// # Errors
-/// When files cannot be read or written, or hold no certificate and key.
+/// When files cannot be read or written, or have no certificate and key.
 pub(crate) fn prepare(
     dir: &DataDir,
     given: Option<&GivenCertificate>,
@@ -125,8 +125,8 @@ pub(crate) fn prepare(
 }
 
 impl Keeper {
-    /// Watches over the certificate for as long as it runs. `trust_changed` is told what clients
-    /// should trust, when that is no longer the same.
+    /// Renews the certificate until it is dropped. `trust_changed` is called with what clients
+    /// should trust, after each renewal.
     pub(crate) async fn run(
         mut self,
         source: Arc<dyn Source>,
@@ -135,27 +135,27 @@ impl Keeper {
         let trust_changed = Arc::new(trust_changed);
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let (now, told) = (source.now(), trust_changed.clone());
+            let (now, changed) = (source.now(), trust_changed.clone());
             let checked = tokio::task::spawn_blocking(move || {
                 match self.refresh(now) {
-                    Ok(Some(trust)) => told(&trust),
+                    Ok(Some(trust)) => changed(&trust),
                     Ok(None) => {}
                     Err(error) => tracing::error!(
-                        "the certificate in use stays, since there is no new one: {error:#}"
+                        "the certificate in use stays, since it could not be renewed: {error:#}"
                     ),
                 }
                 self
             });
             match checked.await {
                 Ok(keeper) => self = keeper,
-                // The runtime is going down.
+                // The runtime is shutting down.
                 Err(_) => return,
             }
         }
     }
 
-    /// Takes a new certificate, if it is time; answers what clients should trust then. What is
-    /// wrong is said once for each state of the files.
+    /// Renews the certificate if it is due. Returns what clients should trust then. An error is
+    /// returned once for each state of the files.
     fn refresh(&mut self, now: Timestamp) -> anyhow::Result<Option<String>> {
         let material = match &mut self.origin {
             Origin::Given(given, seen) => {
@@ -180,7 +180,7 @@ impl Keeper {
                 if now < *renew_at {
                     return Ok(None);
                 }
-                // Also if it fails: the next try has until then.
+                // Set before the try, so that after an error the next try is a day later.
                 *renew_at = Timestamp::from_unix_seconds(now.unix_seconds() + DAY_SECONDS);
                 let material = self_made(dir, hosts, now)?;
                 self.current.0.store(Arc::new(certified(&material, None)?));
@@ -188,7 +188,7 @@ impl Keeper {
                 material
             }
         };
-        tracing::info!("new connections get a new certificate");
+        tracing::info!("the certificate was renewed, for new connections");
         Ok(Some(material.trust))
     }
 }
@@ -218,7 +218,7 @@ fn read_given(given: &GivenCertificate) -> anyhow::Result<Material> {
     Ok(Material { trust: chain.clone(), chain, key })
 }
 
-/// A certificate and key that fit each other, ready for handshakes.
+/// Returns a certificate with its key, ready for handshakes.
 fn certified(
     material: &Material,
     given: Option<&GivenCertificate>,
@@ -239,7 +239,7 @@ fn unreadable(
 ) -> String {
     match given {
         Some(given) => {
-            format!("{} does not hold a usable certificate or key in PEM", which(given).display())
+            format!("{} has no usable certificate or key in PEM", which(given).display())
         }
         None => "the self-made certificate cannot be used".to_owned(),
     }
@@ -270,13 +270,13 @@ fn self_made(dir: &DataDir, hosts: &[String], now: Timestamp) -> anyhow::Result<
     Ok(Material { chain, key: Zeroizing::new(key.serialize_pem()), trust })
 }
 
-/// The authority: as it was made at the first start.
+/// Returns the certificate authority; makes it at the first start.
 fn authority(dir: &DataDir) -> anyhow::Result<(String, KeyPair)> {
     let certificate = read_if_there(&dir.ca_certificate())?;
     let key = read_private_if_there(&dir.ca_key())?;
     if let (Some(certificate), Some(key)) = (certificate, key) {
         let key = KeyPair::from_pem(&key)
-            .with_context(|| format!("{} holds no key in PEM", dir.ca_key().display()))?;
+            .with_context(|| format!("{} has no key in PEM", dir.ca_key().display()))?;
         return Ok((certificate, key));
     }
     let key = KeyPair::generate()?;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_made_certificate_is_renewed_before_it_ends() {
+    fn a_self_made_certificate_is_renewed_before_it_expires() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(home.path(), None).unwrap();
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
@@ -313,13 +313,13 @@ mod tests {
         assert_eq!(tls.keeper.refresh(day(59)).unwrap(), None);
         assert_eq!(serving(&tls), first);
         let trust = tls.keeper.refresh(day(60)).unwrap();
-        assert_eq!(trust, Some(tls.trust.clone()), "clients go on trusting the same authority");
+        assert_eq!(trust, Some(tls.trust.clone()), "clients still trust the same authority");
         assert_ne!(serving(&tls), first);
         assert_eq!(tls.keeper.refresh(day(61)).unwrap(), None);
     }
 
     #[test]
-    fn a_bad_file_changes_nothing_and_is_complained_of_once() {
+    fn a_bad_file_changes_nothing_and_is_an_error_once() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(home.path(), None).unwrap();
         let now = Timestamp::from_unix_seconds(1_800_000_000);

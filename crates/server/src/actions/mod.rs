@@ -1,6 +1,6 @@
-//! What kinds serve besides create, read, update, delete and watch: the handlers behind each row of
-//! their tables of actions. The table itself is with the kinds; the server's own actions are matched
-//! here one by one, so that one without a handler does not compile.
+//! What kinds serve in addition to create, read, update, delete and watch: the handlers of each row
+//! of their tables of actions. The tables are with the kinds. The server's own actions are matched
+//! here one by one, so that an action without a handler does not compile.
 
 mod object;
 mod selves;
@@ -18,15 +18,15 @@ use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 
-/// What an action comes to.
-pub(crate) enum Done {
+/// The result of an action.
+pub(crate) enum ActionOutput {
     /// One object of a kind.
     Object(&'static dyn AnyKind, EncodedObject),
     /// A list of objects of a kind.
     List(&'static dyn AnyKind, ObjectPage),
 }
 
-/// Does what an action asks for. `body` is what was sent, `list` the options of one that lists.
+/// Runs an action. `body` is what was sent, `list` the options of an action that lists.
 ///
 /// # Errors
 /// Those of the action.
@@ -37,25 +37,25 @@ pub(crate) async fn run(
     body: Option<Object>,
     list: &ListOptions,
     writing: &Writing,
-) -> Result<Done, ApiError> {
-    let same = |object| Done::Object(permit.kind(), object);
+) -> Result<ActionOutput, ApiError> {
+    let same = |object| ActionOutput::Object(permit.kind(), object);
     match action.handler {
         Handler::Server(ServerAction::WhoAmI) => {
             selves::who_am_i(registry, permit, body).await.map(same)
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
-            Ok(Done::List(&OwnedAccessKey, keys))
+            Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }
-        // The pipeline serves it as it serves the object itself.
+        // The pipeline serves the status subresource as it serves the object itself.
         Handler::Status => Err(ApiError::resource_not_served()),
     }
 }
 
-/// The user or team that a permit is for, as an owner.
+/// Returns the user or team that a permit is for, as an owner.
 fn owner_of(permit: &Permit) -> Owner {
     let name = permit.name().to_owned();
     match permit.kind().access_change(None) {

@@ -1,4 +1,4 @@
-//! Actions that a kind handles by itself: a pure function of the object and what was sent.
+//! Actions that a kind handles itself: a pure function of the object and what was sent.
 
 use bytes::Bytes;
 use postern_kinds::AnyKind;
@@ -7,12 +7,12 @@ use postern_meta::object::Object;
 use postern_meta::options::GetOptions;
 use postern_meta::status::ApiError;
 
-use super::Done;
+use super::ActionOutput;
 use crate::registry::{EncodedObject, Registry, decoded};
 use crate::stages::admit::{self, ActionHandler, Part, Writing};
 use crate::stages::authorize::Permit;
 
-/// Asks the kind, and stores the new state if there is one.
+/// Runs the kind's handler, and stores the new state if there is one.
 ///
 /// # Errors
 /// 404; those of the kind; as for any update.
@@ -23,23 +23,23 @@ pub(super) async fn act(
     handle: ActionHandler,
     body: Option<Object>,
     writing: &Writing,
-) -> Result<Done, ApiError> {
+) -> Result<ActionOutput, ApiError> {
     let body = body.unwrap_or_else(|| empty(permit.kind()));
     let current = decoded(&registry.get(permit, &GetOptions::default()).await?)?;
     match registry.admission().act(permit, handle, &current, &body)? {
         ActionResult::Respond(object) => {
             let json = Bytes::from(object.to_json_bytes());
-            Ok(Done::Object(responded(permit, action), EncodedObject { json }))
+            Ok(ActionOutput::Object(response_kind(permit, action), EncodedObject { json }))
         }
         ActionResult::Update(_) => {
             let changed = update(registry, permit, action, handle, &body, writing).await?;
-            Ok(Done::Object(permit.kind(), changed))
+            Ok(ActionOutput::Object(permit.kind(), changed))
         }
     }
 }
 
-/// The kind that an action answers with.
-fn responded(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
+/// Returns the kind of an action's response.
+fn response_kind(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
     match action.response {
         Response::Object(kind) => kind,
         Response::Same | Response::ListOf(_) => permit.kind(),
@@ -58,7 +58,7 @@ async fn update(
     let permit = permit.updating();
     registry
         .rewrite(&permit, writing.dry_run, |previous, secrets| {
-            // Asked anew each time: what it comes to depends on the object as it is then.
+            // It runs again each time: its result depends on the object as it is then.
             let view = registry.admission();
             match view.act(&permit, handle, &previous.object, body)? {
                 ActionResult::Update(wanted) => {

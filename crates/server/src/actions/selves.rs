@@ -1,4 +1,4 @@
-//! Self: who is the caller, and what is their key (decision 1)?
+//! Self: who the caller is, and what their key is (decision 1).
 
 use bytes::Bytes;
 use postern_auth::identity::Identity;
@@ -21,21 +21,21 @@ use crate::stages::authenticate::is_key;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Returns who the caller is: to a question that was posted, or under whatever name is asked for.
+/// Returns who the caller is, in response to a Self that was posted, or to a GET with any name.
 ///
 /// # Errors
 /// 403 and 404 for another key that the caller may not read, or that is not there.
 pub(super) async fn who_am_i(
     registry: &Registry,
     permit: &Permit,
-    question: Option<Object>,
+    posted: Option<Object>,
 ) -> Result<EncodedObject, ApiError> {
-    let Some(object) = question else {
+    let Some(object) = posted else {
         let name = permit.name().to_owned();
         return respond(registry, permit, ObjectMeta { name, ..ObjectMeta::default() }, "").await;
     };
-    let asked = Fields::deserialize(&object.fields).unwrap_or_default().spec;
-    respond(registry, permit, object.metadata, &asked.access_key).await
+    let spec = Fields::deserialize(&object.fields).unwrap_or_default().spec;
+    respond(registry, permit, object.metadata, &spec.access_key).await
 }
 
 async fn respond(
@@ -53,7 +53,7 @@ async fn respond(
     let spec = postern_kinds::selves::Spec { access_key: other_key.to_owned() };
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(Fields { spec, status })
     else {
-        return Err(ApiError::internal("the answer could not be encoded", "Self"));
+        return Err(ApiError::internal("the response could not be encoded", "Self"));
     };
     let info = SelfKind.info();
     let object = Object {
@@ -69,7 +69,7 @@ async fn respond(
     Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
 }
 
-/// Whoever may read a key may ask whose it is.
+/// Returns whose another key is, to callers who may read that key.
 async fn status_of_other(
     registry: &Registry,
     permit: &Permit,
@@ -77,7 +77,7 @@ async fn status_of_other(
 ) -> Result<Status, ApiError> {
     let is_value = is_key(key, registry.digester(), &registry.cache().principals());
     if is_value || names::dns1123_subdomain(key).is_err() {
-        // Perhaps the key itself instead of its name: that is not repeated.
+        // Perhaps this is the value of a key and not a name, so it is not repeated.
         let mut errors = FieldErrors::new();
         let detail = "must be the name of an access key";
         errors.push(FieldError::invalid("spec.accessKey", BadValue::Omitted, detail));

@@ -1,4 +1,4 @@
-//! Looking at everything that is stored: can it be opened, and is it what it should be?
+//! Checks everything that is stored: can it be opened, and is it what it should be?
 
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode::{Format, decode};
@@ -10,10 +10,10 @@ use super::{CommandOutput, Damage, MAX_REPORTED, Progress};
 use crate::cache::{CachedObject, stored_head};
 use crate::storage_key;
 
-/// Values that are held at once: 64 MiB, if all were of the greatest length.
+/// Values that are in memory at once: 64 MiB, if all had the maximum length.
 const PAGE: usize = 16;
 
-/// Checks every value; what is damaged is part of the answer.
+/// Checks every value. Returns what is corrupt.
 pub(super) async fn run(
     sealed: &Sealed,
     report: &mut (dyn FnMut(Progress) + Send),
@@ -28,7 +28,7 @@ pub(super) async fn run(
         let page = sealed.list(request).await?;
         after = page.last_key().cloned();
         seen += (page.entries.len() + page.corrupt.len()) as u64;
-        let unopened = page.corrupt.iter().map(|found| (&found.key, found.reason.clone()));
+        let unopened = page.corrupt.iter().map(|entry| (&entry.key, entry.reason.clone()));
         let unread = page.entries.iter().filter_map(|entry| {
             wrong_with(entry, &collections).map(|reason| (&entry.key, reason.to_owned()))
         });
@@ -45,20 +45,19 @@ pub(super) async fn run(
     }
 }
 
-/// What is wrong with a value that could be opened.
+/// Returns what is wrong with a value that could be opened.
 fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&'static str> {
     if entry.key.starts_with(storage_key::DIGESTS) {
         let readable = decode(&entry.value, Format::Json).is_ok();
-        return (!readable).then_some("it is no record of an access key");
+        return (!readable).then_some("it is not a record of an access key");
     }
-    let mut mine = collections.iter().filter(|(prefix, _)| entry.key.starts_with(prefix));
-    let (_, kind) = mine.next()?;
+    let (_, kind) = collections.iter().find(|(prefix, _)| entry.key.starts_with(prefix))?;
     let head = stored_head(kind.info());
     let (key, position) = (entry.key.clone(), entry.position);
     let object =
         CachedObject::from_stored(&head, key, position, WatchEventType::Added, &entry.value);
     let Some(object) = object.and_then(|object| object.decode().ok()) else {
-        return Some("it is no object of its kind");
+        return Some("it is not an object of its kind");
     };
     kind.blocks_deletion(&object).err().map(|_| "its fields are not those of its kind")
 }

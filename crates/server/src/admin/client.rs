@@ -1,4 +1,5 @@
-//! The asking side: over the socket of a server that runs, or, without one, on the database itself.
+//! The client: gives a command over the socket of a server that runs or, without one, carries it
+//! out on the database itself.
 
 use std::io;
 use std::path::Path;
@@ -11,19 +12,19 @@ use tokio::net::UnixStream;
 use super::{AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line};
 use crate::data_dir::DataDir;
 
-/// Bytes of one line of an answer: the damaged keys of a check are the longest.
+/// Bytes of one line of a reply: the corrupt keys of a check are the longest.
 const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A server that says nothing for this long is given up. It tells how far it has come more often.
+/// How long the client waits for a line. A server reports its progress more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Does what is asked for: the server on `data_dir` does, or, when none runs, this process, which
-/// then is the only one that may have the database open. `key_dir` is where the seal keys are, if
-/// not in the data directory; a running server knows that by itself.
+/// Returns the output of a command. The server on `data_dir` carries it out or, when none runs,
+/// this process, which then is the only one that may have the database open. `key_dir` is where the
+/// seal keys are, if not in the data directory; a running server knows that itself.
 ///
 /// # Errors
-/// What went wrong, in the server's words if it was there; that the server has to run, for
-/// [`AdminCommand::ResetKey`] without one.
+/// The server's error, or this process's own. Without a running server,
+/// [`AdminCommand::ResetKey`] is an error.
 pub async fn call(
     data_dir: &Path,
     key_dir: Option<&Path>,
@@ -54,18 +55,18 @@ async fn ask(
     command: AdminCommand,
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let gone = || "the server has closed the connection without an answer";
-    stream.write_all(&to_line(&Request { command })?).await.with_context(gone)?;
+    let closed = || "the server has closed the connection without a reply";
+    stream.write_all(&to_line(&Request { command })?).await.with_context(closed)?;
     let mut lines = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
         let mut bounded = (&mut lines).take(MAX_LINE_BYTES);
         let read = tokio::time::timeout(SILENCE_TIMEOUT, bounded.read_until(b'\n', &mut line));
-        read.await.context("the server says nothing any more")?.with_context(gone)?;
-        anyhow::ensure!(line.ends_with(b"\n"), gone());
-        match read_line(&line).context("the server's answer cannot be understood")? {
+        read.await.context("the server does not reply any more")?.with_context(closed)?;
+        anyhow::ensure!(line.ends_with(b"\n"), closed());
+        match read_line(&line).context("the server's reply cannot be read")? {
             Reply::Progress(at) => progress(at),
-            Reply::Output(answer) => return Ok(answer),
+            Reply::Output(output) => return Ok(output),
             Reply::Error(error) => anyhow::bail!(error),
         }
     }

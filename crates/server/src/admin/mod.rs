@@ -1,9 +1,10 @@
-//! What the machine's own administrator can tell a server to do: a new key when all are lost, new
-//! seal keys, a look over everything that is stored.
+//! The commands of the machine's administrator: a new key when all are lost, new seal keys, a check
+//! of everything that is stored.
 //!
-//! A running server listens on `DIR/admin.sock` for that (`socket.rs`). [`call`] finds it there;
-//! when no server runs, it does what concerns the database alone by itself. One line of JSON asks;
-//! lines of JSON answer: any number of `{"progress": …}`, then `{"answer": …}` or `{"error": …}`.
+//! A running server listens on `DIR/admin.sock` for them (`socket.rs`), and [`call`] connects to
+//! it. When no server runs, `call` itself carries out those that only need the database. The
+//! request is one line of JSON; the reply is any number of lines `{"progress": …}`, then
+//! `{"answer": …}` or `{"error": …}`.
 
 mod check;
 mod client;
@@ -22,23 +23,23 @@ use serde::{Deserialize, Serialize};
 
 pub use client::call;
 
-/// What can be asked for.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdminCommand {
-    /// A new access key for the user `admin`, written into the administrator's kubeconfig. Needs
-    /// a running server.
+    /// Issues a new access key for the user `admin`, and writes it into the administrator's
+    /// kubeconfig. It requires a running server.
     ResetKey,
-    /// A new seal key, for everything that is written from now on.
+    /// Makes a new seal key, for everything that is written from now on.
     RotateKey,
-    /// Everything that is stored under an older seal key is brought under the current one.
+    /// Seals everything that is stored under an older seal key with the current one.
     Reseal,
-    /// Everything that is stored is opened and decoded, to see whether it can be.
+    /// Opens and decodes everything that is stored, and reports what is corrupt.
     Check,
 }
 
 impl AdminCommand {
-    /// Its name, as the command line has it.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ResetKey => "reset-key",
@@ -49,16 +50,16 @@ impl AdminCommand {
     }
 }
 
-/// How far a command has come.
+/// The progress of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Stored values that have been looked at.
+    /// Stored values that have been read.
     pub seen: u64,
-    /// Stored values still to be looked at, as far as is known.
+    /// Stored values that are still to be read, as far as is known.
     pub remaining: u64,
 }
 
-/// What came of a command.
+/// The output of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommandOutput {
@@ -68,9 +69,9 @@ pub enum CommandOutput {
         kubeconfig: PathBuf,
         /// The name of the new OwnedAccessKey.
         key_name: String,
-        /// The user had to be made, enabled, or put into `system:masters` again.
+        /// The user had to be created, enabled, or put into `system:masters` again.
         user_mended: bool,
-        /// The user's other keys, which go on working: whoever has lost one should know.
+        /// The user's other keys, which still work: an administrator who has lost one should know.
         other_keys: Vec<String>,
     },
     /// Of [`AdminCommand::RotateKey`].
@@ -82,23 +83,23 @@ pub enum CommandOutput {
     },
     /// Of [`AdminCommand::Reseal`].
     Reseal {
-        /// Values that were looked at.
+        /// Values that were read.
         seen: u64,
-        /// Values that are under the current key now and were not before.
+        /// Values that were sealed under another key before, and now are under the current one.
         rewritten: u64,
         /// Values that cannot be opened, and were left as they are.
         damaged: u64,
-        /// The ids of the seal keys that something still needs, history among it; `None` when
-        /// damage keeps that from being known.
+        /// The ids of the seal keys that something stored still needs, history included; `None`
+        /// when that cannot be known because of corrupt values.
         needed: Option<Vec<String>>,
     },
     /// Of [`AdminCommand::Check`].
     Check {
-        /// Values that were looked at.
+        /// Values that were read.
         seen: u64,
-        /// What is damaged: at most [`MAX_REPORTED`] of them.
+        /// The corrupt values, at most [`MAX_REPORTED`] of them.
         damaged: Vec<Damage>,
-        /// How many are damaged in all.
+        /// How many values are corrupt in all.
         damaged_total: u64,
     },
 }
@@ -106,16 +107,16 @@ pub enum CommandOutput {
 /// A stored value that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
-    /// Under which storage key it stands: for objects, group, plural, namespace and name.
+    /// Its storage key: for objects, group, plural, namespace and name.
     pub key: String,
-    /// What is wrong. Never holds anything of the value.
+    /// What is wrong. Never contains anything of the value.
     pub reason: String,
 }
 
-/// Damaged values that a check tells one by one.
+/// Corrupt values that a check reports one by one.
 pub const MAX_REPORTED: usize = 1000;
 
-/// A line of the answer.
+/// A line of the reply.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Reply {
@@ -131,19 +132,19 @@ struct Request {
     command: AdminCommand,
 }
 
-/// A line, decoded.
+/// Returns a decoded line.
 fn read_line<T: DeserializeOwned>(line: &[u8]) -> anyhow::Result<T> {
     decode_typed(line).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// A line, encoded.
+/// Returns an encoded line.
 fn to_line<T: Serialize>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// The administrator's kubeconfig, and what has to stand in it.
+/// The administrator's kubeconfig, and what has to be in it.
 pub(crate) struct Access {
     /// Its path.
     pub(crate) kubeconfig: PathBuf,

@@ -19,22 +19,22 @@ use crate::registry::{Registry, decoded};
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 
-/// Makes a key for the user `admin`, who is mended if they can no longer do what the first start
-/// let them do, and writes the kubeconfig. Other keys stay as they are.
+/// Issues a key for the user `admin` and writes the kubeconfig. The user is repaired first, if they
+/// no longer have the rights that the first start gave them. Other keys stay as they are.
 ///
-/// The kubeconfig is written when the key is stored: were the server to stop between the two, the
-/// old file would still be there, and asking again would help.
+/// The kubeconfig is written after the key is stored. If the server stops between the two, the old
+/// file is still there, and the command can be given again.
 pub(crate) async fn reset_key(
     registry: &Registry,
     access: &Access,
 ) -> anyhow::Result<CommandOutput> {
-    let user_mended = mend_user(registry).await.map_err(|error| said(&error))?;
+    let user_mended = repair_user(registry).await.map_err(|error| message(&error))?;
     let other_keys = working_keys(registry);
-    let key = new_key(registry).await.map_err(|error| said(&error))?;
+    let key = new_key(registry).await.map_err(|error| message(&error))?;
     let key_name = key.metadata.name.clone();
     let mut value = key.fields.get(KEY_PATH[0]).cloned().unwrap_or_default();
     let Some(Value::String(value)) = value.get_mut(KEY_PATH[1]).map(Value::take) else {
-        anyhow::bail!("the new access key was made, but its value is not in the answer");
+        anyhow::bail!("the new access key was made, but its value is not in the response");
     };
     let token = BearerToken::of_key(&SecretText::from(value));
     let trust = access.trust.load_full();
@@ -43,7 +43,7 @@ pub(crate) async fn reset_key(
     Ok(CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys })
 }
 
-fn said(error: &ApiError) -> anyhow::Error {
+fn message(error: &ApiError) -> anyhow::Error {
     anyhow::anyhow!("{}", error.status().message)
 }
 
@@ -70,36 +70,38 @@ async fn create(
     decoded(&operations::create(registry, &permit, object, &Writing::by_server()).await?)
 }
 
-/// Lets the user be there, enabled, and in `system:masters`. Returns whether there was something
-/// to mend.
-async fn mend_user(registry: &Registry) -> Result<bool, ApiError> {
+/// Makes sure that the user exists, is enabled, and is in `system:masters`. Returns whether
+/// something had to be changed.
+async fn repair_user(registry: &Registry) -> Result<bool, ApiError> {
     let reading = Permit::for_server(&User, Verb::Get, None, ADMIN);
-    let found = registry.get(&reading, &GetOptions::default()).await;
-    let before = match found {
-        Ok(answer) => decoded(&answer)?.metadata,
-        Err(error) if error.code() == 404 => return make_user(registry).await,
+    let user = registry.get(&reading, &GetOptions::default()).await;
+    let before = match user {
+        Ok(user) => decoded(&user)?.metadata,
+        Err(error) if error.code() == 404 => return create_user(registry).await,
         Err(error) => return Err(error),
     };
     if before.is_terminating() {
-        // His keys have stopped, and no new one would work: whatever holds him, he ends now.
-        end_user(registry).await?;
-        return make_user(registry).await;
+        // The user's keys have stopped, and no new one would work: the user is removed at once,
+        // whatever blocks that.
+        remove_user(registry).await?;
+        return create_user(registry).await;
     }
     let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
     let writing = Writing::by_server();
-    let mended = operations::update(registry, &permit, &writing, |user| Ok(mended(user))).await?;
-    let after = decoded(&mended)?.metadata;
+    let change = |user: &Object| Ok(repaired(user));
+    let after = operations::update(registry, &permit, &writing, change).await?;
+    let after = decoded(&after)?.metadata;
     Ok(after.resource_version != before.resource_version)
 }
 
-async fn make_user(registry: &Registry) -> Result<bool, ApiError> {
+async fn create_user(registry: &Registry) -> Result<bool, ApiError> {
     let metadata = ObjectMeta { name: ADMIN.to_owned(), ..ObjectMeta::default() };
     let fields = json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] });
     create(registry, &User, metadata, fields).await?;
     Ok(true)
 }
 
-async fn end_user(registry: &Registry) -> Result<(), ApiError> {
+async fn remove_user(registry: &Registry) -> Result<(), ApiError> {
     let permit = Permit::for_server(&User, Verb::Update, None, ADMIN);
     operations::release(registry, &permit, |user| user.metadata.finalizers.clear()).await?;
     let permit = Permit::for_server(&User, Verb::Delete, None, ADMIN);
@@ -110,7 +112,7 @@ async fn end_user(registry: &Registry) -> Result<(), ApiError> {
     }
 }
 
-fn mended(user: &Object) -> Object {
+fn repaired(user: &Object) -> Object {
     let mut user = user.clone();
     let spec = user.fields.entry("spec").or_insert_with(|| json!({}));
     let mut groups = spec["groups"].as_array().cloned().unwrap_or_default();
@@ -124,13 +126,13 @@ fn mended(user: &Object) -> Object {
     user
 }
 
-/// The names of the user's keys that work.
+/// Returns the names of the user's keys that are not disabled.
 fn working_keys(registry: &Registry) -> Vec<String> {
     let cache = registry.cache();
     let resource = cache.of(OwnedAccessKey.info());
     let Ok(all) = resource.list(resource.prefix(), None, 0, None) else {
-        // Damage must not keep the administrator out.
-        tracing::warn!("the other access keys cannot be listed: one of them is damaged");
+        // A corrupt key must not lock the administrator out.
+        tracing::warn!("the other access keys cannot be listed: one of them is corrupt");
         return Vec::new();
     };
     let keys = all.objects.iter().filter_map(|key| key.decode().ok());

@@ -1,4 +1,4 @@
-//! The answering side: a socket in the data directory, for the server's own user and root.
+//! The server's side: a socket in the data directory, for the server's own user and root.
 
 use std::fs::Permissions;
 use std::io;
@@ -23,10 +23,10 @@ use crate::audit::Command;
 use crate::data_dir::DataDir;
 use crate::registry::Registry;
 
-/// Bytes of a request.
+/// The longest request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 4096;
 
-/// Whoever connects has this long to say what he wants, and to take in each line of the answer.
+/// How long the server waits for a command, and for the caller to read each line of the reply.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Callers at once; more wait in the kernel's queue.
@@ -35,7 +35,7 @@ const MAX_CALLERS: usize = 8;
 /// After a failed accept the next try waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a caller hears from a command that goes on, at the most.
+/// The shortest interval between two reports of a command's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What commands work with.
@@ -48,49 +48,49 @@ pub(crate) struct Admin {
     pub(crate) sealed: Arc<Sealed>,
     /// Its files.
     pub(crate) dir: DataDir,
-    /// The administrator's way in.
+    /// The administrator's kubeconfig.
     pub(crate) access: Arc<Access>,
     /// Held by the command that runs.
     pub(crate) busy: Mutex<()>,
 }
 
-/// The socket's name in the file system, which goes with it.
-struct Name(PathBuf);
+/// The socket's path in the file system. It is removed on drop.
+struct SocketPath(PathBuf);
 
-impl Drop for Name {
+impl Drop for SocketPath {
     fn drop(&mut self) {
-        // If it is gone already, all the better.
+        // It may be gone already.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
-/// Opens the socket. The database is ours, so nobody else can be listening there: what lies there
-/// is left of a server that was killed.
+/// Opens the socket. This process has the database open, so no other server can be listening there:
+/// a socket that exists is left of a server that was killed.
 ///
 /// # Errors
-/// When something else than a socket has the name, or it cannot be made: the path of a socket is
+/// When something else than a socket has the path, or the socket cannot be made: its path is
 /// limited to about a hundred bytes.
-fn bind(path: &Path) -> io::Result<(UnixListener, Name)> {
+fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("there is something else of that name")),
+        Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("something that is not a socket has this path")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     let listener = UnixListener::bind(path)?;
-    let name = Name(path.to_owned());
+    let socket_path = SocketPath(path.to_owned());
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok((listener, name))
+    Ok((listener, socket_path))
 }
 
-/// Answers for as long as it runs. A server without the socket is still a server: when it cannot
-/// be opened, that is said and nothing more.
+/// Serves commands until it is dropped. When the socket cannot be opened, that is only logged: the
+/// server runs without it.
 pub(crate) async fn serve(admin: Arc<Admin>) {
     let path = admin.dir.admin_socket();
-    let (listener, _name) = match bind(&path) {
+    let (listener, _socket_path) = match bind(&path) {
         Ok(bound) => bound,
         Err(error) => {
-            tracing::error!("commands cannot be given, for want of {}: {error}", path.display());
+            tracing::error!("no command can be given: cannot open {}: {error}", path.display());
             return;
         }
     };
@@ -107,8 +107,8 @@ pub(crate) async fn serve(admin: Arc<Admin>) {
             Ok((stream, _)) => {
                 let admin = admin.clone();
                 callers.spawn(async move {
-                    if let Err(error) = answer(&admin, stream).await {
-                        tracing::warn!("a command was not answered: {error:#}");
+                    if let Err(error) = serve_caller(&admin, stream).await {
+                        tracing::warn!("a command had no reply: {error:#}");
                     }
                 });
             }
@@ -120,7 +120,7 @@ pub(crate) async fn serve(admin: Arc<Admin>) {
     }
 }
 
-async fn answer(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
+async fn serve_caller(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
     let uid = stream.peer_cred()?.uid();
     let own = rustix::process::geteuid();
     anyhow::ensure!(uid == own.as_raw() || uid == 0, "user {uid} may not give commands");
@@ -132,10 +132,10 @@ async fn answer(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
         Err(error) => Err(error),
     };
     let reply = match reply {
-        Ok(answer) => Reply::Output(answer),
+        Ok(output) => Reply::Output(output),
         Err(error) => Reply::Error(format!("{error:#}")),
     };
-    say(&mut stream, &reply).await
+    send(&mut stream, &reply).await
 }
 
 async fn request(stream: &mut UnixStream) -> anyhow::Result<AdminCommand> {
@@ -148,13 +148,13 @@ async fn request(stream: &mut UnixStream) -> anyhow::Result<AdminCommand> {
     Ok(request.command)
 }
 
-async fn say(stream: &mut UnixStream, reply: &Reply) -> anyhow::Result<()> {
+async fn send(stream: &mut UnixStream, reply: &Reply) -> anyhow::Result<()> {
     let line = to_line(reply)?;
     tokio::time::timeout(CALLER_TIMEOUT, stream.write_all(&line)).await??;
     Ok(())
 }
 
-/// Nothing is done that is not in the audit log first.
+/// Carries out a command, with records in the audit log before and after it.
 async fn recorded(
     admin: &Admin,
     command: AdminCommand,
@@ -165,18 +165,18 @@ async fn recorded(
         Ok(record) => record,
         Err(error) => return Ok(Err(anyhow::anyhow!("{}", error.status().message))),
     };
-    let done = perform(admin, command, stream).await;
-    let failure = match &done {
+    let result = perform(admin, command, stream).await;
+    let error = match &result {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(_) => Some("the caller has left before the end".to_owned()),
+        Err(_) => Some("the caller has closed the connection before the end".to_owned()),
     };
-    record.end(failure.as_deref());
-    done
+    record.end(error.as_deref());
+    result
 }
 
-/// Does what is asked for, and tells the caller how far it has come. The outer error means that
-/// the caller is gone; what goes on for long then stops.
+/// Carries out a command, and reports its progress to the caller. The outer error means that the
+/// caller has closed the connection; a command that reports progress then stops.
 async fn perform(
     admin: &Admin,
     command: AdminCommand,
@@ -188,20 +188,20 @@ async fn perform(
     if command == AdminCommand::ResetKey {
         return Ok(reset_key(&admin.registry, &admin.access).await);
     }
-    let (tell, mut told) = watch::channel(Progress::default());
+    let (sender, mut progress) = watch::channel(Progress::default());
     let mut report = move |at| {
-        tell.send_replace(at);
+        sender.send_replace(at);
     };
     let work = storage::run(&admin.dir, &admin.sealed, command, &mut report);
     let mut work = std::pin::pin!(work);
-    let mut pace = tokio::time::interval(PROGRESS_INTERVAL);
+    let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             biased;
-            done = work.as_mut() => return Ok(done),
-            _ = pace.tick() => {
-                let at = *told.borrow_and_update();
-                say(stream, &Reply::Progress(at)).await?;
+            result = work.as_mut() => return Ok(result),
+            _ = ticks.tick() => {
+                let at = *progress.borrow_and_update();
+                send(stream, &Reply::Progress(at)).await?;
             }
         }
     }

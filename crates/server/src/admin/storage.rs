@@ -1,4 +1,4 @@
-//! Commands that concern the database alone: the same whether a server runs or not.
+//! Commands that only need the database: they are the same with and without a running server.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use super::{AdminCommand, CommandOutput, Progress, check};
 use crate::data_dir::DataDir;
 use crate::database;
 
-/// Does it on a database that this process opens for it.
+/// Carries out a command on a database that this process opens for it.
 pub(super) async fn run_offline(
     data_dir: &Path,
     key_dir: Option<&Path>,
     command: AdminCommand,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    // Opening would make what is missing.
+    // Opening would create a database that is missing.
     let database = DataDir::database_in(data_dir);
-    let there = database.try_exists()?;
-    anyhow::ensure!(there, "there is no database {}", database.display());
+    let exists = database.try_exists()?;
+    anyhow::ensure!(exists, "there is no database {}", database.display());
     let dir = DataDir::open(data_dir, key_dir)?;
     let sealed = database::open(&dir, Options::DEFAULT_CACHE_BYTES).await?;
-    let answer = run(&dir, &sealed, command, report).await;
+    let output = run(&dir, &sealed, command, report).await;
     sealed.close().await;
-    answer
+    output
 }
 
-/// Does it.
+/// Carries out a command on an open database.
 pub(super) async fn run(
     dir: &DataDir,
     sealed: &Sealed,
@@ -36,24 +36,23 @@ pub(super) async fn run(
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
     match command {
-        AdminCommand::ResetKey => anyhow::bail!("a new access key takes a running server"),
+        AdminCommand::ResetKey => anyhow::bail!("a new access key requires a running server"),
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
         AdminCommand::Reseal => reseal(sealed, report).await,
         AdminCommand::Check => check::run(sealed, report).await,
     }
 }
 
-/// The new key is on the disk before anything is sealed with it.
+/// Makes a new seal key. It is on the disk before anything is sealed with it.
 async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
     let path = dir.seal_keys();
     let rotate = tokio::task::spawn_blocking(move || {
         Keyring::rotate(&path).with_context(|| format!("cannot rotate {}", path.display()))
     });
     let ring = rotate.await??;
-    let answer =
-        CommandOutput::RotateKey { current: ring.current().to_string(), all: shown(ring.ids()) };
+    let (current, all) = (ring.current().to_string(), to_strings(ring.ids()));
     sealed.use_keyring(ring).await?;
-    Ok(answer)
+    Ok(CommandOutput::RotateKey { current, all })
 }
 
 async fn reseal(
@@ -63,9 +62,9 @@ async fn reseal(
     let done = sealed.reseal(|at| report(Progress { seen: at.seen, remaining: at.remaining }));
     let done = done.await?;
     let needed = match sealed.key_ids_in_use().await {
-        Ok(ids) => Some(shown(ids)),
+        Ok(ids) => Some(to_strings(ids)),
         Err(error) => {
-            tracing::warn!("which seal keys are needed cannot be told: {error}");
+            tracing::warn!("which seal keys are still needed is not known: {error}");
             None
         }
     };
@@ -73,6 +72,6 @@ async fn reseal(
     Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
 }
 
-fn shown(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
+fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }

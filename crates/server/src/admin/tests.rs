@@ -1,4 +1,4 @@
-//! The commands, given to a server that runs, and without one.
+//! Tests of the commands, with a running server and without one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     let (running, _) = open(settings(dir), Arc::new(System::default())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let work = async {
-        // It listens as soon as it serves, which begins together with this.
+        // It listens as soon as it serves, which starts together with this.
         while tokio::net::UnixStream::connect(dir.join("admin.sock")).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -50,31 +50,31 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     tokio::join!(running.serve(until), work);
 }
 
-async fn done(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
+async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
     call(dir.path(), None, command, |_| {}).await
 }
 
-/// Rotates, reseals and checks; answers the current seal key.
-async fn care_for(dir: &TempDir, keys: usize) -> String {
+/// Rotates, reseals and checks. Returns the current seal key's id.
+async fn rotate_and_reseal(dir: &TempDir, keys: usize) -> String {
     let CommandOutput::RotateKey { current, all } =
-        done(dir, AdminCommand::RotateKey).await.unwrap()
+        run(dir, AdminCommand::RotateKey).await.unwrap()
     else {
-        panic!("another command's answer")
+        panic!("the output of another command")
     };
     assert_eq!(all.len(), keys);
     assert_eq!(all.last(), Some(&current));
     let CommandOutput::Reseal { seen, rewritten, damaged, needed } =
-        done(dir, AdminCommand::Reseal).await.unwrap()
+        run(dir, AdminCommand::Reseal).await.unwrap()
     else {
-        panic!("another command's answer")
+        panic!("the output of another command")
     };
     assert_eq!((rewritten, damaged), (seen, 0), "everything was older than the new key");
     assert!(needed.unwrap().contains(&current));
-    let again = done(dir, AdminCommand::Reseal).await.unwrap();
+    let again = run(dir, AdminCommand::Reseal).await.unwrap();
     assert!(matches!(again, CommandOutput::Reseal { rewritten: 0, .. }));
-    let checked = done(dir, AdminCommand::Check).await.unwrap();
+    let checked = run(dir, AdminCommand::Check).await.unwrap();
     let CommandOutput::Check { seen, damaged, damaged_total } = checked else {
-        panic!("another command's answer")
+        panic!("the output of another command")
     };
     assert!(seen > 3);
     assert_eq!((damaged, damaged_total), (Vec::new(), 0));
@@ -84,31 +84,31 @@ async fn care_for(dir: &TempDir, keys: usize) -> String {
 #[tokio::test]
 async fn storage_commands_work_with_and_without_a_server() {
     let dir = tempfile::tempdir().unwrap();
-    let missing = done(&dir, AdminCommand::Check).await.unwrap_err();
+    let missing = run(&dir, AdminCommand::Check).await.unwrap_err();
     assert!(missing.to_string().contains("there is no database"), "{missing}");
     with_server(dir.path(), async {
-        care_for(&dir, 2).await;
+        rotate_and_reseal(&dir, 2).await;
     })
     .await;
     assert!(!dir.path().join("admin.sock").exists());
-    care_for(&dir, 3).await;
-    let refused = done(&dir, AdminCommand::ResetKey).await.unwrap_err();
+    rotate_and_reseal(&dir, 3).await;
+    let refused = run(&dir, AdminCommand::ResetKey).await.unwrap_err();
     assert!(refused.to_string().contains("start it"), "{refused}");
     with_server(dir.path(), async {}).await;
 }
 
 #[tokio::test]
-async fn progress_is_told() {
+async fn progress_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let mut last = None;
-    let answer = call(dir.path(), None, AdminCommand::Check, |at| last = Some(at)).await.unwrap();
-    let CommandOutput::Check { seen, .. } = answer else { panic!("another command's answer") };
+    let output = call(dir.path(), None, AdminCommand::Check, |at| last = Some(at)).await.unwrap();
+    let CommandOutput::Check { seen, .. } = output else { panic!("the output of another command") };
     assert_eq!(last, Some(Progress { seen, remaining: 0 }));
 }
 
 #[tokio::test]
-async fn damage_is_told_by_name_and_without_its_content() {
+async fn corrupt_values_are_reported_by_key_and_without_content() {
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
@@ -126,9 +126,9 @@ async fn damage_is_told_by_name_and_without_its_content() {
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
     sealed.close().await;
     drop(sealed);
-    let answer = done(&dir, AdminCommand::Check).await.unwrap();
-    let CommandOutput::Check { damaged, damaged_total, .. } = answer else {
-        panic!("another command's answer")
+    let output = run(&dir, AdminCommand::Check).await.unwrap();
+    let CommandOutput::Check { damaged, damaged_total, .. } = output else {
+        panic!("the output of another command")
     };
     let mut keys: Vec<&str> = damaged.iter().map(|damage| damage.key.as_str()).collect();
     keys.sort_unstable();
@@ -144,10 +144,10 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
     with_server(dir.path(), async {
         let read = || crate::data_dir::read_if_there(&dir.path().join("admin.kubeconfig"));
         let old = read().unwrap().unwrap();
-        let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
-        let shown = format!("{answer:?}");
-        let CommandOutput::ResetKey { kubeconfig, user_mended, other_keys, .. } = answer else {
-            panic!("another command's answer")
+        let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
+        let debug = format!("{output:?}");
+        let CommandOutput::ResetKey { kubeconfig, user_mended, other_keys, .. } = output else {
+            panic!("the output of another command")
         };
         assert_eq!(kubeconfig, dir.path().join("admin.kubeconfig"));
         assert_eq!(other_keys, ["admin"]);
@@ -155,13 +155,13 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
         let new = read().unwrap().unwrap();
         assert_ne!(old, new);
         let token = new.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
-        assert!(!shown.contains(token));
+        assert!(!debug.contains(token));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_user_who_can_do_nothing_any_more_is_mended() {
+async fn a_user_without_rights_is_repaired() {
     use postern_meta::object::Object;
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
@@ -184,12 +184,12 @@ async fn a_user_who_can_do_nothing_any_more_is_mended() {
         sealed.close().await;
         drop(sealed);
         with_server(dir.path(), async {
-            for mended in [true, false] {
-                let answer = done(&dir, AdminCommand::ResetKey).await.unwrap();
-                let CommandOutput::ResetKey { user_mended, .. } = answer else {
-                    panic!("another command's answer")
+            for repaired in [true, false] {
+                let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
+                let CommandOutput::ResetKey { user_mended, .. } = output else {
+                    panic!("the output of another command")
                 };
-                assert_eq!(user_mended, mended, "round {round}");
+                assert_eq!(user_mended, repaired, "round {round}");
             }
         })
         .await;

@@ -1,5 +1,5 @@
-//! Commands that come over the administrator's socket are recorded, too, whatever the policy says:
-//! one of them makes a key for the administrator.
+//! The records of commands from the administrator's socket. They are written whatever the policy
+//! says: one of the commands makes a key for the administrator.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use super::log::Unwritten;
 use super::policy::{Level, Stage};
 use crate::clock::new_uid;
 
-/// Who gives them.
+/// The user name in the records.
 const USER: &str = "system:admin-socket";
 
-/// Under which key it stands whose process that was.
+/// The key of the extra field with the uid of the caller's process.
 const UNIX_UID: &str = "platform.sh/unix-uid";
 
-/// A command that is carried out.
+/// A command that is being carried out.
 pub(crate) struct Command {
     audit: Arc<Audit>,
     received: MicroTimestamp,
@@ -30,7 +30,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Records that it was given, before anything is done.
+    /// Records that a command was given, before anything is done.
     ///
     /// # Errors
     /// 503 when nothing can be recorded.
@@ -52,11 +52,11 @@ impl Command {
         Ok(command)
     }
 
-    /// Records what came of it; `failure` says why it failed, if it did.
-    pub(crate) fn end(self, failure: Option<&str>) {
-        let status = match failure {
+    /// Records the result; `error` says why the command failed, if it did.
+    pub(crate) fn end(self, error: Option<&str>) {
+        let status = match error {
             None => ResponseStatus::of_code(200),
-            Some(why) => ResponseStatus::none(500, why),
+            Some(why) => ResponseStatus::of_failure(500, why),
         };
         self.audit.log.append(&self.line(Stage::ResponseComplete, Some(status)));
     }

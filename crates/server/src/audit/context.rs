@@ -1,4 +1,4 @@
-//! What one request leaves in the log, stage by stage.
+//! What is recorded of one request, stage by stage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,26 +22,27 @@ use serde_json::value::RawValue;
 
 use super::Audit;
 use super::event::{
-    ACCESS_KEY, Event, Named, ObjectRef, ResponseStatus, UserInfo, agent, bearer_json, clean,
-    clean_value, line_of, shown_uri, user_json,
+    ACCESS_KEY, Event, ObjectIdentity, ObjectRef, ResponseStatus, UserInfo, bearer_json, clean,
+    clean_value, line_of, recorded_uri, user_agent, user_json,
 };
-use super::failures::Failures;
-use super::policy::{Asked, AuditDecision, Level, Stage};
+use super::failures::AuthenticationFailures;
+use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
 use crate::stages::authenticate::Credential;
 use crate::stages::parse::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
-use crate::wire::input::Received;
+use crate::wire::input::RequestBody;
 
 /// Bodies with more bytes are left out of records.
 const MAX_BODY_BYTES: usize = 128 * 1024;
 
-/// Addresses that proxies name and that are recorded.
+/// Addresses from proxies that are recorded.
 const MAX_FORWARDED: usize = 8;
 
-/// The code of a request whose client has left, as proxies log it.
-const CLIENT_LEFT: u16 = 499;
+/// The code of a request whose client closed the connection before the response, as proxies log it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// Who sent the last request of a connection, as he stands in records: he sends the next one, too.
+/// The sender of a connection's last request, encoded for records: it mostly sends the next one,
+/// too.
 #[derive(Default)]
 pub(crate) struct LastSender(Mutex<Option<(Arc<Identity>, Arc<RawValue>)>>);
 
@@ -59,19 +60,19 @@ impl LastSender {
     }
 }
 
-/// How far the recording has come.
+/// How much of a request is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is no answer yet.
+    /// There is no response yet.
     Open,
-    /// The answer goes on.
+    /// The response is a stream that has not ended.
     Streaming,
     /// All is recorded.
     Ended,
 }
 
-/// One request, from when it could be read until its answer has ended. Whatever becomes of it, its
-/// end is recorded: when it is dropped half-way, that is an end, too.
+/// One request, from when it could be parsed until its response has ended. The end is always
+/// recorded: a drop before the response counts as the end, too.
 pub(crate) struct AuditContext {
     audit: Arc<Audit>,
     received: MicroTimestamp,
@@ -83,8 +84,8 @@ pub(crate) struct AuditContext {
     target: Option<ResourceTarget>,
     credential: Option<Credential>,
     sender: Option<Arc<RawValue>>,
-    refused_key: Option<String>,
-    verdict: Option<Verdict>,
+    rejected_key: Option<String>,
+    authorization: Option<Authorization>,
     decision: AuditDecision,
     body: Option<Arc<OnceLock<Bytes>>>,
     response: RecordedResponse,
@@ -108,50 +109,51 @@ impl Headers {
         }
     }
 
-    /// The same without what else came in with them, for a request that goes on.
+    /// Copies the values, so that the buffer in which they came in is freed while a stream lasts.
     fn detach(&mut self) {
         for value in [&mut self.agent, &mut self.content_type].into_iter().flatten() {
-            // What was a header's value still is one.
+            // The bytes of a header's value always are one.
             *value = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
         }
     }
 }
 
-/// Where proxies say that it came from. Each adds to the end what it knows: what stands before that
-/// can be invented, so it is the end that is kept. `X-Real-Ip`, which upstream reads besides, has no
-/// such order: a client could push the truth out with it.
+/// Returns the addresses in `X-Forwarded-For`. Each proxy appends what it knows, and what comes
+/// before that can be invented, so the last addresses are kept. `X-Real-Ip`, which upstream also
+/// reads, has no such order: with it, a client could push out the true address.
 fn forwarded(headers: &HeaderMap) -> Vec<IpAddr> {
     let values = headers.get_all("x-forwarded-for").iter();
     let parts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     let texts = parts.filter_map(|part| std::str::from_utf8(part).ok());
-    let mut said: Vec<IpAddr> = texts.filter_map(|text| text.trim().parse().ok()).collect();
-    said.drain(..said.len().saturating_sub(MAX_FORWARDED));
-    said
+    let mut addresses: Vec<IpAddr> = texts.filter_map(|text| text.trim().parse().ok()).collect();
+    addresses.drain(..addresses.len().saturating_sub(MAX_FORWARDED));
+    addresses
 }
 
-/// What was decided, in the words of Kubernetes' annotations.
-enum Verdict {
+/// The authorization decision, for Kubernetes' annotations.
+enum Authorization {
     Allowed,
     Forbidden(String),
 }
 
-/// What is known of the answer.
+/// What is recorded of the response.
 #[derive(Default)]
 struct RecordedResponse {
     code: u16,
     status: Option<Box<Status>>,
     object: Option<Value>,
-    left_out: bool,
-    named: Named,
+    truncated: bool,
+    identity: ObjectIdentity,
 }
 
-/// Has an action bodies of its own? What is in them is not known here, so it counts as confidential.
+/// Returns whether an action has bodies of its own. What is in them is not known here, so they
+/// count as confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
 }
 
 impl AuditContext {
-    /// Of a request that could be read.
+    /// Returns the context of a request that could be parsed.
     pub(crate) fn begin(
         audit: &Arc<Audit>,
         parsed: &Parsed,
@@ -173,8 +175,8 @@ impl AuditContext {
             target,
             credential: None,
             sender: None,
-            refused_key: None,
-            verdict: None,
+            rejected_key: None,
+            authorization: None,
             decision: AuditDecision::default(),
             body: None,
             response: RecordedResponse::default(),
@@ -182,7 +184,7 @@ impl AuditContext {
         }
     }
 
-    /// What stands in the path where names belong must not be recorded.
+    /// Leaves the names in the path out of records: one of them is the value of an access key.
     pub(crate) fn hide_names(&mut self) {
         self.uri = Uri::from_static("/(left-out)");
         if let Some(target) = &mut self.target {
@@ -190,23 +192,25 @@ impl AuditContext {
         }
     }
 
-    /// It is known who sent it. Returns the body, which is watched if the policy wants it.
+    /// Sets who sent the request, and decides how much is recorded. Returns the body, which keeps a
+    /// copy of what is read if the policy wants it.
     ///
     /// # Errors
     /// 503 when nothing can be recorded.
-    pub(crate) fn identified(
+    pub(crate) fn set_authenticated(
         &mut self,
         credential: &Credential,
         last: &LastSender,
         body: Incoming,
-    ) -> Result<Received, ApiError> {
+    ) -> Result<RequestBody, ApiError> {
         self.credential = Some(credential.clone());
-        self.decision = self.look_up();
+        self.decision = self.decide();
         if self.decision.level == Level::None {
-            return Ok(Received::new(body, None));
+            return Ok(RequestBody::new(body, None));
         }
         if let Err(error) = self.audit.check() {
-            // Whoever is turned away for want of a log cannot stand in it, or it would grow for ever.
+            // A request that is rejected because the log cannot be written is not recorded, or the
+            // lines that wait would grow without limit.
             self.decision = AuditDecision::default();
             return Err(error);
         }
@@ -214,46 +218,49 @@ impl AuditContext {
         if self.decision.level >= Level::Request {
             self.body = Some(Arc::default());
         }
-        Ok(Received::new(body, self.body.clone()))
+        Ok(RequestBody::new(body, self.body.clone()))
     }
 
-    /// It is known as whom he acts, or that he may not: nothing is done yet.
-    pub(crate) fn received(&self) {
+    /// Records that the request was received: it is known as whom the caller acts, or that they may
+    /// not, and nothing is done yet.
+    pub(crate) fn record_received(&self) {
         self.record(Stage::RequestReceived);
     }
 
-    /// Nobody could be let in. `key` is the name of the access key that was shown, if there is one.
-    pub(crate) fn not_identified(&mut self, key: Option<String>) {
-        self.refused_key = key;
-        self.decision = self.look_up();
+    /// Sets that the sender could not be authenticated. `key` is the name of the access key that
+    /// was sent, if there is one.
+    pub(crate) fn set_unauthenticated(&mut self, key: Option<String>) {
+        self.rejected_key = key;
+        self.decision = self.decide();
     }
 
-    /// Somebody acts as somebody else.
-    pub(crate) fn acts_as(&mut self, credential: &Credential) {
+    /// Sets the credential after impersonation.
+    pub(crate) fn set_impersonated(&mut self, credential: &Credential) {
         self.credential = Some(credential.clone());
     }
 
-    /// He may.
-    pub(crate) fn allowed(&mut self) {
-        self.verdict = Some(Verdict::Allowed);
+    /// Sets that the request was allowed.
+    pub(crate) fn set_allowed(&mut self) {
+        self.authorization = Some(Authorization::Allowed);
     }
 
-    /// He may not.
-    pub(crate) fn forbidden(&mut self, error: &ApiError) {
+    /// Sets that the request was forbidden, if the error says so.
+    pub(crate) fn set_forbidden(&mut self, error: &ApiError) {
         if error.reason() == Reason::Forbidden {
-            self.verdict = Some(Verdict::Forbidden(error.status().message.clone()));
+            self.authorization = Some(Authorization::Forbidden(error.status().message.clone()));
         }
     }
 
-    /// The object that it made: whatever representation is answered, this one names it.
-    pub(crate) fn made(&mut self, json: &[u8]) {
+    /// Sets the object that the request created. The response may have another representation of
+    /// it.
+    pub(crate) fn set_created(&mut self, json: &[u8]) {
         if self.decision.level != Level::None {
-            self.response.named = named(json);
+            self.response.identity = identity_of(json);
         }
     }
 
-    /// It was refused, or failed.
-    pub(crate) fn failed(mut self: Box<Self>, error: &ApiError) {
+    /// Records the end of a request that was rejected, or that failed.
+    pub(crate) fn finish_with_error(mut self: Box<Self>, error: &ApiError) {
         let status = error.status();
         self.response.code = status.code;
         let about = self.target.as_ref().map(|target| target.kind.info());
@@ -261,37 +268,41 @@ impl AuditContext {
             && details.group == info.version.group
             && (details.kind == info.plural || details.kind == info.kind)
         {
-            // Of a refusal that is about something else, this would be the name of that.
-            self.response.named.name.clone_from(&details.name);
+            // Only then: the details of another error name something else.
+            self.response.identity.name.clone_from(&details.name);
         }
         if self.decision.level == Level::RequestResponse {
             self.response.object = Some(status.to_value());
         }
-        // A body that was not taken may be anything, also what belongs to another kind.
+        // A body that was not accepted may be anything, also an object of another kind.
         self.body = None;
         self.response.status = Some(Box::new(status.clone()));
         self.end();
     }
 
-    /// It has an answer. One that goes on takes the rest of the trail along.
-    pub(crate) fn answered(mut self: Box<Self>, response: Response<Body>) -> Response<Body> {
+    /// Records the response, and returns it. A stream takes the context with it, and records its
+    /// end.
+    pub(crate) fn finish_with_response(
+        mut self: Box<Self>,
+        response: Response<Body>,
+    ) -> Response<Body> {
         self.response.code = response.status().as_u16();
         if !matches!(response.body(), Body::Stream(_)) {
             if self.decision.level == Level::RequestResponse {
-                self.note_answer(&response);
+                self.set_response_object(&response);
             }
             self.end();
             return response;
         }
         self.record(Stage::ResponseStarted);
         self.state = State::Streaming;
-        // A watch lives long, and would keep everything that came in together with its head.
+        // A watch lasts long, and would keep the buffer in which the request's head came in.
         self.headers.detach();
         self.uri = self.uri.to_string().parse().unwrap_or_default();
-        response.map(|body| body.holding(self))
+        response.map(|body| body.owning(self))
     }
 
-    fn note_answer(&mut self, response: &Response<Body>) {
+    fn set_response_object(&mut self, response: &Response<Body>) {
         let whole = match response.body() {
             _ if response.headers().contains_key(CONTENT_ENCODING) => None,
             Body::Whole(bytes) => bytes.clone(),
@@ -303,7 +314,7 @@ impl AuditContext {
         let format = if content_type.contains("yaml") { Format::Yaml } else { Format::Json };
         let whole = whole.filter(|bytes| bytes.len() <= MAX_BODY_BYTES);
         let decoded = whole.and_then(|bytes| decode::decode(&bytes, format).ok());
-        self.response.left_out = decoded.is_none();
+        self.response.truncated = decoded.is_none();
         self.response.object = decoded.map(|decoded| decoded.value);
     }
 
@@ -312,10 +323,10 @@ impl AuditContext {
         self.state = State::Ended;
     }
 
-    /// What the policy says about it. Bodies of kinds that keep secrets are not recorded, whatever
-    /// it says.
-    fn look_up(&self) -> AuditDecision {
-        let mut decision = self.audit.policy.decision(&Asked {
+    /// Returns what the policy says about the request. Bodies of kinds that have secrets are not
+    /// recorded, whatever it says.
+    fn decide(&self) -> AuditDecision {
+        let mut decision = self.audit.policy.decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
             verb: self.verb().as_ref(),
             target: self.target.as_ref(),
@@ -341,7 +352,7 @@ impl AuditContext {
         }
     }
 
-    /// Puts a record into the log, if the policy wants one at this stage.
+    /// Appends a record to the log, if the policy wants one at this stage.
     fn record(&self, stage: Stage) {
         if !self.decision.wants(stage) {
             return;
@@ -370,19 +381,19 @@ impl AuditContext {
             level: self.decision.level,
             audit_id: self.id.to_str().unwrap_or_default(),
             stage,
-            request_uri: shown_uri(&self.uri, bearer.is_some()),
+            request_uri: recorded_uri(&self.uri, bearer.is_some()),
             verb: &verb,
             user: &user,
             impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
             source_ips: self.source_ips(),
-            user_agent: agent(agent_text.unwrap_or_default(), bearer.is_some()),
+            user_agent: user_agent(agent_text.unwrap_or_default(), bearer.is_some()),
             object_ref: self
                 .target
                 .as_ref()
-                .map(|target| ObjectRef::of(target, &self.response.named)),
+                .map(|target| ObjectRef::of(target, &self.response.identity)),
             response_status: (!received).then(|| self.response_status(stage)),
             request_object: self.request_object(),
-            response_object: self.response.object.clone().map(|object| self.shown(object)),
+            response_object: self.response.object.clone().map(|object| self.for_record(object)),
             request_received_timestamp: self.received,
             stage_timestamp: now,
             annotations,
@@ -390,29 +401,29 @@ impl AuditContext {
         self.audit.log.append(&line);
     }
 
-    /// Those among whom it counts when nobody could be let in.
-    fn failures(&self) -> &Failures {
-        let known = self.refused_key.is_some();
-        if known { &self.audit.stopped_keys } else { &self.audit.strangers }
+    /// Returns the limit that a failed authentication counts against.
+    fn failures(&self) -> &AuthenticationFailures {
+        let is_known = self.rejected_key.is_some();
+        if is_known { &self.audit.known_key_failures } else { &self.audit.unknown_key_failures }
     }
 
     fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
         let mut annotations = BTreeMap::new();
         let mut note = |name, value| annotations.insert(name, value);
-        match &self.verdict {
-            Some(Verdict::Allowed) => {
+        match &self.authorization {
+            Some(Authorization::Allowed) => {
                 note("authorization.k8s.io/decision", Cow::Borrowed("allow"));
             }
-            Some(Verdict::Forbidden(why)) => {
+            Some(Authorization::Forbidden(why)) => {
                 note("authorization.k8s.io/decision", Cow::Borrowed("forbid"));
                 note("authorization.k8s.io/reason", clean(why));
             }
             None => {}
         }
-        if let Some(key) = &self.refused_key {
+        if let Some(key) = &self.rejected_key {
             note(ACCESS_KEY, Cow::Borrowed(key));
         }
-        if self.response.left_out || self.request_is_too_large() {
+        if self.response.truncated || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
         annotations
@@ -422,17 +433,18 @@ impl AuditContext {
         match (&self.response.status, self.state) {
             (Some(status), _) => ResponseStatus::of(status),
             (None, _) if stage == Stage::Panic => {
-                ResponseStatus::none(500, "a mistake in the server: see its log")
+                ResponseStatus::of_failure(500, "a mistake in the server: see its log")
             }
             (None, State::Open) if self.response.code == 0 => {
-                let why = "the client has left before the answer; a write may have happened";
-                ResponseStatus::none(CLIENT_LEFT, why)
+                let why = "the client closed the connection before the response; a write may have \
+                           happened";
+                ResponseStatus::of_failure(CLIENT_CLOSED_REQUEST, why)
             }
             (None, _) => ResponseStatus::of_code(self.response.code),
         }
     }
 
-    /// What proxies say about where it came from, and, as the last, where it did come from.
+    /// Returns the addresses from proxies and, as the last one, the address of the connection.
     fn source_ips(&self) -> Vec<IpAddr> {
         let mut addresses = self.headers.forwarded.clone();
         addresses.push(self.peer);
@@ -455,11 +467,11 @@ impl AuditContext {
             // Patches have types of their own, and are JSON.
             None => decode::decode(body, Format::Json),
         };
-        decoded.ok().map(|decoded| self.shown(decoded.value))
+        decoded.ok().map(|decoded| self.for_record(decoded.value))
     }
 
-    /// A body, as the policy wants it.
-    fn shown(&self, mut body: Value) -> Value {
+    /// Returns a body as the policy wants it, without access keys.
+    fn for_record(&self, mut body: Value) -> Value {
         clean_value(&mut body);
         if self.decision.omit_managed_fields {
             drop_managed_fields(&mut body);
@@ -486,8 +498,8 @@ fn drop_managed_fields(object: &mut Value) {
     }
 }
 
-/// The name and uid of an object.
-fn named(json: &[u8]) -> Named {
+/// Returns the name and uid of an object.
+fn identity_of(json: &[u8]) -> ObjectIdentity {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Object {
@@ -500,7 +512,7 @@ fn named(json: &[u8]) -> Named {
         uid: String,
     }
     let Object { metadata } = decode::decode_typed(json).unwrap_or_default();
-    Named { name: metadata.name, uid: metadata.uid }
+    ObjectIdentity { name: metadata.name, uid: metadata.uid }
 }
 
 #[cfg(test)]
@@ -508,23 +520,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_last_proxy_says_cannot_be_pushed_out() {
+    fn the_address_from_the_last_proxy_cannot_be_pushed_out() {
         let mut headers = HeaderMap::new();
         assert!(forwarded(&headers).is_empty());
         let invented = "1.1.1.1, ".repeat(20);
-        let said = [invented.as_bytes(), b"\xff, nonsense, ", b"192.0.2.7,2001:db8::1"].concat();
-        headers.append("x-forwarded-for", HeaderValue::from_bytes(&said[..]).unwrap());
+        let sent = [invented.as_bytes(), b"\xff, nonsense, ", b"192.0.2.7,2001:db8::1"].concat();
+        headers.append("x-forwarded-for", HeaderValue::from_bytes(&sent[..]).unwrap());
         headers.append("x-forwarded-for", HeaderValue::from_static("192.0.2.8"));
         headers.append("x-real-ip", HeaderValue::from_static("1.1.1.1"));
-        let found = forwarded(&headers);
-        assert_eq!(found.len(), MAX_FORWARDED);
-        let last: Vec<String> = found[5..].iter().map(ToString::to_string).collect();
+        let addresses = forwarded(&headers);
+        assert_eq!(addresses.len(), MAX_FORWARDED);
+        let last: Vec<String> = addresses[5..].iter().map(ToString::to_string).collect();
         assert_eq!(last, ["192.0.2.7", "2001:db8::1", "192.0.2.8"]);
     }
 
     #[test]
-    fn an_object_is_named_by_its_metadata() {
-        let of = |json: &str| named(json.as_bytes());
+    fn the_identity_of_an_object_is_in_its_metadata() {
+        let of = |json: &str| identity_of(json.as_bytes());
         assert_eq!(of(r#"{"metadata":{"name":"a","uid":"u","x":1},"spec":{}}"#).name, "a");
         assert_eq!(of("[]").name, "");
         assert_eq!(of("").uid, "");

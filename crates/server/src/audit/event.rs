@@ -17,28 +17,29 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::policy::{Level, Stage};
 use crate::stages::parse::ResourceTarget;
 
-/// Bytes of a record without bodies, about.
+/// Bytes that a record without bodies usually has.
 const USUAL_BYTES: usize = 1536;
 
-/// Under which key the name of an access key stands: with the user who showed it, or, where nobody
-/// could be let in, among the annotations.
+/// The key of the access key's name: among the extra fields of the user or, when authentication
+/// failed, among the annotations.
 pub(super) const ACCESS_KEY: &str = "platform.sh/access-key";
 
-/// What stands instead of what must not be recorded.
+/// Replaces what must not be recorded.
 const LEFT_OUT: &str = "(left-out)";
 
-/// Bytes of a user agent, and of a path with its query, that are recorded of somebody with a key.
+/// Bytes of a user agent, and of a path with its query, that are recorded of an authenticated
+/// sender.
 const MAX_AGENT_BYTES: usize = 1024;
 const MAX_URI_BYTES: usize = 16 * 1024;
 
-/// Bytes of either that are recorded of somebody without: he can send as many as he likes.
-const MAX_STRANGE_BYTES: usize = 256;
+/// Bytes of either that are recorded of an unauthenticated sender, who can send any number of them.
+const MAX_UNAUTHENTICATED_BYTES: usize = 256;
 
-/// Stands where the rest was cut off.
+/// Follows a text whose rest was cut off.
 const CUT: &str = "(cut)";
 
-/// The parameters whose values are words of the API and numbers.
-const WORDS: &[&str] = &[
+/// The parameters whose values are keywords of the API or numbers.
+const KEYWORD_PARAMETERS: &[&str] = &[
     "allowWatchBookmarks",
     "dryRun",
     "fieldValidation",
@@ -58,12 +59,12 @@ const WORDS: &[&str] = &[
     "watch",
 ];
 
-/// Bytes of the longest of these words, with room to spare.
-const MAX_WORD_BYTES: usize = 24;
+/// The longest value of such a parameter, in bytes, with room to spare.
+const MAX_KEYWORD_BYTES: usize = 24;
 
-/// The parameters whose values are texts, and recorded as they are. What stands in others may be
-/// anything.
-const TEXTS: &[&str] = &["continue", "fieldManager", "fieldSelector", "labelSelector"];
+/// The parameters whose values are texts, and recorded as they are. The values of others may be
+/// anything, and are not recorded.
+const TEXT_PARAMETERS: &[&str] = &["continue", "fieldManager", "fieldSelector", "labelSelector"];
 
 /// A record.
 #[derive(Serialize)]
@@ -99,7 +100,7 @@ pub(super) struct Event<'a> {
     pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
 }
 
-/// Somebody. Empty for whoever could not be let in. What of it came from outside is clean.
+/// A user. Empty for an unauthenticated sender. Texts that came from outside are [`clean`].
 #[derive(Default, Serialize)]
 pub(super) struct UserInfo<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -113,14 +114,14 @@ pub(super) struct UserInfo<'a> {
 }
 
 impl<'a> UserInfo<'a> {
-    /// Whoever showed a key; which one it was stands beside him.
+    /// Returns the owner of a key, with the key's name among the extra fields.
     fn of_bearer(identity: &'a Identity) -> Self {
         let key = vec![Cow::Borrowed(identity.access_key.as_str())];
         let extra = BTreeMap::from([(Cow::Borrowed(ACCESS_KEY), key)]);
         Self { extra, ..Self::of(identity) }
     }
 
-    /// Whom somebody acts as.
+    /// Returns the user of an identity.
     pub(super) fn of(identity: &'a Identity) -> Self {
         let all = |texts: &'a Vec<String>| texts.iter().map(|text| clean(text)).collect();
         Self {
@@ -132,7 +133,7 @@ impl<'a> UserInfo<'a> {
     }
 }
 
-/// Whoever showed a key, as he stands in a record.
+/// Returns the owner of a key, encoded for records.
 pub(super) fn bearer_json(identity: &Identity) -> Box<RawValue> {
     user_json(&UserInfo::of_bearer(identity))
 }
@@ -142,7 +143,7 @@ pub(super) fn user_json(user: &UserInfo<'_>) -> Box<RawValue> {
     to_raw_value(user).unwrap_or_default()
 }
 
-/// What a request is about.
+/// The object or collection that a request is for.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectRef<'a> {
@@ -160,29 +161,29 @@ pub(super) struct ObjectRef<'a> {
     subresource: Option<&'static str>,
 }
 
-/// The namespace that a request is about: of a Namespace, that is its own name, as upstream.
+/// Returns the namespace that a request is for. For a Namespace, that is its own name, as upstream.
 pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
     let info = target.kind.info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
     if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() }
 }
 
-/// The object that a request made, or was about without naming it in its path.
+/// Name and uid of the object that a request created, or was for without its name in the path.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct ObjectIdentity {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
 impl<'a> ObjectRef<'a> {
-    pub(super) fn of(target: &'a ResourceTarget, named: &'a Named) -> Self {
+    pub(super) fn of(target: &'a ResourceTarget, identity: &'a ObjectIdentity) -> Self {
         let version = target.kind.info().version;
-        let name = target.name.as_deref().or(Some(named.name.as_str()));
+        let name = target.name.as_deref().or(Some(identity.name.as_str()));
         Self {
             resource: target.kind.info().plural,
             namespace: namespace_of(target).map(clean),
             name: name.filter(|name| !name.is_empty()).map(clean),
-            uid: &named.uid,
+            uid: &identity.uid,
             api_group: version.group,
             api_version: version.version,
             subresource: Some(target.subresource()).filter(|name| !name.is_empty()),
@@ -190,7 +191,7 @@ impl<'a> ObjectRef<'a> {
     }
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Serialize)]
 pub(super) struct ResponseStatus<'a> {
     metadata: Empty,
@@ -207,12 +208,12 @@ pub(super) struct ResponseStatus<'a> {
 struct Empty {}
 
 impl<'a> ResponseStatus<'a> {
-    /// An answer.
+    /// Returns the status of a response with this code.
     pub(super) fn of_code(code: u16) -> Self {
         Self { metadata: Empty {}, status: "", message: Cow::Borrowed(""), reason: "", code }
     }
 
-    /// A refusal or a failure.
+    /// Returns the status of a request that was rejected or failed.
     pub(super) fn of(status: &'a Status) -> Self {
         Self {
             status: "Failure",
@@ -222,25 +223,25 @@ impl<'a> ResponseStatus<'a> {
         }
     }
 
-    /// None at all.
-    pub(super) fn none(code: u16, message: &'a str) -> Self {
+    /// Returns the status of a request that failed without a response.
+    pub(super) fn of_failure(code: u16, message: &'a str) -> Self {
         let message = Cow::Borrowed(message);
         Self { status: "Failure", message, ..Self::of_code(code) }
     }
 }
 
-/// A text without access keys in it, however they are encoded.
+/// Returns a text, or [`LEFT_OUT`] if it may contain an access key, however that is encoded.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    Cow::Borrowed(if may_hold_key(text) { LEFT_OUT } else { text })
+    Cow::Borrowed(if may_contain_key(text) { LEFT_OUT } else { text })
 }
 
-/// A body without access keys in it.
+/// Removes access keys from a body.
 pub(super) fn clean_value(value: &mut Value) {
     match value {
-        Value::String(text) if may_hold_key(text) => LEFT_OUT.clone_into(text),
+        Value::String(text) if may_contain_key(text) => LEFT_OUT.clone_into(text),
         Value::Array(values) => values.iter_mut().for_each(clean_value),
         Value::Object(fields) => {
-            if fields.keys().any(|name| may_hold_key(name)) {
+            if fields.keys().any(|name| may_contain_key(name)) {
                 let clean_name = |(name, value): (String, _)| (clean(&name).into_owned(), value);
                 *fields = std::mem::take(fields).into_iter().map(clean_name).collect();
             }
@@ -250,15 +251,15 @@ pub(super) fn clean_value(value: &mut Value) {
     }
 }
 
-fn may_hold_key(text: &str) -> bool {
+fn may_contain_key(text: &str) -> bool {
     let decoded = || percent_decode_str(text).decode_utf8_lossy();
     text.contains(access_key::PREFIX)
         || (text.contains('%') && decoded().contains(access_key::PREFIX))
 }
 
-/// What a client calls itself.
-pub(super) fn agent(text: &str, is_known: bool) -> Cow<'_, str> {
-    cut(clean(text), if is_known { MAX_AGENT_BYTES } else { MAX_STRANGE_BYTES })
+/// Returns a user agent as it is recorded.
+pub(super) fn user_agent(text: &str, authenticated: bool) -> Cow<'_, str> {
+    cut(clean(text), if authenticated { MAX_AGENT_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
 
 fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
@@ -269,29 +270,31 @@ fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}", &text[..end]))
 }
 
-/// The path and what is known of the query.
-pub(super) fn shown_uri(uri: &Uri, is_known: bool) -> Cow<'_, str> {
-    cut(whole_uri(uri), if is_known { MAX_URI_BYTES } else { MAX_STRANGE_BYTES })
+/// Returns the path, and those parts of the query that may be recorded.
+pub(super) fn recorded_uri(uri: &Uri, authenticated: bool) -> Cow<'_, str> {
+    cut(clean_uri(uri), if authenticated { MAX_URI_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
 
-fn whole_uri(uri: &Uri) -> Cow<'_, str> {
+fn clean_uri(uri: &Uri) -> Cow<'_, str> {
     let path = clean(uri.path());
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return path };
-    let mut shown = path.into_owned();
-    for (place, pair) in query.split('&').enumerate() {
-        shown.push(if place == 0 { '?' } else { '&' });
-        shown.push_str(if is_shown(pair) { pair } else { LEFT_OUT });
+    let mut recorded = path.into_owned();
+    for (index, pair) in query.split('&').enumerate() {
+        recorded.push(if index == 0 { '?' } else { '&' });
+        recorded.push_str(if may_be_recorded(pair) { pair } else { LEFT_OUT });
     }
-    Cow::Owned(shown)
+    Cow::Owned(recorded)
 }
 
-fn is_shown(pair: &str) -> bool {
+fn may_be_recorded(pair: &str) -> bool {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let is_word = value.len() <= MAX_WORD_BYTES && value.bytes().all(|b| b.is_ascii_alphanumeric());
-    (WORDS.contains(&name) && is_word) || (TEXTS.contains(&name) && !may_hold_key(value))
+    let is_keyword =
+        value.len() <= MAX_KEYWORD_BYTES && value.bytes().all(|b| b.is_ascii_alphanumeric());
+    (KEYWORD_PARAMETERS.contains(&name) && is_keyword)
+        || (TEXT_PARAMETERS.contains(&name) && !may_contain_key(value))
 }
 
-/// A record as its line in the log.
+/// Returns a record as its line in the log.
 pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     let mut line = Vec::with_capacity(USUAL_BYTES);
     // Writing to memory cannot fail.
@@ -305,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_of_a_query_is_shown() {
+    fn only_known_parameters_of_a_query_are_recorded() {
         for (uri, want) in [
             ("/a/b", "/a/b"),
             ("/a?", "/a"),
@@ -319,28 +322,28 @@ mod tests {
             ("/a?labelSelector=k%3D%70st%5Fx", "/a?(left-out)"),
             ("/a/pst_x?limit=1", "(left-out)?limit=1"),
         ] {
-            assert_eq!(shown_uri(&uri.parse().unwrap(), true), want, "{uri}");
+            assert_eq!(recorded_uri(&uri.parse().unwrap(), true), want, "{uri}");
         }
     }
 
     #[test]
-    fn agents_are_short_and_without_keys() {
-        assert_eq!(agent("kubectl/v1.37", false), "kubectl/v1.37");
-        assert_eq!(agent("x pst_1", true), LEFT_OUT);
+    fn user_agents_are_short_and_without_keys() {
+        assert_eq!(user_agent("kubectl/v1.37", false), "kubectl/v1.37");
+        assert_eq!(user_agent("x pst_1", true), LEFT_OUT);
         let long = "é".repeat(600);
-        assert_eq!(agent(&long, true).len(), MAX_AGENT_BYTES + CUT.len());
-        assert_eq!(agent(&long, false).len(), MAX_STRANGE_BYTES + CUT.len());
+        assert_eq!(user_agent(&long, true).len(), MAX_AGENT_BYTES + CUT.len());
+        assert_eq!(user_agent(&long, false).len(), MAX_UNAUTHENTICATED_BYTES + CUT.len());
     }
 
     #[test]
-    fn a_stranger_cannot_fill_the_log_with_his_query() {
+    fn an_unauthenticated_sender_cannot_fill_the_log_with_a_query() {
         let uri = format!("/a?labelSelector={}", "x".repeat(10_000)).parse().unwrap();
-        assert_eq!(shown_uri(&uri, false).len(), MAX_STRANGE_BYTES + CUT.len());
-        assert!(shown_uri(&uri, true).len() > 10_000);
+        assert_eq!(recorded_uri(&uri, false).len(), MAX_UNAUTHENTICATED_BYTES + CUT.len());
+        assert!(recorded_uri(&uri, true).len() > 10_000);
     }
 
     #[test]
-    fn keys_are_taken_out_of_whatever_is_recorded() {
+    fn keys_are_removed_from_bodies() {
         let mut body = serde_json::json!({ "a": ["x", { "b": "pst_1", "pst_2": 1 }], "c": 1 });
         clean_value(&mut body);
         assert_eq!(body, serde_json::json!({ "a": ["x", { "b": LEFT_OUT, LEFT_OUT: 1 }], "c": 1 }));

@@ -1,51 +1,52 @@
-//! How many failed authentications are recorded one by one.
+//! A rate limit on the records of failed authentications.
 //!
-//! Anybody can fail as often as he likes. Were each of them recorded, he could push every older
-//! record out of the files that are kept. So a burst is recorded one by one, then one now and then,
-//! which says how many were left out before it. At some 1.5 KB for each, that is 13 MB a day.
+//! Any client can fail any number of times. If each failure were recorded, one client could push
+//! every older record out of the files that are kept. So a burst is recorded one by one; after
+//! that, one failure in ten seconds is recorded, and says how many were left out before it. At some
+//! 1.5 KB for each, that is 13 MB a day.
 
 use parking_lot::Mutex;
 
 /// Failures that are recorded one by one.
 const BURST: u64 = 1000;
 
-/// After them, one in so many seconds.
+/// After that, one failure in this many seconds is recorded.
 const SECONDS_FOR_ONE: u64 = 10;
 
-/// What has been recorded lately.
-pub(super) struct Failures {
+/// A token bucket for the records of failed authentications.
+pub(super) struct AuthenticationFailures {
     state: Mutex<State>,
 }
 
 struct State {
-    left: u64,
-    /// When `left` was added to last, in seconds since 1970.
-    counted_at: i64,
+    tokens: u64,
+    /// When tokens were added last, in seconds since 1970.
+    refilled_at: i64,
     left_out: u64,
 }
 
-impl Failures {
-    /// With a whole burst ahead.
+impl AuthenticationFailures {
+    /// Returns a full bucket.
     pub(super) fn new(now_unix_seconds: i64) -> Self {
-        let state = State { left: BURST, counted_at: now_unix_seconds, left_out: 0 };
+        let state = State { tokens: BURST, refilled_at: now_unix_seconds, left_out: 0 };
         Self { state: Mutex::new(state) }
     }
 
-    /// Takes in one more, which can be recorded if there is `room` in the log. Returns how many were
-    /// left out before it, if it is to be recorded.
+    /// Counts one more failure, which can be recorded if there is `room` in the log. Returns how
+    /// many were left out before it, if it is to be recorded.
     pub(super) fn note(&self, now_unix_seconds: i64, room: bool) -> Option<u64> {
         let mut state = self.state.lock();
-        let passed = u64::try_from(now_unix_seconds.saturating_sub(state.counted_at)).unwrap_or(0);
+        let passed = u64::try_from(now_unix_seconds.saturating_sub(state.refilled_at)).unwrap_or(0);
         let more = passed / SECONDS_FOR_ONE;
         if more > 0 {
-            state.left = state.left.saturating_add(more).min(BURST);
-            state.counted_at = now_unix_seconds;
+            state.tokens = state.tokens.saturating_add(more).min(BURST);
+            state.refilled_at = now_unix_seconds;
         }
-        if state.left == 0 || !room {
+        if state.tokens == 0 || !room {
             state.left_out += 1;
             return None;
         }
-        state.left -= 1;
+        state.tokens -= 1;
         Some(std::mem::take(&mut state.left_out))
     }
 }
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_leaves_room() {
-        let failures = Failures::new(100);
+        let failures = AuthenticationFailures::new(100);
         for _ in 0..BURST {
             assert_eq!(failures.note(100, true), Some(0));
         }
@@ -66,9 +67,9 @@ mod tests {
         assert_eq!(failures.note(109, true), None);
         assert_eq!(failures.note(110, true), Some(501));
         assert_eq!(failures.note(110, true), None);
-        // A clock that goes back gives nothing; a day later all is as in the beginning.
+        // A clock that goes back adds no tokens; a day later the bucket is full again.
         assert_eq!(failures.note(5, true), None);
-        // What there is no room for is left out, too.
+        // A failure for which there is no room is left out, too.
         assert_eq!(failures.note(120, false), None);
         assert_eq!(failures.note(86_400, true), Some(3));
         assert_eq!((1..BURST).filter(|_| failures.note(86_400, true).is_some()).count(), 999);

@@ -1,5 +1,5 @@
-//! The log's file: appended to, put aside when it is full, and made anew when somebody else has moved
-//! it away.
+//! The log's file: appended to, rotated when it is full, and created again when another program has
+//! moved it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,48 +10,49 @@ use std::sync::Arc;
 use super::{AuditLog, AuditSettings};
 use crate::clock::Source;
 
-/// Owner only, as all files of the server.
+/// Readable by the owner only, as all files of the server.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
-/// Where lines go.
+/// The file or stream to which lines are written.
 pub(super) struct LogFile {
     settings: AuditSettings,
     source: Arc<dyn Source>,
     output: Output,
-    /// Bytes of the batch at hand that are written.
+    /// Bytes of the current batch that are written.
     done: usize,
-    /// Has it been said that files cannot be put aside?
-    complained: bool,
+    /// Has it been logged that files cannot be rotated?
+    rotation_error_logged: bool,
 }
 
 enum Output {
     Stdout(io::Stdout),
-    File(Regular),
+    File(OpenFile),
 }
 
-/// An open file, which can be a pipe or a device as well.
-struct Regular {
+/// An open file, which can also be a pipe or a device.
+struct OpenFile {
     file: File,
     /// Which file it is, by device and number, if it is a regular one.
     identity: Option<(u64, u64)>,
     bytes: u64,
 }
 
-impl Regular {
+impl OpenFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)?;
-        let found = file.metadata()?;
-        let identity = found.is_file().then(|| (found.dev(), found.ino()));
-        let mut open = Self { file, identity, bytes: found.len() };
+        let metadata = file.metadata()?;
+        let identity = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
+        let mut open = Self { file, identity, bytes: metadata.len() };
         if identity.is_some() {
             open.end_line(path)?;
         }
         Ok(open)
     }
 
-    /// Ends a line that a sudden death has torn, so that the next one stands by itself.
-    /// It is read apart: a pipe that were opened for both would never say that nobody reads it.
+    /// Ends a line that a crash has cut off, so that the next line is a line of its own. The file
+    /// is opened again for reading: a pipe that is open for both never reports that nobody reads
+    /// it.
     fn end_line(&mut self, path: &Path) -> io::Result<()> {
         let mut last = [b'\n'];
         if self.bytes > 0 {
@@ -64,38 +65,38 @@ impl Regular {
         Ok(())
     }
 
-    /// Is there still this file under the path? Its length is noted besides: somebody may have
-    /// emptied it.
+    /// Returns whether the path still leads to this file. Sets its length, too: another program may
+    /// have truncated it.
     fn is_at(&mut self, path: &Path) -> bool {
         let Some(identity) = self.identity else { return true };
-        let Ok(found) = fs::metadata(path) else { return false };
-        self.bytes = found.len();
-        (found.dev(), found.ino()) == identity
+        let Ok(metadata) = fs::metadata(path) else { return false };
+        self.bytes = metadata.len();
+        (metadata.dev(), metadata.ino()) == identity
     }
 }
 
 impl LogFile {
-    /// Opens it, and makes its directory if there is none.
+    /// Opens the log, and makes its directory if there is none.
     ///
     /// # Errors
-    /// When it cannot be opened; says which.
+    /// When a file cannot be opened; the error names it.
     pub(super) fn open(mut settings: AuditSettings, source: Arc<dyn Source>) -> io::Result<Self> {
         let output = match &settings.log {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
             AuditLog::File(path) => Output::File(open(path)?),
         };
-        // Of a link, it is the file that is put aside, and not the link. What is no file (a pipe by
-        // way of /dev/stdout, say) may have no other path.
-        if let (AuditLog::File(path), Output::File(Regular { identity: Some(_), .. })) =
+        // With a symbolic link, the file is rotated and not the link. What is no regular file (a
+        // pipe through /dev/stdout, say) may have no other path.
+        if let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
             (&mut settings.log, &output)
         {
             *path = fs::canonicalize(&*path)?;
         }
-        Ok(Self { settings, source, output, done: 0, complained: false })
+        Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
 
-    /// Writes a batch of whole lines, and empties it. After an error it goes on where it ended, when
-    /// it is called with the same batch again.
+    /// Writes a batch of whole lines, and empties it. After an error, call it with the same batch
+    /// again: it continues where it stopped.
     ///
     /// # Errors
     /// Those of the file.
@@ -113,7 +114,7 @@ impl LogFile {
                 let written = write_from(&mut open.file, batch, &mut self.done);
                 open.bytes += (self.done - before) as u64;
                 if written.is_err() {
-                    take_back(open, batch, &mut self.done);
+                    remove_partial_line(open, batch, &mut self.done);
                 }
                 written
             }
@@ -124,13 +125,13 @@ impl LogFile {
         Ok(())
     }
 
-    /// Sees to it that the file is where it should be, and has room for so many bytes.
+    /// Makes sure that the file is at its path, and has room for a batch of this many bytes.
     fn prepare(&mut self, batch_bytes: usize) -> io::Result<()> {
         let (AuditLog::File(path), Output::File(open)) = (&self.settings.log, &mut self.output)
         else {
             return Ok(());
         };
-        // A line that is begun must be ended where it was.
+        // A line must end in the file in which it was started.
         if self.done > 0 {
             return Ok(());
         }
@@ -140,34 +141,35 @@ impl LogFile {
         let full = open.bytes.saturating_add(batch_bytes as u64) > self.settings.max_file_bytes;
         if full && open.bytes > 0 && open.identity.is_some() {
             let time = self.source.now_micro().to_string();
-            let put = put_aside(path, &time).map(|new| *open = new);
-            // Too large a file, or too many, are better than none.
-            let done = put.and_then(|()| forget_oldest(path, self.settings.max_files_aside));
-            match done {
-                Err(error) if !self.complained => {
-                    tracing::error!("files of the audit log cannot be put aside: {error}");
-                    self.complained = true;
+            let rotated = rotate(path, &time).map(|new| *open = new);
+            // An error is not returned: a file that is too large, or too many files, are better
+            // than no log.
+            let removed = rotated.and_then(|()| remove_oldest(path, self.settings.max_files_aside));
+            match removed {
+                Err(error) if !self.rotation_error_logged => {
+                    tracing::error!("files of the audit log cannot be rotated: {error}");
+                    self.rotation_error_logged = true;
                 }
                 Err(_) => {}
-                Ok(()) => self.complained = false,
+                Ok(()) => self.rotation_error_logged = false,
             }
         }
         Ok(())
     }
 }
 
-/// Gives the file another name, and answers a new one.
-fn put_aside(path: &Path, time: &str) -> io::Result<Regular> {
-    fs::rename(path, aside(path, time))?;
+/// Renames the file, and returns a new one.
+fn rotate(path: &Path, time: &str) -> io::Result<OpenFile> {
+    fs::rename(path, rotated_path(path, time))?;
     open(path)
 }
 
-fn open(path: &Path) -> io::Result<Regular> {
+fn open(path: &Path) -> io::Result<OpenFile> {
     let opened = (|| {
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir)?;
         }
-        Regular::open(path)
+        OpenFile::open(path)
     })();
     opened.map_err(|error| {
         let what = format!("cannot open the audit log {}: {error}", path.display());
@@ -187,14 +189,14 @@ fn write_from(out: &mut impl Write, batch: &[u8], done: &mut usize) -> io::Resul
     Ok(())
 }
 
-/// Takes the beginning of a line that could not be ended out of the file again, so that whoever
-/// reads it meanwhile sees whole lines, and the rest can go into another file. Where that does not
-/// work, as with a pipe, the line is gone on with later.
-fn take_back(open: &mut Regular, batch: &mut Vec<u8>, done: &mut usize) {
+/// Truncates the file before a line that could not be written to its end. So readers see whole
+/// lines only, and the line can go into another file. Where that does not work, as with a pipe, the
+/// line is continued later.
+fn remove_partial_line(open: &mut OpenFile, batch: &mut Vec<u8>, done: &mut usize) {
     let whole = batch[..*done].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let bytes = open.bytes.saturating_sub((*done - whole) as u64);
-    let torn = whole < *done;
-    if torn && (open.identity.is_none() || open.file.set_len(bytes).is_err()) {
+    let is_partial = whole < *done;
+    if is_partial && (open.identity.is_none() || open.file.set_len(bytes).is_err()) {
         return;
     }
     open.bytes = bytes;
@@ -202,14 +204,14 @@ fn take_back(open: &mut Regular, batch: &mut Vec<u8>, done: &mut usize) {
     *done = 0;
 }
 
-/// `audit.log` becomes `audit-2006-01-02T15-04-05.000000.log`.
-fn aside(path: &Path, time: &str) -> PathBuf {
+/// Returns the path of a rotated file: `audit.log` becomes `audit-2006-01-02T15-04-05.000000.log`.
+fn rotated_path(path: &Path, time: &str) -> PathBuf {
     let (stem, extension) = parts(path);
     let time = time.trim_end_matches('Z').replace(':', "-");
     path.with_file_name(format!("{stem}-{time}{extension}"))
 }
 
-/// A file's name without its extension, and the extension with its dot.
+/// Returns a file's name without its extension, and the extension with its dot.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -219,31 +221,31 @@ fn parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), format!("{dot}{extension}"))
 }
 
-/// Removes the oldest of the files that were put aside, if there are more than so many.
-fn forget_oldest(path: &Path, most: usize) -> io::Result<()> {
+/// Removes the oldest rotated files, if there are more than `most`.
+fn remove_oldest(path: &Path, most: usize) -> io::Result<()> {
     let (stem, extension) = parts(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut aside = Vec::new();
+    let mut rotated = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let time = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('-'));
         let time = time.and_then(|rest| rest.strip_suffix(&extension));
         if time.is_some_and(is_time) {
-            aside.push(name);
+            rotated.push(name);
         }
     }
-    aside.sort();
-    let surplus = aside.len().saturating_sub(most);
+    rotated.sort();
+    let surplus = rotated.len().saturating_sub(most);
     let mut removed = Ok(());
-    for name in aside.iter().take(surplus) {
-        // One that cannot be removed does not keep the others.
+    for name in rotated.iter().take(surplus) {
+        // One that cannot be removed does not stop the others from being removed.
         removed = fs::remove_file(dir.join(name)).and(removed);
     }
     removed
 }
 
-/// Is it such a time as stands in the names of files that were put aside? Nothing else of that name
-/// is ours to remove.
+/// Returns whether a text is a time as the names of rotated files have it. Files with other names
+/// do not belong to the log, and are not removed.
 fn is_time(text: &str) -> bool {
     let form = "0000-00-00T00-00-00.000000";
     let fits = |(c, form): (char, char)| if form == '0' { c.is_ascii_digit() } else { c == form };
@@ -252,10 +254,10 @@ fn is_time(text: &str) -> bool {
 
 #[cfg(test)]
 impl LogFile {
-    /// Takes nothing from now on, until the file is opened anew.
+    /// Makes all writes fail until the file is opened again.
     pub(super) fn break_file(&mut self) {
         if let Output::File(open) = &mut self.output {
-            // It can be read, and not written.
+            // Open for reading, not for writing.
             open.file = File::open("/dev/null").unwrap();
         }
     }
@@ -292,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_aside_and_the_oldest_forgotten() {
+    fn a_full_file_is_rotated_and_the_oldest_removed() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 4);
         for line in ["1\n", "2\n", "3\n", "4\n"] {
             write(&mut log, line);
         }
         assert_eq!(files(&path), ["1\n2\n", "3\n4\n"]);
-        // A batch is never torn, and never waits for room that there will not be.
+        // A batch is never split, also when it is larger than a file may be.
         write(&mut log, "a long one\n");
         assert_eq!(files(&path), ["1\n2\n", "3\n4\n", "a long one\n"]);
         fs::write(path.with_file_name("audit-what-is-this-of-that-size-.log"), "mine").unwrap();
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_continued() {
+    fn an_existing_file_is_continued() {
         let dir = TempDir::new().unwrap();
         let (mut first, path) = log(&dir, 100);
         write(&mut first, "1\n");
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_made_anew() {
+    fn a_file_that_was_moved_is_created_again() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         write(&mut log, "1\n");
@@ -330,24 +332,24 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_ended_is_taken_back() {
+    fn a_partial_line_is_removed_and_written_again() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         let Output::File(open) = &mut log.output else { panic!("a file") };
         open.file.write_all(b"1\n2\nbeg").unwrap();
         open.bytes = 7;
         let (mut batch, mut done) = (b"1\n2\nbegun\n".to_vec(), 7);
-        take_back(open, &mut batch, &mut done);
+        remove_partial_line(open, &mut batch, &mut done);
         assert_eq!((batch.as_slice(), done), (&b"begun\n"[..], 0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
-        // The rest goes to where the file is then.
+        // The rest goes into the file that is at the path then.
         fs::remove_file(&path).unwrap();
         log.write(&mut batch).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "begun\n");
     }
 
     #[test]
-    fn what_could_not_be_written_goes_to_where_the_file_is_then() {
+    fn a_batch_that_failed_goes_into_the_file_that_is_at_the_path_then() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         log.break_file();
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_torn_is_ended() {
+    fn a_line_that_was_cut_off_is_ended() {
         let dir = TempDir::new().unwrap();
         let (mut first, path) = log(&dir, 100);
         write(&mut first, "1\n2");
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_where_it_is() {
+    fn a_symbolic_link_is_not_rotated() {
         let dir = TempDir::new().unwrap();
         let (link, real) = (dir.path().join("audit.log"), dir.path().join("real/audit.log"));
         fs::create_dir(dir.path().join("real")).unwrap();
@@ -389,24 +391,24 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_put_aside_grows_on() {
+    fn a_file_that_cannot_be_rotated_grows() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 2);
-        // Under the name that it would get there is a directory that is not empty.
+        // At the path of the rotated file there is a directory that is not empty.
         let Output::File(_) = &log.output else { panic!("a file") };
-        log.source = Arc::new(ResolvedKey);
-        let taken = aside(&path, &ResolvedKey.now_micro().to_string());
+        log.source = Arc::new(FrozenClock);
+        let taken = rotated_path(&path, &FrozenClock.now_micro().to_string());
         fs::create_dir_all(taken.join("x")).unwrap();
         write(&mut log, "1\n");
         write(&mut log, "2\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
-        assert!(log.complained);
+        assert!(log.rotation_error_logged);
     }
 
-    /// A clock that stands still.
-    struct ResolvedKey;
+    /// A clock whose time does not change.
+    struct FrozenClock;
 
-    impl Source for ResolvedKey {
+    impl Source for FrozenClock {
         fn now_micro(&self) -> postern_meta::time::MicroTimestamp {
             postern_meta::time::MicroTimestamp::from_unix_microseconds(0)
         }

@@ -1,12 +1,12 @@
-//! The log: lines come in from requests, and are written together.
+//! The log: requests append lines, which are written in batches.
 //!
-//! A thread of its own writes what has come in, a few milliseconds at a time. What must be in the file
-//! before something is done is written by the store's committer, right before each commit
-//! ([`Log::flush`]): for all who wait for that commit at once. Both may block on a disk or a pipe that
-//! stalls, which is why no request does it.
+//! A thread of its own writes the lines of a few milliseconds at a time. Lines that must be in the
+//! file before something is stored are written by the store's committer, right before each commit
+//! ([`Log::flush`]), for all requests that wait for that commit. Both may block on a disk or a pipe
+//! that stalls; that is why requests do not write.
 //!
-//! Nothing is dropped. What cannot be written is kept and tried again, and until that has worked,
-//! nothing else is let in.
+//! Nothing is dropped. Lines that cannot be written are kept and tried again, and until that works,
+//! requests that would be recorded are rejected.
 
 use std::io;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use tokio::time::Instant;
 
 use super::file::LogFile;
 
-/// Bytes of lines that wait to be written; with more, nothing else is let in.
+/// Bytes of lines that wait to be written; with more, requests are rejected.
 const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// A write that takes longer than this keeps others from being let in.
-const STALL: Duration = Duration::from_secs(5);
+/// While a write takes longer than this, requests are rejected.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long lines are gathered that nobody waits for.
-const GATHER: Duration = Duration::from_millis(5);
+/// How long lines are collected that nobody waits for.
+const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
-/// After a failure the next try waits this long.
+/// The time between a failed write and the next try.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How long an ending server waits for what has come in.
+/// How long a server that shuts down waits for the last lines to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes that a buffer keeps for the next lines.
-const KEPT_BYTES: usize = 1024 * 1024;
+/// The capacity that the buffer keeps after a batch, in bytes.
+const BUFFER_BYTES: usize = 1024 * 1024;
 
-/// The log cannot be written at the moment.
+/// The error when the log cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unwritten;
 
-/// The log.
+/// The audit log's lines, from when they are appended until they are written.
 #[derive(Clone)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
@@ -63,17 +63,17 @@ struct State {
     closing: bool,
 }
 
-/// The file, and what of it could not be written yet.
+/// The file, and the batch that could not be written yet.
 struct Writer {
     file: LogFile,
     batch: Vec<u8>,
 }
 
 impl Log {
-    /// Begins to write.
+    /// Starts the thread that writes.
     ///
     /// # Errors
-    /// When there can be no further thread.
+    /// When the system has no thread left.
     pub(super) fn start(file: LogFile) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -88,7 +88,7 @@ impl Log {
         Ok(Self { shared })
     }
 
-    /// Hands in a line, which ends in a newline.
+    /// Appends a line, which ends in a newline.
     pub(super) fn append(&self, line: &[u8]) {
         let mut state = self.shared.state.lock();
         let is_first = state.waiting.is_empty();
@@ -100,24 +100,24 @@ impl Log {
         }
     }
 
-    /// Writes everything that has been handed in. Blocks.
+    /// Writes everything that has been appended. Blocks.
     ///
     /// # Errors
-    /// [`Unwritten`], when that does not work. It is not forgotten.
+    /// [`Unwritten`] when that fails. The lines are kept.
     pub(crate) fn flush(&self) -> Result<(), Unwritten> {
         self.shared.flush()
     }
 
-    /// Does it take lines, and write them?
+    /// Returns whether it accepts lines and can write them.
     pub(super) fn works(&self) -> bool {
         let state = self.shared.state.lock();
-        let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL);
+        let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL_TIMEOUT);
         let full = state.waiting.len() > MAX_WAITING_BYTES;
         drop(state);
         !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
     }
 
-    /// Lines that were handed in, and writes that failed, so far.
+    /// Returns how many lines were appended, and how many writes failed.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.shared.state.lock().lines, self.shared.failures.load(Ordering::Relaxed))
     }
@@ -135,8 +135,7 @@ impl Log {
         }
     }
 
-    /// Writes what has been handed in, tries again for a while if that does not work, and ends the
-    /// writing.
+    /// Writes what has been appended, tries again for a while if that fails, and ends the thread.
     pub(super) async fn close(&self) {
         let flush = async {
             while self.flushed().await.is_err() {
@@ -158,11 +157,12 @@ impl Shared {
                 break;
             }
         }
-        // Whatever came in while it was closed. An error has been said.
+        // What was appended while it was being closed. An error has been logged.
         let _ = self.flush();
     }
 
-    /// Waits until there is something to write, and a moment longer. Returns whether to go on.
+    /// Waits until there is something to write, and a moment longer. Returns false when the log is
+    /// being closed.
     fn wait_for_lines(&self) -> bool {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && !self.failing.load(Ordering::Relaxed) {
@@ -172,10 +172,10 @@ impl Shared {
             self.work.wait(&mut state);
         }
         drop(state);
-        self.pause(GATHER)
+        self.pause(BATCH_INTERVAL)
     }
 
-    /// Returns whether to go on.
+    /// Waits for a while. Returns false when the log is being closed.
     fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.closing {
@@ -194,7 +194,8 @@ impl Shared {
             state = self.state.lock();
             state.writing_since = None;
             if written.is_err() {
-                // Under the lock, and told: somebody has to try again, whoever has found it out.
+                // Under the lock, and with a notification: the thread has to try again, whoever has
+                // seen the error.
                 self.failing.store(true, Ordering::Relaxed);
                 self.work.notify_one();
                 return Err(Unwritten);
@@ -206,7 +207,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What an earlier try has left comes first.
+    /// Writes the rest of an earlier batch, and then the lines that wait.
     fn write(&self, writer: &mut Writer) -> Result<(), Unwritten> {
         let Writer { file, batch } = writer;
         let mut write = |batch: &mut Vec<u8>| {
@@ -218,11 +219,11 @@ impl Shared {
         write(batch)?;
         std::mem::swap(batch, &mut self.state.lock().waiting);
         write(batch)?;
-        batch.shrink_to(KEPT_BYTES);
+        batch.shrink_to(BUFFER_BYTES);
         Ok(())
     }
 
-    /// Said once, not with every try.
+    /// Counts a failed write. It is logged once, not with every try.
     fn note_failure(&self, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if !self.failing.load(Ordering::Relaxed) {
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_flushed_is_in_the_file() {
+    async fn flushed_lines_are_in_the_file() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("audit.log");
         let log = log_to(&path);
@@ -273,9 +274,9 @@ mod tests {
         assert_eq!(log.counts(), (3, 0));
     }
 
-    /// What nobody waits for gets there by itself.
+    /// Also without a flush.
     #[test]
-    fn what_is_handed_in_is_written_soon() {
+    fn appended_lines_are_written_soon() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("audit.log");
         let log = log_to(&path);
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_can_be_written_again_goes_on_by_itself() {
+    fn a_log_recovers_when_it_can_be_written_again() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("audit.log");
         let mut file = file_at(&path);
@@ -303,9 +304,9 @@ mod tests {
         assert_eq!(read(&path), "1\n");
     }
 
-    /// `/dev/full` takes nothing, for ever.
+    /// Every write to `/dev/full` fails.
     #[tokio::test]
-    async fn what_cannot_be_written_is_told_and_nothing_else_is_let_in() {
+    async fn a_log_that_cannot_be_written_reports_it_and_does_not_work() {
         if !std::path::Path::new("/dev/full").exists() {
             return;
         }

@@ -1,14 +1,13 @@
-//! The audit log: who asked for what, as whom, and what came of it (decision 5).
+//! The audit log: who requested what, as whom, and with what result (decision 5).
 //!
-//! Records are Kubernetes' own, `audit.k8s.io/v1`, one line of JSON each, so that what reads those
-//! reads these. A request has a [`AuditContext`] from the moment that it can be read; `policy.rs` says how
-//! much is recorded of it, `event.rs` what a record looks like, `log.rs` and `file.rs` how it gets to
-//! the disk.
+//! Records are Kubernetes' own, `audit.k8s.io/v1`, one line of JSON each, so that programs that
+//! read Kubernetes' audit log can read this one. A request has an [`AuditContext`] from the moment
+//! that it is parsed; `policy.rs` says how much is recorded of it, `event.rs` what a record looks
+//! like, `log.rs` and `file.rs` how it gets to the disk.
 //!
-//! What can never happen: that something is stored which the policy wants recorded beforehand and
-//! which is not in the file ([`Audit::gate`]); that a record holds a credential, or a body of a kind that keeps
-//! secrets; that a record is dropped because the disk is slow or full. The server would rather serve
-//! nobody.
+//! Three things never happen. Nothing is stored before the records that the policy requires for it
+//! are in the file ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
+//! secrets. No record is dropped because the disk is slow or full: the server rather serves nobody.
 
 mod command;
 mod context;
@@ -28,7 +27,7 @@ use postern_meta::status::ApiError;
 use crate::clock::Source;
 use crate::data_dir::read_if_there;
 
-use self::failures::Failures;
+use self::failures::AuthenticationFailures;
 use self::file::LogFile;
 use self::log::{Log, Unwritten};
 use self::policy::Policy;
@@ -40,28 +39,28 @@ pub(crate) use self::event::clean;
 /// Seconds after which a client may try again while the log cannot be written.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// What is said while the log cannot be written.
+/// The message to clients while the log cannot be written.
 const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
 
-/// Where records go.
+/// Where records are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditLog {
     /// To the standard output.
     Stdout,
-    /// To a file, which is made if it is not there.
+    /// To a file, which is created if it does not exist.
     File(PathBuf),
 }
 
 /// What the operator decides about the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
-    /// Where records go.
+    /// Where records are written.
     pub log: AuditLog,
     /// The policy, if it is not the built-in one.
     pub policy_file: Option<PathBuf>,
-    /// A file with more bytes is put aside.
+    /// A file with more bytes is rotated.
     pub max_file_bytes: u64,
-    /// Files that were put aside and are kept.
+    /// How many rotated files are kept.
     pub max_files_aside: usize,
 }
 
@@ -69,22 +68,23 @@ pub struct AuditSettings {
 pub(crate) struct Audit {
     policy: Policy,
     log: Log,
-    /// Of those who showed no access key that there is.
-    strangers: Failures,
-    /// Of those who showed one that works no more: that is worth knowing when strangers make noise.
-    stopped_keys: Failures,
+    /// Failures without an access key, or with one that does not exist.
+    unknown_key_failures: AuthenticationFailures,
+    /// Failures with an access key that does not work any more. They have a limit of their own, so
+    /// that they are recorded also while a client sends many unknown keys.
+    known_key_failures: AuthenticationFailures,
     source: Arc<dyn Source>,
     rejected: AtomicU64,
 }
 
-/// What is counted, for the metrics.
+/// The counts for the metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     /// Records.
     pub(crate) events: u64,
     /// Writes to the log that failed.
     pub(crate) errors: u64,
-    /// Requests that were turned away because the log could not be written.
+    /// Requests that were rejected because the log could not be written.
     pub(crate) rejected: u64,
 }
 
@@ -103,33 +103,43 @@ impl Audit {
             }
         };
         let log = Log::start(LogFile::open(settings, source.clone())?)?;
-        let failures = || Failures::new(source.now().unix_seconds());
-        let (strangers, stopped_keys) = (failures(), failures());
-        Ok(Self { policy, log, strangers, stopped_keys, source, rejected: AtomicU64::new(0) })
+        let failures = || AuthenticationFailures::new(source.now().unix_seconds());
+        Ok(Self {
+            policy,
+            log,
+            unknown_key_failures: failures(),
+            known_key_failures: failures(),
+            source,
+            rejected: AtomicU64::new(0),
+        })
     }
 
-    /// Can it be written? While it cannot, nothing is served.
+    /// Returns whether the log can be written. While it cannot, requests that would be recorded are
+    /// rejected.
     pub(crate) fn works(&self) -> bool {
         self.log.works()
     }
 
-    /// What is counted.
+    /// Returns the counts for the metrics.
     pub(crate) fn counts(&self) -> Counts {
         let (events, errors) = self.log.counts();
         Counts { events, errors, rejected: self.rejected.load(Ordering::Relaxed) }
     }
 
-    /// Waits for what has been handed in.
+    /// Waits until the log is written, for a few seconds at most, and closes it.
     pub(crate) async fn close(&self) {
         self.log.close().await;
     }
 
-    /// What writes the log, for the store's committer: it does so before each commit.
+    /// Returns a function that writes the log, which the store's committer calls before each
+    /// commit.
     pub(crate) fn gate(&self) -> impl Fn() -> Result<(), &'static str> + Send + Sync + use<> {
         let log = self.log.clone();
         move || log.flush().map_err(|Unwritten| UNWRITTEN)
     }
 
+    /// Checks that requests can be recorded.
+    ///
     /// # Errors
     /// 503 while nothing can be recorded.
     fn check(&self) -> Result<(), ApiError> {

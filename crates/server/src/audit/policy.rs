@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::event::namespace_of;
 use crate::stages::parse::ResourceTarget;
 
-/// The policy that holds when no other is given.
+/// The built-in policy, which applies when no other is given.
 const DEFAULT: &str = include_str!("default-policy.yaml");
 
-/// Rules of one policy.
+/// The most rules that a policy can have.
 const MAX_RULES: usize = 1000;
 
 /// How much is recorded of a request.
@@ -21,28 +21,28 @@ pub(crate) enum Level {
     /// Nothing.
     #[default]
     None,
-    /// Who, what, when, and what came of it.
+    /// Who, what, when, and with what result.
     Metadata,
     /// That, and the body of the request.
     Request,
-    /// That, and the body of the answer.
+    /// That, and the body of the response.
     RequestResponse,
 }
 
-/// How far a request has come.
+/// The stage of a request at which a record is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// It is known who sent it, and nothing is done yet.
     RequestReceived,
-    /// The answer has begun; only for those that go on, which are watches.
+    /// The response has started; only for streams, which are watches.
     ResponseStarted,
-    /// The answer is complete.
+    /// The response is complete.
     ResponseComplete,
-    /// There is none, for a mistake in the server.
+    /// There is no response because of a mistake in the server.
     Panic,
 }
 
-/// What a rule says about a request.
+/// What is recorded of a request, by the rule that matches it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AuditDecision {
     /// How much is recorded.
@@ -53,7 +53,7 @@ pub(crate) struct AuditDecision {
 }
 
 impl AuditDecision {
-    /// Is there a record at this stage?
+    /// Returns whether there is a record at this stage.
     pub(crate) fn wants(self, stage: Stage) -> bool {
         self.level != Level::None && self.omitted & bit(stage) == 0
     }
@@ -63,11 +63,11 @@ fn bit(stage: Stage) -> u8 {
     1 << stage as u8
 }
 
-/// A request, as far as rules look at it.
-pub(crate) struct Asked<'a> {
-    /// Whose key was shown; `None` for whoever could not be let in.
+/// The attributes of a request that rules match.
+pub(crate) struct RequestAttributes<'a> {
+    /// The owner of the key; `None` when authentication failed.
     pub(crate) bearer: Option<&'a Identity>,
-    /// The verb, or the method in small letters.
+    /// The verb, or the method in lower case.
     pub(crate) verb: &'a str,
     /// The resource; `None` for other paths.
     pub(crate) target: Option<&'a ResourceTarget>,
@@ -75,7 +75,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) path: &'a str,
 }
 
-/// The rules.
+/// An audit policy.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Policy {
@@ -123,22 +123,22 @@ struct Resources {
 }
 
 impl Policy {
-    /// The policy that holds when no other is given.
+    /// Returns the built-in policy.
     ///
     /// # Errors
-    /// None, as a test shows.
+    /// None, as a test proves.
     pub(crate) fn by_default() -> anyhow::Result<Self> {
         Self::parse(DEFAULT)
     }
 
-    /// Reads a policy in YAML or JSON.
+    /// Returns a policy that is written in YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let decoded = decode(text.as_bytes(), Format::Yaml)?;
         if let Some(field) = decoded.duplicates.first() {
-            anyhow::bail!("{field} stands in it twice");
+            anyhow::bail!("{field} is in it twice");
         }
         let policy: Self = serde_json::from_value(decoded.value)?;
         policy.check()?;
@@ -152,15 +152,15 @@ impl Policy {
         );
         ensure!(!self.rules.is_empty(), "rules: there must be one, or nothing is ever recorded");
         ensure!(self.rules.len() <= MAX_RULES, "rules: there may be {MAX_RULES} at most");
-        for (place, rule) in self.rules.iter().enumerate() {
-            rule.check().with_context(|| format!("rules[{place}]"))?;
+        for (index, rule) in self.rules.iter().enumerate() {
+            rule.check().with_context(|| format!("rules[{index}]"))?;
         }
         Ok(())
     }
 
-    /// What the first rule that matches says.
-    pub(crate) fn decision(&self, asked: &Asked<'_>) -> AuditDecision {
-        let Some(rule) = self.rules.iter().find(|rule| rule.matches(asked)) else {
+    /// Returns what the first rule that matches says; without one, nothing is recorded.
+    pub(crate) fn decision(&self, request: &RequestAttributes<'_>) -> AuditDecision {
+        let Some(rule) = self.rules.iter().find(|rule| rule.matches(request)) else {
             return AuditDecision::default();
         };
         let stages = self.omit_stages.iter().chain(&rule.omit_stages);
@@ -177,41 +177,42 @@ impl Rule {
         let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         ensure!(
             self.paths.is_empty() || !of_resources,
-            "nonResourceURLs go with neither resources nor namespaces: make two rules of it"
+            "a rule cannot have nonResourceURLs together with resources or namespaces: make two \
+             rules of it"
         );
         for path in &self.paths {
-            let star = path.find('*').is_none_or(|place| place + 1 == path.len());
+            let star = path.find('*').is_none_or(|index| index + 1 == path.len());
             ensure!(
                 star && (path == "*" || path.starts_with('/')),
-                "nonResourceURLs: {path:?} must begin with / and have a * at its end alone"
+                "nonResourceURLs: {path:?} must start with /, and can have a * at its end only"
             );
         }
         for resources in &self.resources {
             ensure!(
                 resources.resource_names.is_empty() || !resources.plurals.is_empty(),
-                "resources: resourceNames go with resources"
+                "resources: resourceNames require resources"
             );
             ensure!(
                 !resources.group.contains('/'),
-                "resources: group {:?} goes without a version",
+                "resources: group {:?} must be without a version",
                 resources.group
             );
         }
         Ok(())
     }
 
-    fn matches(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, request: &RequestAttributes<'_>) -> bool {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
         let user = self.users.is_empty()
-            || asked.bearer.is_some_and(|bearer| names(&self.users, &bearer.name));
+            || request.bearer.is_some_and(|bearer| names(&self.users, &bearer.name));
         let group = self.user_groups.is_empty()
-            || asked.bearer.is_some_and(|b| self.user_groups.iter().any(|group| b.is_in(group)));
-        if !user || !group || !names(&self.verbs, asked.verb) {
+            || request.bearer.is_some_and(|b| self.user_groups.iter().any(|group| b.is_in(group)));
+        if !user || !group || !names(&self.verbs, request.verb) {
             return false;
         }
         let anything =
             self.resources.is_empty() && self.namespaces.is_empty() && self.paths.is_empty();
-        match asked.target {
+        match request.target {
             _ if anything => true,
             Some(target) => {
                 let namespace = namespace_of(target).unwrap_or_default();
@@ -220,7 +221,7 @@ impl Rule {
                     && (self.resources.is_empty()
                         || self.resources.iter().any(|resources| resources.match_with(target)))
             }
-            None => self.paths.iter().any(|pattern| matches_path(pattern, asked.path)),
+            None => self.paths.iter().any(|pattern| matches_path(pattern, request.path)),
         }
     }
 }
@@ -230,18 +231,19 @@ fn matches_path(pattern: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    /// As upstream: `users` is the objects alone, `users/accesskeys` what is behind them alone,
-    /// `users/*` both, `*/accesskeys` that of every kind, `*` everything.
+    /// Returns whether these resources match, as upstream: `users` matches the objects only,
+    /// `users/accesskeys` that subresource only, `users/*` both, `*/accesskeys` the subresource of
+    /// every kind, `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
         let info = target.kind.info();
         let name = target.name.as_deref().unwrap_or_default();
         let named = self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name);
         let subresource = Some(target.subresource()).filter(|name| !name.is_empty());
         let matches = |pattern: &String| match (pattern.split_once('/'), subresource) {
-            (None, behind) => pattern == "*" || (pattern == info.plural && behind.is_none()),
+            (None, requested) => pattern == "*" || (pattern == info.plural && requested.is_none()),
             (Some((plural, "*")), _) => plural == info.plural,
-            (Some((plural, step)), behind) => {
-                behind == Some(step) && (plural == "*" || plural == info.plural)
+            (Some((plural, subresource)), requested) => {
+                requested == Some(subresource) && (plural == "*" || plural == info.plural)
             }
         };
         self.group == info.version.group
@@ -275,12 +277,16 @@ mod tests {
         Policy::parse(&text).unwrap()
     }
 
-    /// Does a rule match a get of a secret of Ada's?
+    /// Returns whether a rule matches a get of a secret by Ada.
     fn matches(rule: &str) -> bool {
         let (target, bearer) = (target(&SharedSecret, "platform", "db"), bearer(&["ops"]));
-        let asked =
-            Asked { bearer: Some(&bearer), verb: "get", target: Some(&target), path: "/secrets" };
-        with_rules(&format!("{{level: Metadata{rule}}}")).decision(&asked).level != Level::None
+        let request = RequestAttributes {
+            bearer: Some(&bearer),
+            verb: "get",
+            target: Some(&target),
+            path: "/secrets",
+        };
+        with_rules(&format!("{{level: Metadata{rule}}}")).decision(&request).level != Level::None
     }
 
     #[test]
@@ -311,10 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_an_object_is_named_with_a_slash() {
+    fn subresources_are_named_with_a_slash() {
         let mut keys = target(&User, "", "ada");
         keys.action = Some(&Action::GET_ACCESS_KEYS);
-        for (pattern, plain, behind) in [
+        for (pattern, object, subresource) in [
             ("users", true, false),
             ("users/accesskeys", false, true),
             ("users/*", true, true),
@@ -328,8 +334,8 @@ mod tests {
                 plurals: vec![pattern.to_owned()],
                 resource_names: Vec::new(),
             };
-            assert_eq!(resources.match_with(&target(&User, "", "ada")), plain, "{pattern}");
-            assert_eq!(resources.match_with(&keys), behind, "{pattern}");
+            assert_eq!(resources.match_with(&target(&User, "", "ada")), object, "{pattern}");
+            assert_eq!(resources.match_with(&keys), subresource, "{pattern}");
         }
     }
 
@@ -338,20 +344,21 @@ mod tests {
         let policy = with_rules("{level: Metadata, namespaces: [platform]}");
         let level = |name| {
             let target = target(&Namespace, "", name);
-            let asked = Asked { bearer: None, verb: "delete", target: Some(&target), path: "/x" };
-            policy.decision(&asked).level
+            let target = Some(&target);
+            let request = RequestAttributes { bearer: None, verb: "delete", target, path: "/x" };
+            policy.decision(&request).level
         };
         assert_eq!((level("platform"), level("other")), (Level::Metadata, Level::None));
     }
 
     #[test]
-    fn paths_match_whole_or_by_their_beginning() {
+    fn paths_match_whole_or_by_their_prefix() {
         let policy = with_rules("{level: Request, nonResourceURLs: [/metrics, \"/api*\"]}");
         for (path, want) in
             [("/metrics", true), ("/metrics/x", false), ("/apis/x", true), ("/ap", false)]
         {
-            let asked = Asked { bearer: None, verb: "get", target: None, path };
-            let level = policy.decision(&asked).level;
+            let request = RequestAttributes { bearer: None, verb: "get", target: None, path };
+            let level = policy.decision(&request).level;
             assert_eq!(level == Level::Request, want, "{path}");
         }
     }
@@ -362,7 +369,9 @@ mod tests {
                      omitStages: [Panic], rules: [{level: None, verbs: [get]}, {level: Request, \
                      omitStages: [RequestReceived], omitManagedFields: false}, {level: Metadata}]}";
         let policy = Policy::parse(text).unwrap();
-        let of = |verb| policy.decision(&Asked { bearer: None, verb, target: None, path: "/x" });
+        let of = |verb| {
+            policy.decision(&RequestAttributes { bearer: None, verb, target: None, path: "/x" })
+        };
         assert_eq!(of("get").level, Level::None);
         assert!(!of("get").wants(Stage::ResponseComplete));
         let create = of("create");
@@ -372,10 +381,10 @@ mod tests {
     }
 
     #[test]
-    fn the_default_records_whoever_could_not_be_let_in_wherever_he_came() {
+    fn the_default_policy_records_failed_authentications_on_all_paths() {
         let policy = Policy::by_default().unwrap();
         let level = |bearer: Option<&Identity>, verb, path| {
-            policy.decision(&Asked { bearer, verb, target: None, path }).level
+            policy.decision(&RequestAttributes { bearer, verb, target: None, path }).level
         };
         let ada = bearer(&["system:authenticated"]);
         let apis = "/kubernetes/management/apis";
@@ -386,7 +395,7 @@ mod tests {
         let secret = target(&SharedSecret, "platform", "db");
         let of = |verb| {
             let target = Some(&secret);
-            policy.decision(&Asked { bearer: Some(&ada), verb, target, path: "/s" })
+            policy.decision(&RequestAttributes { bearer: Some(&ada), verb, target, path: "/s" })
         };
         assert!(!of("get").wants(Stage::RequestReceived));
         assert!(of("watch").wants(Stage::ResponseStarted));
@@ -394,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
         for (text, wanted) in [
             ("kind: Policy".to_owned(), "apiVersion"),
@@ -405,7 +414,7 @@ mod tests {
             (format!("{head}rules: [{{level: None, usres: [a]}}]"), "usres"),
             (format!("{head}rules: [{{level: None, omitStages: [End]}}]"), "End"),
             (format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "rules[0]"),
-            (format!("{head}rules: [{{level: None, nonResourceURLs: [/*/x]}}]"), "a * at its end"),
+            (format!("{head}rules: [{{level: None, nonResourceURLs: [/*/x]}}]"), "* at its end"),
             (
                 format!("{head}rules: [{{level: None, nonResourceURLs: [/x], namespaces: [a]}}]"),
                 "two rules",
@@ -413,7 +422,7 @@ mod tests {
             (format!("{head}rules: [{{level: None, resources: [{{group: a/v1}}]}}]"), "a version"),
             (
                 format!("{head}rules: [{{level: None, resources: [{{resourceNames: [a]}}]}}]"),
-                "go with resources",
+                "require resources",
             ),
             (format!("{head}rules: [{{level: None}}]\nrules: [{{level: None}}]"), "twice"),
         ] {

@@ -1,9 +1,9 @@
 //! The watch cache: everything that is stored, in memory, in step with the store.
 //!
 //! One task follows the store's one history and applies it to every kind, so that all kinds are
-//! at the same revision and one number says how far. Reads that must be fresh wait until that
-//! number has reached the store's own ([`Cache::wait_until_current`]), so that what was acknowledged to
-//! anybody is seen by everybody, even when another process wrote it.
+//! at the same revision, and one number says which. Reads that must be current wait until that
+//! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
+//! acknowledged to any client, even when another process wrote it.
 
 mod newest;
 mod object;
@@ -33,7 +33,7 @@ pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessState, AccessValue};
 use crate::errors::from_store;
 
-/// How long a read waits for the cache to catch up with a revision before it answers 504.
+/// How long a read waits for the cache to catch up with a revision before it fails with 504.
 /// kube-apiserver waits 3 s.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -49,17 +49,18 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// The store opens its file again by itself; this is how often it is asked whether it has.
+/// How often the cache tries to follow the store again after a fault. The store itself opens its
+/// file again.
 const FOLLOW_RETRY: Duration = Duration::from_millis(500);
 
-/// How the bytes of an event differ between watchers, beyond plain JSON.
+/// An encoding of an event other than plain JSON. Watchers with the same one share the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Encoding {
     /// Format and transformation.
     pub(crate) representation: Representation,
     /// How much of the object a table's rows carry.
     pub(crate) include: IncludeObject,
-    /// What the watcher's selectors made of the event.
+    /// The event's type for the watcher, which depends on its selectors.
     pub(crate) event_type: WatchEventType,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Cache {
     applied: watch::Sender<u64>,
 }
 
-/// What has been read while the cache is filled.
+/// What has been read from the store while the cache is loaded.
 #[derive(Default)]
 struct LoadedState {
     /// For each resource.
@@ -102,8 +103,8 @@ impl LoadedState {
 }
 
 impl Cache {
-    /// Fills a cache: the state a little in the past, from where the store's history leads to
-    /// now. So watchers that resume after a restart find the events that they missed.
+    /// Loads a cache: the state a little in the past, and then the store's history up to now. So
+    /// watchers that resume after a restart find the events that they missed.
     ///
     /// # Errors
     /// The store's, when it cannot be read.
@@ -116,12 +117,12 @@ impl Cache {
         // The oldest state that can still be listed is the one after what is compacted.
         let start = (store.compacted().await? + 1).max(window).min(newest);
         match Self::load_from(store.clone(), start, newest).await {
-            // Damage in the past must not keep the present from being served.
+            // Corrupt history must not keep the present state from being served.
             Err(Error::Corrupt { key, reason }) => {
                 tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
                 Self::load_from(store, newest, newest).await
             }
-            // Another server has compacted meanwhile.
+            // Another server has compacted in the meantime.
             Err(Error::Compacted { .. }) => {
                 let newest = store.revision().await?;
                 Self::load_from(store, newest, newest).await
@@ -150,7 +151,7 @@ impl Cache {
         Ok((cache, watch))
     }
 
-    /// Returns a watch on everything, from where this cache is.
+    /// Returns a watch on everything, from this cache's revision on.
     ///
     /// # Errors
     /// The store's.
@@ -158,9 +159,9 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    /// Reads everything anew, for when the history from here on is gone: another server has
-    /// compacted it. Watchers behind the new state end with 410, and their clients list anew.
-    /// Returns a watch from there.
+    /// Reads everything again, for when the history from here on is gone because another server has
+    /// compacted it. Watchers at an older revision end with 410, and their clients list again.
+    /// Returns a watch from the new revision on.
     ///
     /// # Errors
     /// The store's.
@@ -171,14 +172,14 @@ impl Cache {
         self.watch().await
     }
 
-    /// Everything as it was after a revision. The store reads with all processors, and what it
-    /// hands over is laid out where it is read.
+    /// Loads everything as it was after a revision. The store reads with all processors, and each
+    /// page is laid out on the thread that has read it.
     async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
         let loaded = Arc::new(Mutex::new(LoadedState::new(self.resources.len())));
         let (cache, into) = (self.clone(), loaded.clone());
         let visit = move |page| {
-            let taken = cache.take_in(page);
-            into.lock().append(taken);
+            let laid_out = cache.lay_out(page);
+            into.lock().append(laid_out);
         };
         self.store.scan(at, Arc::new(visit)).await?;
         let LoadedState { objects, mut access, fatal } = std::mem::take(&mut *loaded.lock());
@@ -194,13 +195,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Lays out a page of what is stored.
-    fn take_in(&self, page: Page) -> LoadedState {
+    /// Returns a page of what is stored, laid out.
+    fn lay_out(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
             if self.access.decides_access(&key) {
-                // Who gets in is unknown: better not to start than to guess.
+                // Who has access is unknown: better not to start than to guess.
                 loaded.fatal = Some(Error::Corrupt { key: Some(key), reason });
             } else if let Some(kind) = self.index_of(&key) {
                 loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
@@ -227,7 +228,7 @@ impl Cache {
         loop {
             let error = self.follow_until_fault(watch).await;
             tracing::error!("the cache has lost the store: {error}");
-            // History that another server has compacted does not come back: all is read anew.
+            // History that another server has compacted does not come back: all is read again.
             let mut compacted = matches!(error, Error::Compacted { .. });
             watch = loop {
                 let resumed = if compacted { self.reload().await } else { self.watch().await };
@@ -244,6 +245,8 @@ impl Cache {
         }
     }
 
+    /// Follows the store until that fails, and returns the error: from then on, nothing says that
+    /// what is read here is current.
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             match watch.next().await {
@@ -255,26 +258,27 @@ impl Cache {
 
     fn apply(&self, batch: &Batch) {
         for resource in &self.resources {
-            let mine = batch.events.iter().filter(|event| event.key.starts_with(resource.prefix()));
-            resource.apply(mine, batch.revision);
+            let prefix = resource.prefix();
+            let events = batch.events.iter().filter(|event| event.key.starts_with(prefix));
+            resource.apply(events, batch.revision);
         }
         self.access.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
         self.applied.send_replace(batch.revision);
     }
 
-    /// Returns the kind's part of the cache.
+    /// Returns the cache of a kind.
     pub(crate) fn of(&self, info: &Info) -> &ResourceCache {
-        let found = self.resources.iter().find(|resource| {
-            let mine = resource.kind().info();
-            mine.plural == info.plural && mine.version == info.version
+        let resource = self.resources.iter().find(|resource| {
+            let known = resource.kind().info();
+            known.plural == info.plural && known.version == info.version
         });
-        match found {
+        match resource {
             Some(resource) => resource,
             None => unreachable!("every kind that is served has its cache"),
         }
     }
 
-    /// Returns all kinds' parts.
+    /// Returns the caches of all kinds.
     pub(crate) fn resources(&self) -> &[ResourceCache] {
         &self.resources
     }
@@ -287,32 +291,33 @@ impl Cache {
         self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// Returns users, teams and access keys as they are now. Not to be held across a wait.
+    /// Returns users, teams and access keys as they are now. The lock must not be held across an
+    /// await.
     pub(crate) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.access.principals()
     }
 
-    /// Returns the snapshot that decisions about access are made from now.
+    /// Returns the present snapshot of the policy, from which access is decided.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         self.access.policy()
     }
 
-    /// Returns a subscription to changes of who gets in and what they may do.
+    /// Returns a subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
     }
 
-    /// Returns the revision that everything here is at.
+    /// Returns the revision of the cache.
     pub(crate) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Returns a subscription to the revision that everything here is at.
+    /// Returns a subscription to the revision of the cache.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
 
-    /// Waits until everything that was acknowledged before this call is here.
+    /// Waits until the cache has everything that was acknowledged before this call.
     ///
     /// # Errors
     /// The store's, or 504 when it takes too long.
@@ -321,10 +326,10 @@ impl Cache {
         self.wait_for_revision(Position::end_of(revision)).await
     }
 
-    /// Waits until everything up to a position is here.
+    /// Waits until the cache has everything up to a position.
     ///
     /// # Errors
-    /// 504 with the position asked for and the one that is here, when it takes too long.
+    /// 504 with the position asked for and the cache's own, when it takes too long.
     pub(crate) async fn wait_for_revision(&self, wanted: Position) -> Result<(), ApiError> {
         let revision = wanted.revision();
         if self.applied() >= revision {

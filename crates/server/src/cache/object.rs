@@ -1,9 +1,9 @@
 //! An object in memory: its bytes, once, ready to be sent.
 //!
-//! The store keeps an object's JSON without its resourceVersion, which is known only at commit.
-//! Here the version is put in, and the whole is laid out as the watch event that it came with:
-//! `{"type":"ADDED","object":{…}}\n`. A get or a list hands out the slice of it that is the
-//! object, a watch hands out all of it, and neither encodes nor copies.
+//! The store has an object's JSON without its resourceVersion, which is known only at commit. Here
+//! the version is added, and the whole is laid out as the watch event that it came with:
+//! `{"type":"ADDED","object":{…}}\n`. A get or a list returns the slice of it that is the object, a
+//! watch returns all of it, and neither encodes nor copies.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -23,12 +23,12 @@ const FRAME_TAIL: &str = "}\n";
 const VERSION_FIELD: &str = "\"resourceVersion\":\"";
 const VERSION_DIGITS: usize = 20;
 
-/// How the stored JSON of a kind begins: everything before the place of `resourceVersion`.
+/// Returns how the stored JSON of a kind starts: everything before `resourceVersion`.
 pub(crate) fn stored_head(info: &Info) -> String {
     format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
 }
 
-/// What is stored of an object: its JSON without a resourceVersion.
+/// Returns what is stored of an object: its JSON without a resourceVersion.
 pub(crate) fn to_stored(mut object: Object) -> Bytes {
     object.metadata.resource_version.clear();
     Bytes::from(object.to_json_bytes())
@@ -41,14 +41,14 @@ pub(crate) struct CachedObject {
     position: Position,
     event_type: WatchEventType,
     frame: Bytes,
-    /// Length of [`stored_head`], where the version stands behind.
+    /// Length of [`stored_head`]; the version follows it.
     head_len: usize,
     labels: OnceLock<BTreeMap<String, String>>,
-    /// Whose the object is, for kinds with delegated rights: decided once, when it is laid out.
+    /// The object's owner, for kinds with delegated rights: read once, when it is laid out.
     owner: Option<Box<Owner>>,
 }
 
-/// What of an object selectors look at.
+/// The part of an object that label selectors need.
 #[derive(Deserialize)]
 struct Labelled {
     metadata: LabelsOnly,
@@ -61,8 +61,8 @@ struct LabelsOnly {
 }
 
 impl CachedObject {
-    /// Lays out what the store holds. `None` when it does not begin as objects of this kind do,
-    /// which means damage.
+    /// Returns a stored object, laid out; `None` when it does not start as objects of this kind do,
+    /// and so is corrupt.
     pub(crate) fn from_stored(
         head: &str,
         key: Arc<str>,
@@ -83,11 +83,11 @@ impl CachedObject {
         })
     }
 
-    /// The same state under another event and version: a deletion carries the last state with
-    /// the deletion's version.
+    /// Returns the same state with another event type and version: a deletion has the last state
+    /// with the deletion's version.
     pub(crate) fn restated(&self, position: Position, event_type: WatchEventType) -> Self {
         let json = self.json();
-        // Behind the head stands `"resourceVersion":"N",`, which is laid out anew.
+        // After the head comes `"resourceVersion":"N",`, which is replaced.
         let version_len = VERSION_FIELD.len() + decimal(self.position).len() + "\",".len();
         let rest = &json[self.head_len + version_len..];
         Self {
@@ -101,7 +101,7 @@ impl CachedObject {
         }
     }
 
-    /// The same object with other JSON, of which the start up to its version is unchanged.
+    /// Returns the same object with other JSON, whose start up to the version is unchanged.
     pub(crate) fn with_json(&self, json: &[u8]) -> Self {
         Self {
             key: self.key.clone(),
@@ -114,70 +114,70 @@ impl CachedObject {
         }
     }
 
-    /// Returns the object with its owner.
+    /// Returns the same object with an owner.
     pub(super) fn owned_by(mut self, owner: Option<Owner>) -> Self {
         self.owner = owner.map(Box::new);
         self
     }
 
-    /// Returns whose the object is, for kinds with delegated rights.
+    /// Returns the object's owner, for kinds with delegated rights.
     pub(crate) fn owner(&self) -> Option<&Owner> {
         self.owner.as_deref()
     }
 
-    /// The storage key.
+    /// Returns the storage key.
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }
 
-    /// The change that led to this state.
+    /// Returns the position of the change that led to this state.
     pub(crate) fn position(&self) -> Position {
         self.position
     }
 
-    /// The object's JSON, resourceVersion included. No copy.
+    /// Returns the object's JSON with its resourceVersion, without a copy.
     pub(crate) fn json(&self) -> Bytes {
         let start = FRAME_HEAD.len() + self.event_type.as_str().len() + FRAME_MIDDLE.len();
         self.frame.slice(start..self.frame.len() - FRAME_TAIL.len())
     }
 
-    /// The event that this object is laid out as.
+    /// Returns the type of the event that this object is laid out as.
     pub(crate) fn event_type(&self) -> WatchEventType {
         self.event_type
     }
 
-    /// How much memory its bytes take.
+    /// Returns how much memory its bytes take.
     pub(crate) fn bytes(&self) -> usize {
         self.frame.len()
     }
 
-    /// The whole event, as one line. No copy.
+    /// Returns the whole event as one line, without a copy.
     pub(crate) fn frame(&self) -> Bytes {
         self.frame.clone()
     }
 
-    /// The object, decoded.
+    /// Returns the decoded object.
     ///
     /// # Errors
-    /// 500 when the stored bytes are no object: they were sealed, so this is a mistake of ours.
+    /// 500 when the stored bytes are no object: they were sealed, so this is a bug.
     pub(crate) fn decode(&self) -> Result<Object, ApiError> {
         decode::decode_typed(&self.json()).map_err(|reason| {
             ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
         })
     }
 
-    /// May its deletion have begun? True for every object that is being deleted, and for few
-    /// others: a look at the bytes, for those who then decode.
+    /// Returns whether it may be terminating: true for every object that is being deleted, and for
+    /// few others. A search in the bytes; callers decode the object when it is true.
     pub(crate) fn may_be_deleting(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
     }
 
-    /// May it have owners? As [`CachedObject::may_be_deleting`].
+    /// Returns whether it may have owners, as [`CachedObject::may_be_deleting`].
     pub(crate) fn may_have_owners(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
     }
 
-    /// The labels, read on first use.
+    /// Returns the labels, which are decoded on first use.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         self.labels.get_or_init(|| {
             decode::decode_typed::<Labelled>(&self.json())
@@ -187,7 +187,7 @@ impl CachedObject {
     }
 }
 
-/// An object's JSON as it answers the write that made it.
+/// Returns an object's JSON for the response to the write that stored it.
 pub(crate) fn with_version(head: &str, stored: &[u8], position: Option<Position>) -> Bytes {
     let Some(position) = position else { return Bytes::copy_from_slice(stored) };
     let mut json = BytesMut::with_capacity(stored.len() + VERSION_FIELD.len() + VERSION_DIGITS);
@@ -231,7 +231,7 @@ fn decimal(position: Position) -> String {
     position.packed().to_string()
 }
 
-/// Wraps any object's JSON as a watch event.
+/// Returns any object's JSON as a watch event.
 pub(crate) fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(object_json.len() + 40);
     line.put_slice(FRAME_HEAD.as_bytes());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_holds_the_object_and_its_version() {
+    fn the_frame_has_the_object_and_its_version() {
         let object = cached(Position::new(3, 1));
         let want = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"769\",\
                     \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}";
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_kind_are_damage() {
-        let made = CachedObject::from_stored(
+    fn bytes_of_another_kind_are_corrupt() {
+        let object = CachedObject::from_stored(
             HEAD,
             "/k/a".into(),
             Position::new(1, 0),
             WatchEventType::Added,
             b"{}",
         );
-        assert!(made.is_none());
+        assert!(object.is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! The objects of one kind by their keys: in order, for lists, and by hash, for gets.
 //!
-//! A search in the order compares keys at twenty places of memory when there are a million of
-//! them, none of which is in the processor's cache; one by hash finds the place at once.
+//! With a million keys, a search by order compares about twenty of them, none of which is in the
+//! processor's cache. A search by hash finds the key at once.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,20 +13,20 @@ use hashbrown::HashTable;
 use super::object::CachedObject;
 use super::resource::Slot;
 
-/// Tables by hash. One that grows is copied while everybody waits; a sixteenth takes less than a
-/// millisecond, with a million objects.
+/// How many hash tables there are. A table that grows is copied while all readers wait; with a
+/// million objects, a sixteenth of them takes less than a millisecond.
 const SHARDS: usize = 16;
 
 /// The objects of one kind.
 pub(super) struct Objects {
     ordered: BTreeMap<Arc<str>, Slot>,
     hasher: RandomState,
-    /// What is sound, with the hashes of the keys.
+    /// The intact objects, with the hashes of their keys.
     shards: [HashTable<(u64, Arc<CachedObject>)>; SHARDS],
 }
 
 impl Objects {
-    /// None.
+    /// Returns no objects.
     pub(super) fn new() -> Self {
         Self {
             ordered: BTreeMap::new(),
@@ -35,13 +35,13 @@ impl Objects {
         }
     }
 
-    /// All of a kind, in any order.
+    /// Returns all objects of a kind, given in any order.
     pub(super) fn of(mut all: Vec<(Arc<str>, Slot)>) -> Self {
         let mut objects = Self::new();
         for shard in &mut objects.shards {
             shard.reserve(all.len().div_ceil(SHARDS), |(hash, _)| *hash);
         }
-        // A tree that is made of what is in order is made at once, and without gaps.
+        // A tree that is made from sorted items is made at once, and without gaps.
         all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         for (key, slot) in &all {
             objects.index(key, slot);
@@ -50,25 +50,25 @@ impl Objects {
         objects
     }
 
-    /// How many there are.
+    /// Returns how many there are, corrupt ones included.
     pub(super) fn len(&self) -> usize {
         self.ordered.len()
     }
 
-    /// What stands under a key, if it is sound.
+    /// Returns the object with a key, if it is there and intact.
     pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);
-        let found =
-            self.shards[shard_of(hash)].find(hash, |(of, object)| is(*of, object, hash, key));
-        found.map(|(_, object)| object)
+        let shard = &self.shards[shard_of(hash)];
+        let entry = shard.find(hash, |(of, object)| is(*of, object, hash, key));
+        entry.map(|(_, object)| object)
     }
 
-    /// What stands under a key.
+    /// Returns what is stored under a key.
     pub(super) fn slot(&self, key: &str) -> Option<&Slot> {
         self.ordered.get(key)
     }
 
-    /// Those whose keys begin with a prefix, behind `after`, in order.
+    /// Returns those whose keys have a prefix and come after `after`, in order.
     pub(super) fn range<'a>(
         &'a self,
         prefix: &'a str,
@@ -82,16 +82,16 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Puts something under a key, in the place of what is there.
+    /// Sets what is stored under a key.
     pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
-        self.forget(&key);
+        self.remove_index(&key);
         self.index(&key, &slot);
         self.ordered.insert(key, slot);
     }
 
-    /// Takes away what stands under a key.
+    /// Removes what is stored under a key.
     pub(super) fn remove(&mut self, key: &str) {
-        self.forget(key);
+        self.remove_index(key);
         self.ordered.remove(key);
     }
 
@@ -102,16 +102,16 @@ impl Objects {
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
     }
 
-    fn forget(&mut self, key: &str) {
+    fn remove_index(&mut self, key: &str) {
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
-        if let Ok(found) = shard.find_entry(hash, |(of, object)| is(*of, object, hash, key)) {
-            found.remove();
+        if let Ok(entry) = shard.find_entry(hash, |(of, object)| is(*of, object, hash, key)) {
+            entry.remove();
         }
     }
 }
 
-/// The tables use the other bits of a hash.
+/// Returns the index of a hash's table. The tables use the other bits of the hash.
 fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> 32).unwrap_or_default() % SHARDS
 }
@@ -147,18 +147,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_lead_to_the_same(
+        fn order_and_hash_find_the_same(
             loaded in prop::collection::btree_map("[a-c]{1,3}", any::<bool>(), 0..20),
             steps in prop::collection::vec(("[a-c]{1,3}", prop::option::of(any::<bool>())), 0..60),
         ) {
-            let all = loaded.iter().map(|(key, sound)| (key.as_str().into(), slot(key, 1, *sound)));
+            let all = loaded.iter().map(|(key, intact)| (key.as_str().into(), slot(key, 1, *intact)));
             let mut objects = Objects::of(all.collect());
             let mut model: BTreeMap<String, (u64, bool)> =
-                loaded.into_iter().map(|(key, sound)| (key, (1, sound))).collect();
-            for (revision, (key, sound)) in (2..).zip(steps) {
-                if let Some(sound) = sound {
-                    objects.insert(key.as_str().into(), slot(&key, revision, sound));
-                    model.insert(key.clone(), (revision, sound));
+                loaded.into_iter().map(|(key, intact)| (key, (1, intact))).collect();
+            for (revision, (key, intact)) in (2..).zip(steps) {
+                if let Some(intact) = intact {
+                    objects.insert(key.as_str().into(), slot(&key, revision, intact));
+                    model.insert(key.clone(), (revision, intact));
                 } else {
                     objects.remove(&key);
                     model.remove(&key);

@@ -1,7 +1,8 @@
-//! Keeps the principal index (users, teams, access keys) in step with the cache, for authentication.
+//! Keeps the principal index (users, teams, access keys) in step with the cache, for
+//! authentication.
 //!
-//! What the index *decides* is in `auth`, and what of an object counts is said by its kind; here is
-//! only how the index is filled from what is stored, and who is told of its changes.
+//! What the index *decides* is in `auth`, and each kind says which of its fields count. Here is
+//! only how the index is filled from what is stored, and the subscription to its changes.
 
 use std::sync::Arc;
 
@@ -21,9 +22,9 @@ use tokio::sync::watch;
 use super::object::CachedObject;
 use crate::storage_key;
 
-/// What decides who gets in and what they may do, and the subscriptions to its changes.
+/// What decides who has access, and to what; and the subscriptions to its changes.
 pub(crate) struct AccessState {
-    /// The kinds that have a part in authentication, with what their storage keys begin with.
+    /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
     principals: RwLock<PrincipalIndex>,
     policy: ArcSwap<Policy>,
@@ -34,17 +35,17 @@ pub(crate) struct AccessState {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ActivityRecord {
-    /// The uid of the key: a re-created namesake is another one.
+    /// The uid of the key: a later key of the same name is another one.
     pub(crate) uid: String,
-    /// When.
+    /// The time of its last use.
     pub(crate) last_activity: Timestamp,
 }
 
-/// A stored value that may say who gets in.
+/// A stored value that may say who has access.
 pub(super) struct AccessValue {
     /// Its storage key.
     pub(super) key: Arc<str>,
-    /// Its bytes; `None` for one that is gone.
+    /// Its bytes; `None` for a value that was removed.
     pub(super) value: Option<bytes::Bytes>,
     /// The object, if it is an object and intact.
     pub(super) object: Option<Arc<CachedObject>>,
@@ -62,22 +63,22 @@ impl AccessState {
         }
     }
 
-    /// Returns users, teams and keys as they are now. Not to be held across a wait.
+    /// Returns users, teams and keys as they are now. The lock must not be held across an await.
     pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.principals.read()
     }
 
-    /// Returns the snapshot that decisions are made from now.
+    /// Returns the present snapshot of the policy.
     pub(super) fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
 
-    /// Returns a subscription to changes of who gets in and what they may do.
+    /// Returns a subscription to changes of who has access, and to what.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Takes in a batch of changes, if any of them concerns who gets in. `object` is what is cached
+    /// Applies a batch of changes, if any of them concerns access. `object` returns what is cached
     /// under a key.
     pub(super) fn apply(
         &self,
@@ -96,8 +97,8 @@ impl AccessState {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Takes in everything that is stored, in the place of what was known. Uses of keys that are not
-    /// stored yet are kept.
+    /// Replaces the index with everything that is stored. Uses of keys that are not stored yet are
+    /// kept.
     pub(super) fn load(&self, values: &[AccessValue]) {
         let mut loaded = PrincipalIndex::default();
         for value in values {
@@ -112,24 +113,26 @@ impl AccessState {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Is who gets in unknown when what is stored under a key is corrupt?
+    /// Returns whether the value of a key decides who has access, which is unknown when it is
+    /// corrupt.
     pub(super) fn decides_access(&self, key: &str) -> bool {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
     }
 
-    /// Is what is stored under a key part of the index?
+    /// Returns whether the value of a key is part of the index.
     pub(super) fn is_indexed(&self, key: &str) -> bool {
         self.decides_access(key) || key.starts_with(storage_key::ACTIVITY)
     }
 
-    /// Returns the kind whose objects have such keys, if it has a part, and the object's name.
+    /// Returns the kind and name of the object with a key, if the kind has a part in
+    /// authentication.
     fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
         self.kinds
             .iter()
             .find_map(|(prefix, kind)| Some((*kind, key.strip_prefix(prefix.as_str())?)))
     }
 
-    /// Takes in one value, or its end. What is corrupt lets nobody in.
+    /// Applies one value, or its removal. A corrupt value gives nobody access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
         let bytes = value.value.as_deref();
         if let Some(digest) = value.key.strip_prefix(storage_key::DIGESTS) {

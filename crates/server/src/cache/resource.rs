@@ -15,17 +15,17 @@ use super::Encoding;
 use super::object::{CachedObject, stored_head};
 use super::objects::Objects;
 
-/// Events kept of each kind. A watcher that is further behind starts anew with 410.
+/// Events that are kept of each kind. A watcher that is further behind gets 410 and starts again.
 pub(crate) const EVENT_WINDOW: usize = 8192;
 
-/// Bytes of the events kept of each kind: objects may have megabytes.
+/// Bytes of the events that are kept of each kind: objects may have megabytes.
 pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 
-/// Events that a watcher takes at once: bounds what one poll copies under the lock.
+/// Events that one read returns: bounds what is copied under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// What the other encodings of an event may take beside it: so many times its own bytes, and
-/// this much in any case. What does not fit is encoded anew for each watcher.
+/// The memory for an event's other encodings: so many times its own bytes, and this many bytes
+/// more. What does not fit is encoded again for each watcher.
 const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
@@ -42,12 +42,12 @@ pub(crate) struct CacheEvent {
 }
 
 impl CacheEvent {
-    /// The event's place in history.
+    /// Returns the event's position in history.
     pub(crate) fn position(&self) -> Position {
         self.object.position()
     }
 
-    /// The event in an encoding other than plain JSON, made once for all who want it.
+    /// Returns the event in an encoding other than plain JSON, which is made once for all watchers.
     pub(crate) fn encoded(
         &self,
         encoding: Encoding,
@@ -66,16 +66,16 @@ impl CacheEvent {
     }
 }
 
-/// What stands under a key.
+/// What is stored under a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
     /// An object.
     Intact(Arc<CachedObject>),
-    /// Something that is not what was written.
+    /// Bytes that are not what was written.
     Corrupt {
-        /// The last change of it.
+        /// The position of the last change.
         position: Position,
-        /// How it shows; never holds stored bytes.
+        /// What is wrong; never contains stored bytes.
         reason: Arc<str>,
     },
 }
@@ -90,7 +90,7 @@ impl Slot {
     }
 }
 
-/// An object that is read while the cache is filled.
+/// An object that is read while the cache is loaded.
 pub(super) struct Loaded {
     key: Arc<str>,
     slot: Slot,
@@ -98,7 +98,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// What stands under a key.
+    /// Returns what was read under a key.
     pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
         let may_be_deleting = is_deleting(&slot);
         Self { key, slot, may_be_deleting }
@@ -110,20 +110,20 @@ impl Loaded {
 pub(crate) struct ObjectList {
     /// In key order.
     pub(crate) objects: Vec<Arc<CachedObject>>,
-    /// How many more there are behind them.
+    /// How many more there are after them.
     pub(crate) remaining: usize,
-    /// The revision at which this was all there is.
+    /// The revision of the list.
     pub(crate) revision: u64,
 }
 
-/// What a watcher finds when it looks.
+/// The result of a read of events.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Events, oldest first.
     Events(Vec<Arc<CacheEvent>>),
-    /// Nothing new up to the end of this revision.
+    /// No event up to the end of this revision.
     Idle(u64),
-    /// Events between the watcher's place and this one are gone.
+    /// Events between the cursor and this position are gone.
     Expired(Position),
 }
 
@@ -140,10 +140,10 @@ struct State {
     objects: Objects,
     events: VecDeque<Arc<CacheEvent>>,
     event_bytes: usize,
-    /// Whoever has seen everything up to here misses nothing in `events`.
+    /// A watcher whose cursor is here or later misses nothing in `events`.
     oldest: Position,
     revision: u64,
-    /// Keys of objects whose deletion may have begun.
+    /// Keys of objects that may be terminating.
     deleting: BTreeSet<Arc<str>>,
 }
 
@@ -166,30 +166,30 @@ impl ResourceCache {
         }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// How stored objects of this kind begin.
+    /// Returns how stored objects of this kind start.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
 
-    /// What all storage keys of this kind begin with.
+    /// Returns the prefix of all storage keys of this kind.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Told whenever this kind has new events.
+    /// Returns a subscription to new events of this kind.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.subscription.subscribe()
     }
 
-    /// One object.
+    /// Returns one object.
     ///
     /// # Errors
-    /// 500 when what is stored is damaged.
+    /// 500 when what is stored is corrupt.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
         if let Some(object) = state.objects.intact(key) {
@@ -198,11 +198,11 @@ impl ResourceCache {
         match state.objects.slot(key) {
             None => Ok(None),
             Some(Slot::Intact(object)) => Ok(Some(object.clone())),
-            Some(Slot::Corrupt { reason, .. }) => Err(damaged(key, reason)),
+            Some(Slot::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
         }
     }
 
-    /// Where the last change of an object stands that is damaged, if it is.
+    /// Returns the position of the last change of an object, if it is corrupt.
     pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
         match self.state.read().objects.slot(key) {
             Some(Slot::Corrupt { position, .. }) => Some(*position),
@@ -210,11 +210,11 @@ impl ResourceCache {
         }
     }
 
-    /// Objects under a key prefix that pass a filter, behind `after`, at most `limit` of them
-    /// (0: all).
+    /// Returns the objects under a key prefix that pass a filter, after the key `after`, at most
+    /// `limit` of them (0: all).
     ///
     /// # Errors
-    /// 500 when one of them is damaged: leaving it out would be a lie.
+    /// 500 when one of them is corrupt: without it the list would be wrong.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -232,12 +232,12 @@ impl ResourceCache {
             }
             match slot {
                 Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { reason, .. } => return Err(damaged(key, reason)),
+                Slot::Corrupt { reason, .. } => return Err(corrupt(key, reason)),
             }
         }
         let revision = state.revision;
         drop(state);
-        // Selectors read labels, which may mean decoding: not under the lock.
+        // Not under the lock: selectors read labels, which may have to be decoded.
         if let Some(filter) = filter {
             objects.retain(|object| filter(object));
             if limit > 0 && objects.len() > limit {
@@ -248,18 +248,18 @@ impl ResourceCache {
         Ok(ObjectList { objects, remaining, revision })
     }
 
-    /// Objects behind a key, at most so many; damaged ones are left out. For those who look at all
-    /// of them, a few at a time.
-    pub(crate) fn page(&self, after: Option<&str>, many: usize) -> Vec<Arc<CachedObject>> {
+    /// Returns at most `limit` objects after a key, without corrupt ones. For callers that read all
+    /// objects a few at a time.
+    pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
             Slot::Intact(object) => Some(object.clone()),
             Slot::Corrupt { .. } => None,
         });
-        intact.take(many).collect()
+        intact.take(limit).collect()
     }
 
-    /// The next events behind a place.
+    /// Returns the next events after a position.
     pub(crate) fn events_after(&self, after: Position) -> Next {
         let state = self.state.read();
         if after < state.oldest {
@@ -272,14 +272,14 @@ impl ResourceCache {
         Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
     }
 
-    /// Objects whose deletion has begun, and perhaps a few others.
+    /// Returns the objects that are terminating, and perhaps a few others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
     }
 
-    /// Takes in everything that there is at a revision, in any order, in the place of what was here.
-    /// Events from before that are gone.
+    /// Replaces all objects with those of a revision, given in any order. Events from before that
+    /// are gone.
     pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64) {
         let deleting = objects.iter().filter(|object| object.may_be_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
@@ -296,12 +296,12 @@ impl ResourceCache {
         self.subscription.send_replace(revision);
     }
 
-    /// How many objects there are, damaged ones among them.
+    /// Returns how many objects there are, corrupt ones included.
     pub(crate) fn count(&self) -> usize {
         self.state.read().objects.len()
     }
 
-    /// Lays out a stored value.
+    /// Returns a stored value, laid out.
     pub(crate) fn lay_out(
         &self,
         key: &Arc<str>,
@@ -315,13 +315,13 @@ impl ResourceCache {
             .map_or_else(
                 || Slot::Corrupt {
                     position,
-                    reason: "it does not begin as objects of its kind do".into(),
+                    reason: "it does not start as objects of its kind do".into(),
                 },
                 |object| Slot::Intact(Arc::new(object)),
             )
     }
 
-    /// Takes in the changes of this kind up to a revision. `events` may be empty.
+    /// Applies the changes of this kind up to a revision. `events` may be empty.
     pub(super) fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>, revision: u64) {
         let mut any = false;
         let mut state = self.state.write();
@@ -358,8 +358,8 @@ impl ResourceCache {
         }
     }
 
-    /// Forgets events up to the end of a revision. A watcher whose place is before that, but who
-    /// has missed no event of this kind, goes on: an idle watch does not age.
+    /// Forgets events up to the end of a revision. A watcher whose cursor is before that, but which
+    /// has missed no event of this kind, continues: an idle watch does not expire.
     pub(super) fn forget(&self, revision: u64) {
         let mut state = self.state.write();
         let end = Position::end_of(revision);
@@ -390,7 +390,7 @@ fn push_event(
 ) {
     state.event_bytes += object.bytes();
     while state.events.len() >= EVENT_WINDOW || state.event_bytes > EVENT_WINDOW_BYTES {
-        // One event alone is always kept, however large it is.
+        // A single event is always kept, however large it is.
         if state.events.is_empty() {
             break;
         }
@@ -407,7 +407,7 @@ fn forget_first(state: &mut State) {
     }
 }
 
-fn damaged(key: &str, reason: &str) -> ApiError {
+fn corrupt(key: &str, reason: &str) -> ApiError {
     let name = crate::storage_key::display_name(key);
     ApiError::internal(
         &format!(

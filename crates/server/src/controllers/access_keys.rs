@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::operations;
 use crate::registry::Registry;
 
-/// A key's use is stored at most this often (decision 3). A crash loses what came after, which
+/// A key's use is stored at most this often (decision 3). A crash loses the uses since then, which
 /// can only make a key expire earlier.
 const INTERVAL: Duration = Duration::from_mins(1);
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
     }
 }
 
-/// Stores what has come since the last time, at the end.
+/// Stores the uses since the last interval, when the server ends.
 pub(crate) async fn finish(registry: &Registry) {
     if let Err(error) = registry.store_activity().await {
         tracing::warn!(inner = error.inner(), "uses of access keys could not be stored");

@@ -1,4 +1,4 @@
-//! Forgets history that is older than the server keeps.
+//! Compacts history that is older than the server keeps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::registry::Registry;
 
-/// A window is forgotten in this many steps, so that what is kept is never much longer than
-/// asked for.
+/// A window is compacted in this many steps, so that the history that is kept is never much longer
+/// than was asked for.
 const STEPS: u32 = 5;
 
-/// Runs until it is dropped. What was the newest revision one window ago is forgotten. After a
-/// restart the clock begins anew: history is then kept longer, never shorter.
+/// Runs until it is dropped. Compacts up to the revision that was the newest one window ago. After
+/// a restart the window starts again: history is then kept longer, never shorter.
 pub(crate) async fn run(registry: Arc<Registry>, window: Duration) {
     let mut seen: VecDeque<(Instant, u64)> = VecDeque::new();
     let mut ticks = tokio::time::interval((window / STEPS).max(Duration::from_millis(10)));

@@ -1,5 +1,7 @@
-//! What the server does on its own: it ends namespaces, ends objects whose time has come, collects
-//! garbage, stores when keys were used, removes expired ones, and forgets old history. Each works from what is stored alone, so that a restart loses nothing.
+//! What the server does on its own: it removes namespaces and their content, removes objects whose
+//! grace period is over, collects garbage, stores when keys were used, removes expired keys, and
+//! compacts old history. Each controller works only from what is stored, so a restart loses
+//! nothing.
 
 pub(crate) mod access_keys;
 pub(crate) mod compaction;

@@ -16,11 +16,11 @@ use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// How long after a failure it tries again, at the latest.
+/// The longest time until another try after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Runs until it is dropped. It looks again whenever anything has changed, so a finalizer that
-/// goes from an object in a namespace is noticed.
+/// Runs until it is dropped. It runs again whenever anything has changed, so it notices when a
+/// finalizer is removed from an object in a namespace.
 pub(crate) async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     loop {
@@ -34,8 +34,8 @@ pub(crate) async fn run(registry: Arc<Registry>) {
     }
 }
 
-/// One look at the namespaces that are being deleted, and at no others: this runs after every
-/// commit. Returns whether anything went wrong.
+/// Handles the namespaces that are being deleted, and reads no others: this runs after every
+/// commit. Returns whether anything failed.
 async fn sweep(registry: &Registry) -> bool {
     let mut failed = false;
     for namespace in registry.cache().of(Namespace.info()).deleting() {
@@ -43,7 +43,7 @@ async fn sweep(registry: &Registry) -> bool {
         if object.metadata.deletion_timestamp.is_none() || !awaits_content(&object) {
             continue;
         }
-        if let Err(error) = end(registry, &object.metadata.name).await {
+        if let Err(error) = finalize(registry, &object.metadata.name).await {
             let inner = error.inner().unwrap_or_default();
             tracing::warn!(namespace = object.metadata.name, inner, "{}", error.status().message);
             failed = true;
@@ -60,18 +60,19 @@ fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
     object.fields.get("spec")?.get("finalizers")?.as_array()
 }
 
-async fn end(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
-    let mut left = 0;
+/// Deletes what is in a namespace; when nothing is, removes the finalizer of its content.
+async fn finalize(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
+    let mut remaining = 0;
     for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
         let resource = registry.cache().of(kind.info());
         let prefix = storage_key::in_namespace(resource.prefix(), Some(namespace));
         for object in resource.list(&prefix, None, 0, None)?.objects {
-            left += 1;
+            remaining += 1;
             delete(registry, *kind, namespace, &object).await?;
         }
     }
-    if left > 0 {
-        // What was removed shows in the cache soon, and wakes this controller again.
+    if remaining > 0 {
+        // The removals will be in the cache soon, and wake this controller again.
         return Ok(());
     }
     let permit = Permit::for_server(&Namespace, Verb::Update, None, namespace);

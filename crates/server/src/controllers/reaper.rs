@@ -1,7 +1,7 @@
-//! Removes objects whose deletion was asked for with a grace period, when that has passed.
+//! Removes objects that were deleted with a grace period, when that is over.
 //!
-//! It keeps no list of its own: what is due is in the objects' deletionTimestamps, so a restart
-//! forgets nothing.
+//! It has no list of its own: what is due is in the objects' deletionTimestamps, so a restart loses
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,27 +34,28 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 }
 
 #[derive(Deserialize)]
-struct Marked {
-    metadata: Marks,
+struct TerminatingObject {
+    metadata: TerminatingMeta,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Marks {
+struct TerminatingMeta {
     deletion_timestamp: Option<Timestamp>,
     #[serde(default)]
     finalizers: Vec<String>,
 }
 
 async fn reap(registry: &Registry, resource: &ResourceCache, object: &CachedObject) {
-    let Ok(marked) = postern_meta::decode::decode_typed::<Marked>(&object.json()) else { return };
-    let due = marked.metadata.deletion_timestamp.is_some_and(|due| due <= registry.source().now());
-    if !due || !marked.metadata.finalizers.is_empty() {
+    let decoded = postern_meta::decode::decode_typed::<TerminatingObject>(&object.json());
+    let Ok(TerminatingObject { metadata }) = decoded else { return };
+    let due = metadata.deletion_timestamp.is_some_and(|due| due <= registry.source().now());
+    if !due || !metadata.finalizers.is_empty() {
         return;
     }
     let (namespace, name) = storage_key::split(resource.prefix(), object.key());
     let permit = Permit::for_server(resource.kind(), Verb::Delete, namespace, name);
-    // Nothing to change: looking at the object again is what ends it.
+    // Nothing is changed: a release without a change removes an object that nothing blocks.
     if let Err(error) = operations::release(registry, &permit, |_| {}).await
         && error.code() != 404
     {

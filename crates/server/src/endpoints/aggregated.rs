@@ -1,5 +1,5 @@
-//! Aggregated discovery: everything that `/api` or `/apis` leads to in one document, for clients
-//! that ask for it by `Accept`. Made from the lists that older clients read one by one.
+//! Aggregated discovery: all resources below `/api` or `/apis` in one document, for clients that
+//! ask for it by `Accept`. It is made from the lists that older clients read one by one.
 
 use std::sync::OnceLock;
 
@@ -19,14 +19,14 @@ const KIND: &str = "APIGroupDiscoveryList";
 /// One version of the document's own kind.
 struct Version {
     name: &'static str,
-    /// The `Content-Type` for clients that say that they want no other server's resources in it. There are
-    /// no other servers.
+    /// The `Content-Type` for clients that want no other server's resources in it. There are no
+    /// other servers.
     content_type_nopeer: &'static str,
     core: Fixed,
     groups: Fixed,
 }
 
-/// Which resources a document is about.
+/// Which resources a document describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// `/api`
@@ -35,8 +35,8 @@ pub(crate) enum Root {
     Groups,
 }
 
-/// The aggregated document, if that is what the client likes best.
-pub(crate) fn answer(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
+/// Returns a response with the aggregated document, if the client prefers that.
+pub(crate) fn response(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
     let accepted = parsed.header_values(header::ACCEPT);
     let (version, nopeer) = choose(&accepted, |clause| match clause.parameter("as") {
         // Anything without a kind is the plain list, in whatever format.
@@ -50,7 +50,7 @@ pub(crate) fn answer(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
         Some(_) => None,
     })??;
     let document = if root == Root::Core { &version.core } else { &version.groups };
-    let mut response = document.answer(parsed);
+    let mut response = document.response(parsed);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     if nopeer && headers.contains_key(header::CONTENT_TYPE) {
@@ -121,7 +121,7 @@ fn document(version: &str, root: Root) -> Value {
     })
 }
 
-/// The resources of an `APIResourceList`, sub-resources below their parents.
+/// Returns the resources of an `APIResourceList`, with subresources below their parents.
 fn resources(version: GroupVersion, list: &Value) -> Vec<Value> {
     let mut resources: Vec<Value> = Vec::new();
     for resource in list.as_array().into_iter().flatten() {
@@ -130,9 +130,9 @@ fn resources(version: GroupVersion, list: &Value) -> Vec<Value> {
             resources.push(top(version, resource));
             continue;
         };
-        let found = resources.iter().position(|known| known["resource"] == parent);
-        let at = found.unwrap_or_else(|| {
-            // Old clients need the kind of a parent to be there, even if there is none.
+        let index = resources.iter().position(|known| known["resource"] == parent);
+        let index = index.unwrap_or_else(|| {
+            // Old clients require the kind of a parent, even if there is none.
             resources.push(json!({
                 "resource": parent,
                 "responseKind": { "group": "", "version": "", "kind": "" },
@@ -147,7 +147,7 @@ fn resources(version: GroupVersion, list: &Value) -> Vec<Value> {
             "responseKind": kind(version, resource),
             "verbs": resource["verbs"],
         });
-        match &mut resources[at]["subresources"] {
+        match &mut resources[index]["subresources"] {
             Value::Array(known) => known.push(sub),
             none => *none = json!([sub]),
         }
@@ -171,7 +171,7 @@ fn top(version: GroupVersion, resource: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// A resource can answer with a kind of another group than its own.
+/// Returns the kind of a resource's responses, which can be of another group than its own.
 fn kind(version: GroupVersion, resource: &Value) -> Value {
     let or = |name: &str, own: &str| resource[name].as_str().unwrap_or(own).to_owned();
     json!({
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subresources_stand_below_their_parents() {
+    fn subresources_are_below_their_parents() {
         let sub = |name: &str| {
             json!({ "name": name, "singularName": "", "namespaced": false, "kind": "Part",
                     "group": "other", "version": "v9", "verbs": ["create"] })

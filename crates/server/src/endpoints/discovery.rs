@@ -5,7 +5,7 @@ use postern_kinds::{AnyKind, Info, all};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
 
-/// Versions that are served, each once, in the order of the kinds.
+/// Returns the versions that are served, each once, in the order of the kinds.
 pub(crate) fn versions() -> Vec<GroupVersion> {
     let mut versions = Vec::new();
     for kind in all() {
@@ -16,13 +16,13 @@ pub(crate) fn versions() -> Vec<GroupVersion> {
     versions
 }
 
-/// `/api`
+/// Returns `/api`.
 pub(crate) fn core_versions() -> Value {
-    // Clients that are given no address here use the one that they came by.
+    // Clients that get no address here keep the one that they use.
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
-/// `/apis`
+/// Returns `/apis`.
 pub(crate) fn groups() -> Value {
     let groups: Vec<Value> = versions()
         .into_iter()
@@ -32,7 +32,7 @@ pub(crate) fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// `/apis/<group>`
+/// Returns `/apis/<group>`.
 pub(crate) fn group(name: &str) -> Option<Value> {
     let version = versions().into_iter().find(|version| version.group == name)?;
     let mut group = group_fields(&version);
@@ -46,10 +46,10 @@ fn group_fields(version: &GroupVersion) -> Value {
     json!({ "name": version.group, "versions": [entry], "preferredVersion": entry })
 }
 
-/// `/api/v1` and `/apis/<group>/<version>`
+/// Returns `/api/v1` or `/apis/<group>/<version>`.
 pub(crate) fn resources(version: &GroupVersion) -> Value {
-    let mine = all().iter().filter(|kind| kind.info().version == *version);
-    let resources: Vec<Value> = mine.flat_map(|kind| resources_of(*kind)).collect();
+    let kinds = all().iter().filter(|kind| kind.info().version == *version);
+    let resources: Vec<Value> = kinds.flat_map(|kind| resources_of(*kind)).collect();
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -58,7 +58,7 @@ pub(crate) fn resources(version: &GroupVersion) -> Value {
     })
 }
 
-/// The kind itself, and its subresources.
+/// Returns the resource of a kind, and its subresources.
 fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     let info = kind.info();
     let subresources = info.subresources().map(|name| {
@@ -75,7 +75,7 @@ fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     std::iter::once(resource(kind)).chain(subresources).collect()
 }
 
-/// The kind that clients send to and get from a subresource.
+/// Returns the kind that clients send to a subresource or get from it.
 fn kind_of(info: &Info, action: &Action) -> &'static str {
     match (action.request, action.response) {
         (Some(body), _) | (None, Response::Object(body)) => body.info().kind,

@@ -1,5 +1,5 @@
-//! Answers with the documents that describe the API, and with the metrics. Who asks may read them;
-//! that has been decided before.
+//! The responses with the documents that describe the API, and with the metrics. That the caller
+//! may read them has been decided before.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use postern_kinds::BASE_PATH;
@@ -15,14 +15,14 @@ use super::openapi::{v2, v3};
 use crate::metrics;
 use crate::stages::parse::{Document, Parsed};
 use crate::wire::body::Body;
-use crate::wire::encode::{self, Wanted};
+use crate::wire::encode::{self, Negotiated};
 use crate::wire::respond;
 
-/// The answer to a GET of a document.
+/// Returns the response to a GET of a document.
 ///
 /// # Errors
-/// 404 when there is none of that name; 406 when it cannot be had as the client wants it.
-pub(crate) fn answer(
+/// 404 when there is no such document; 406 when it is not in a form that the client accepts.
+pub(crate) fn response(
     parsed: &Parsed,
     document: Document,
     now: Timestamp,
@@ -33,7 +33,7 @@ pub(crate) fn answer(
         Document::Groups => Some(Root::Groups),
         _ => None,
     };
-    if let Some(response) = root.and_then(|root| aggregated::answer(parsed, root)) {
+    if let Some(response) = root.and_then(|root| aggregated::response(parsed, root)) {
         return Ok(response);
     }
     let value = match document {
@@ -48,30 +48,30 @@ pub(crate) fn answer(
         Document::OpenApiIndex => return open_api_index(parsed, now),
         Document::OpenApi(version) => return open_api(parsed, version),
     };
-    let wanted = Wanted::of(parsed, Offered::Document, now)?;
-    let bytes = encode::value(&value, wanted.representation.format, wanted.pretty);
-    let content_type = wanted.representation.content_type();
+    let negotiated = Negotiated::of(parsed, Offered::Document, now)?;
+    let bytes = encode::value(&value, negotiated.representation.format, negotiated.pretty);
+    let content_type = negotiated.representation.content_type();
     let mut response = respond::whole(StatusCode::OK, content_type, bytes);
     if root.is_some() {
-        // What else could have been had here must not be answered from a cache with this.
+        // A cache must not use this for clients that accept the aggregated document.
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     }
     Ok(response)
 }
 
-/// In Prometheus' text format, whatever the client accepts: there is no other.
+/// Returns the metrics in Prometheus' text format, whatever the client accepts: there is no other.
 fn metrics_response(text: String) -> Response<Body> {
     respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into())
 }
 
-/// The one document of version 2.
+/// Returns a response with the one document of version 2.
 fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let document = v2::document();
     open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
-        .map(|form| form.answer(parsed))
+        .map(|form| form.response(parsed))
 }
 
-/// The form of an OpenAPI document that the client accepts.
+/// Returns the form of an OpenAPI document that the client accepts.
 fn open_api_form<'a>(
     parsed: &Parsed,
     json: &'a Fixed,
@@ -90,30 +90,31 @@ fn open_api_form<'a>(
     })
 }
 
-/// The index names the hash of each document, so the hash of the index is that of them all.
+/// Returns a response with the index. It has the hash of each document, so its own hash changes
+/// with any of them.
 fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::JsonDocument, now)?;
-    let response = respond::value(StatusCode::OK, &v3::index(), wanted.pretty);
+    let negotiated = Negotiated::of(parsed, Offered::JsonDocument, now)?;
+    let response = respond::value(StatusCode::OK, &v3::index(), negotiated.pretty);
     Ok(tagged(parsed, response, &v3::index_hash()))
 }
 
-/// One document of version 3. With the hash that the index names it never changes; with another,
-/// the client is sent to the right one.
+/// Returns a response with one document of version 3. With the hash from the index it never
+/// changes; with another hash, the client is redirected to the right one.
 fn open_api(parsed: &Parsed, version: GroupVersion) -> Result<Response<Body>, ApiError> {
-    let found = v3::documents().iter().find(|document| document.version == version);
-    let found = found.ok_or_else(ApiError::resource_not_served)?;
+    let document = v3::documents().iter().find(|document| document.version == version);
+    let document = document.ok_or_else(ApiError::resource_not_served)?;
     let sent = parsed.query().get("hash");
-    if sent.is_some_and(|hash| hash != found.hash()) {
+    if sent.is_some_and(|hash| hash != document.hash()) {
         let path = v3::path_of(&version);
-        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", found.hash());
+        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", document.hash());
         let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
         if let Ok(location) = HeaderValue::from_str(&location) {
             response.headers_mut().insert(header::LOCATION, location);
         }
         return Ok(response);
     }
-    let form = open_api_form(parsed, &found.json, &found.protobuf, &v3::PROTOBUF_TYPES)?;
-    let mut response = form.answer(parsed);
+    let form = open_api_form(parsed, &document.json, &document.protobuf, &v3::PROTOBUF_TYPES)?;
+    let mut response = form.response(parsed);
     if sent.is_some() {
         let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
         response.headers_mut().insert(header::CACHE_CONTROL, caching);

@@ -1,5 +1,5 @@
-//! Documents that stay the same for as long as the server runs: made once, compressed once, named
-//! by their hash.
+//! Documents that do not change while the server runs: made once, compressed once, with their hash
+//! as `ETag`.
 
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// Takes the document's bytes.
+    /// Returns a document of these bytes.
     pub(crate) fn new(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let gzipped = (bytes.len() > respond::GZIP_FROM_BYTES).then(|| gzip(&bytes));
@@ -26,13 +26,13 @@ impl Fixed {
         Self { content_type, bytes, gzipped, hash }
     }
 
-    /// SHA-512 of the document, in capitals, as upstream writes it.
+    /// Returns the SHA-512 of the document in upper-case hex, as upstream writes it.
     pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The answer to a GET: the document, or 304 when the client has it already.
-    pub(crate) fn answer(&self, parsed: &Parsed) -> Response<Body> {
+    /// Returns the response to a GET: the document, or 304 when the client has it already.
+    pub(crate) fn response(&self, parsed: &Parsed) -> Response<Body> {
         let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(parsed.headers()));
         let bytes = zipped.unwrap_or(&self.bytes).clone();
         let mut response = respond::whole(StatusCode::OK, self.content_type, bytes);
@@ -43,7 +43,7 @@ impl Fixed {
     }
 }
 
-/// Marks an answer with its hash, or leaves its body out when the client has that already.
+/// Returns a response with its hash as `ETag`, or 304 when the client has the document already.
 pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
     let tag = format!("\"{hash}\"");
     let known = parsed.header_values(header::IF_NONE_MATCH);
@@ -58,7 +58,7 @@ pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) 
     response
 }
 
-/// GET compares weakly (RFC 9110 section 13.1.2).
+/// Returns whether a client's `ETag` is this one. GET compares weakly (RFC 9110 section 13.1.2).
 fn is_tag(known: &str, tag: &str) -> bool {
     let known = known.trim();
     known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag

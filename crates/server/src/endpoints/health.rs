@@ -1,27 +1,27 @@
-//! `/livez`, `/readyz`, `/healthz`: plain text, as kube-apiserver answers them.
+//! `/livez`, `/readyz`, `/healthz`: plain text, as from kube-apiserver.
 
 use http::{Response, StatusCode};
 
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// What the server knows about itself at the moment.
+/// The present condition of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Condition {
-    /// Storage answers, and the cache follows it.
+    /// Storage works.
     pub(crate) storage: bool,
     /// The audit log can be written.
     pub(crate) audit: bool,
-    /// A shutdown has begun.
+    /// A shutdown has started.
     pub(crate) draining: bool,
 }
 
 /// A named check and whether it passes.
 type Check = (&'static str, bool);
 
-/// The answer to a health path, or `None` when the path is none. Only then is the condition
-/// looked at: every request passes here.
-pub(crate) fn answer(
+/// Returns the response to a health path, or `None` for another path. Every request passes here, so
+/// the condition is read for health paths only.
+pub(crate) fn response(
     path: &str,
     query: &str,
     condition: impl FnOnce() -> Condition,
@@ -37,7 +37,7 @@ pub(crate) fn answer(
     let Condition { storage, audit, draining } = condition();
     let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
     if endpoint == "readyz" {
-        // Neither is mended by a restart: such a server is alive, but not ready.
+        // A restart would repair neither: such a server is alive, but not ready.
         checks.push(("audit", audit));
         checks.push(("shutdown", !draining));
     }
@@ -94,37 +94,37 @@ fn report(endpoint: &str, checks: &[Check], excluded: &[&str], passed: bool) -> 
 mod tests {
     use super::*;
 
-    fn asked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
-        let response = answer(path, query, || Condition { storage, audit: true, draining })?;
+    fn checked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
+        let response = response(path, query, || Condition { storage, audit: true, draining })?;
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
     }
 
     #[test]
-    fn table() {
-        let said = |code, text: &str| Some((code, text.to_owned()));
-        assert_eq!(asked("/readyz", "", true, false), said(200, "ok"));
+    fn health_paths_and_their_responses() {
+        let text = |code, text: &str| Some((code, text.to_owned()));
+        assert_eq!(checked("/readyz", "", true, false), text(200, "ok"));
         assert_eq!(
-            asked("/readyz", "verbose", true, false),
-            said(
+            checked("/readyz", "verbose", true, false),
+            text(
                 200,
                 "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]shutdown ok\nreadyz check passed\n"
             )
         );
         assert_eq!(
-            asked("/readyz", "", true, true),
-            said(
+            checked("/readyz", "", true, true),
+            text(
                 500,
                 "[+]ping ok\n[+]storage ok\n[+]audit ok\n[-]shutdown failed: reason withheld\n\
                  readyz check failed\n"
             )
         );
-        assert_eq!(asked("/livez", "", true, true), said(200, "ok"));
-        assert_eq!(asked("/readyz", "exclude=shutdown", true, true), said(200, "ok"));
-        assert_eq!(asked("/readyz/storage", "", true, true), said(200, "ok"));
-        assert_eq!(asked("/readyz/storage", "", false, false).unwrap().0, 500);
-        assert_eq!(asked("/readyz/nothing", "", true, false), None);
-        assert_eq!(asked("/elsewhere", "", true, false), None);
+        assert_eq!(checked("/livez", "", true, true), text(200, "ok"));
+        assert_eq!(checked("/readyz", "exclude=shutdown", true, true), text(200, "ok"));
+        assert_eq!(checked("/readyz/storage", "", true, true), text(200, "ok"));
+        assert_eq!(checked("/readyz/storage", "", false, false).unwrap().0, 500);
+        assert_eq!(checked("/readyz/nothing", "", true, false), None);
+        assert_eq!(checked("/elsewhere", "", true, false), None);
     }
 }

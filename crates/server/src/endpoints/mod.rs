@@ -1,4 +1,4 @@
-//! What is served besides objects: health, version, discovery, OpenAPI, metrics.
+//! What is served in addition to objects: health, version, discovery, OpenAPI, metrics.
 
 mod aggregated;
 mod fixed;

@@ -1,4 +1,4 @@
-//! `/version`: what clients check before they do anything else.
+//! `/version`, which clients check before they do anything else.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 const KUBERNETES_MAJOR: &str = "1";
 const KUBERNETES_MINOR: &str = "36";
 
-/// The document. Go's fields are there because clients decode them; what there is none of is
-/// empty or says so.
+/// Returns the document. Go's fields are in it because clients decode them; they are empty, or say
+/// that there is none.
 pub(crate) fn document() -> Value {
     let postern = env!("CARGO_PKG_VERSION");
     json!({

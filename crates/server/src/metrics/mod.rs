@@ -1,11 +1,11 @@
-//! What is counted, in the names that kube-apiserver uses, so that its dashboards work.
+//! Metrics, with the names that kube-apiserver uses, so that its dashboards work.
 //!
-//! Written by hand rather than with a library: everything that can be counted is known when the
-//! server starts, so a request costs an index and a few atomic additions, with no lock, no hash
-//! and no allocation. Whatever is not among the known kinds and paths is counted as one: nobody
-//! can make the list longer by asking for things. No label holds a name, a user or a key.
+//! They are written by hand and not with a library: everything that can be counted is known when
+//! the server starts, so a request costs an index and a few atomic additions, with no lock, no hash
+//! and no allocation. Requests for unknown kinds and paths are counted together, so that no client
+//! can add series by asking for things. No label contains a name, a user or a key.
 //!
-//! `text.rs` writes it all down; `process.rs` asks the system about this process.
+//! `text.rs` has the text format; `process.rs` asks the system about this process.
 
 mod process;
 mod text;
@@ -29,16 +29,16 @@ const BUCKETS_MICROSECONDS: [u64; 23] = [
     15_000_000, 20_000_000, 30_000_000, 45_000_000, 60_000_000,
 ];
 
-/// The status codes that are counted each on its own; 0 stands for all others.
+/// The status codes that are counted one by one; 0 is for all others.
 const CODES: [u16; 24] = [
     200, 201, 202, 204, 301, 304, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 429,
     500, 501, 503, 504, 0,
 ];
 
-/// How much of a collection a request is about, in kube-apiserver's words.
+/// How much of a collection a request is for, in kube-apiserver's words.
 const SCOPES: [&str; 3] = ["resource", "namespace", "cluster"];
 
-/// Paths that are no resources. The last one stands for whatever else was asked for.
+/// Paths that are no resources. The last one is for all other requests.
 const PATHS: [&str; 10] = [
     "/api",
     "/apis",
@@ -52,11 +52,11 @@ const PATHS: [&str; 10] = [
     "",
 ];
 
-/// What a request is counted under.
+/// The index of the series in which a request is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Subject(usize);
+struct SeriesIndex(usize);
 
-impl Subject {
+impl SeriesIndex {
     const OTHER: Self = Self::path(PATHS.len() - 1);
 
     const fn path(index: usize) -> Self {
@@ -93,7 +93,7 @@ impl Subject {
     }
 }
 
-/// What is counted apart: every kind, and then the subresources of each.
+/// Returns what has series of its own: every kind, and then the subresources of each.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
     let kinds = all().iter().map(|kind| (kind.info(), ""));
     let subresources = all()
@@ -131,37 +131,37 @@ fn scope_index(target: &ResourceTarget) -> usize {
     }
 }
 
-/// A request that is being answered: what it is, and since when.
+/// A request that is being served: its series, and when it started.
 pub(crate) struct Measured {
     started: Instant,
-    subject: Subject,
+    series: SeriesIndex,
     dry_run: bool,
 }
 
 impl Measured {
-    /// From now on; what it is about is not known yet.
+    /// Starts the measurement. The series is not known yet.
     pub(crate) fn begin() -> Self {
-        Self { started: Instant::now(), subject: Subject::OTHER, dry_run: false }
+        Self { started: Instant::now(), series: SeriesIndex::OTHER, dry_run: false }
     }
 
-    /// It has been read.
-    pub(crate) fn note(&mut self, parsed: &Parsed) {
-        self.subject = Subject::of(parsed);
+    /// Sets the series of a request that has been parsed.
+    pub(crate) fn set_request(&mut self, parsed: &Parsed) {
+        self.series = SeriesIndex::of(parsed);
         self.dry_run = parsed.query().get("dryRun") == Some("All");
     }
 
-    /// It is for a path that needs no credential, such as `/readyz` or `/readyz/ping`.
-    pub(crate) fn note_public(&mut self, path: &str) {
+    /// Sets the series of a path that needs no credential, such as `/readyz` or `/readyz/ping`.
+    pub(crate) fn set_public_path(&mut self, path: &str) {
         let end = path.get(1..).and_then(|rest| rest.find('/')).map_or(path.len(), |at| at + 1);
-        self.subject = Subject::of_path(&path[..end]);
+        self.series = SeriesIndex::of_path(&path[..end]);
     }
 }
 
-/// Requests of one subject.
+/// The counts of one kind of request.
 struct Series {
     /// By dry run or not, and code.
     codes: [[AtomicU64; CODES.len()]; 2],
-    /// Each counts what is above the bucket before it; the last one is without a bound.
+    /// Each counts what is above the bound of the one before it; the last one has no bound.
     buckets: [AtomicU64; BUCKETS_MICROSECONDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -185,7 +185,7 @@ struct Watches {
     events: AtomicU64,
 }
 
-/// Everything that is counted.
+/// All counts.
 pub(crate) struct Metrics {
     requests: Vec<Series>,
     watches: Vec<Watches>,
@@ -193,24 +193,24 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero; `started` is when the process began to serve.
+    /// Returns all counts at zero; `started` is when the process started to serve.
     pub(crate) fn new(started: Timestamp) -> Self {
-        let subjects = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
+        let series = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
         let watches = || Watches {
             open: std::array::from_fn(|_| AtomicI64::new(0)),
             events: AtomicU64::new(0),
         };
         Self {
-            requests: std::iter::repeat_with(Series::new).take(subjects).collect(),
+            requests: std::iter::repeat_with(Series::new).take(series).collect(),
             watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
         }
     }
 
-    /// Counts a request that has its answer. What is still to be sent of the answer is not part
-    /// of the duration, and neither is what a watch tells later.
+    /// Counts a request that has its response. The time to send the response is not part of the
+    /// duration, and neither is the rest of a watch.
     pub(crate) fn count(&self, measured: &Measured, code: StatusCode) {
-        let Some(series) = self.requests.get(measured.subject.0) else { return };
+        let Some(series) = self.requests.get(measured.series.0) else { return };
         let code = CODES.iter().position(|known| *known == code.as_u16());
         let code = code.unwrap_or(CODES.len() - 1);
         series.codes[usize::from(measured.dry_run)][code].fetch_add(1, Ordering::Relaxed);
@@ -237,7 +237,7 @@ pub(crate) struct WatchMeter {
 }
 
 impl WatchMeter {
-    /// So many events have gone out.
+    /// Counts events that were sent.
     pub(crate) fn sent(&self, events: usize) {
         self.metrics.watches[self.kind].events.fetch_add(events as u64, Ordering::Relaxed);
     }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_subject_has_a_place_of_its_own() {
+    fn every_request_has_a_series() {
         let metrics = Metrics::new(Timestamp::from_unix_seconds(0));
         let mut seen = std::collections::BTreeSet::new();
         for kind in all() {
@@ -267,26 +267,26 @@ mod tests {
                         name: name.map(str::to_owned),
                         action: None,
                     };
-                    let subject = Subject::of_resource(&target);
-                    assert!(metrics.requests.len() > subject.0);
-                    assert!(subject.0 > Subject::OTHER.0);
-                    // A create is about one object, wherever it goes.
-                    assert!(seen.insert(subject.0) || *verb == Verb::Create);
+                    let series = SeriesIndex::of_resource(&target);
+                    assert!(metrics.requests.len() > series.0);
+                    assert!(series.0 > SeriesIndex::OTHER.0);
+                    // A create is for one object, whatever its path.
+                    assert!(seen.insert(series.0) || *verb == Verb::Create);
                 }
             }
         }
-        assert_eq!(Subject::of_path("/metrics"), Subject::path(4));
-        assert_eq!(Subject::of_path("/whatever"), Subject::OTHER);
+        assert_eq!(SeriesIndex::of_path("/metrics"), SeriesIndex::path(4));
+        assert_eq!(SeriesIndex::of_path("/whatever"), SeriesIndex::OTHER);
     }
 
     #[test]
-    fn paths_of_single_checks_count_as_their_endpoint() {
+    fn paths_of_single_health_checks_count_as_their_endpoint() {
         for (path, want) in
             [("/readyz/ping", "/readyz"), ("/readyz", "/readyz"), ("/x/y", ""), ("", ""), ("/", "")]
         {
             let mut measured = Measured::begin();
-            measured.note_public(path);
-            assert_eq!(PATHS[measured.subject.0], want, "{path}");
+            measured.set_public_path(path);
+            assert_eq!(PATHS[measured.series.0], want, "{path}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! What the system knows about this process, under the names that all Prometheus clients use.
-//! What it does not tell is left out.
+//! What the system knows about this process, with the names that all Prometheus clients use. What
+//! the system does not know is left out.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::text::head;
 use crate::data_dir::read_if_there;
 
-/// Adds the lines.
+/// Appends the metrics of the process.
 pub(super) fn write(text: &mut String, started_seconds: i64) {
     let mut line = |name: &str, kind: &str, help: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -41,12 +41,12 @@ pub(super) fn write(text: &mut String, started_seconds: i64) {
     line(
         "process_start_time_seconds",
         "gauge",
-        "When the process began to serve, in seconds since 1970.",
+        "When the process started to serve, in seconds since 1970.",
         Some(started_seconds.to_string()),
     );
 }
 
-/// A line such as `VmRSS:     1234 kB`.
+/// Returns the value of a line such as `VmRSS:     1234 kB`, in bytes.
 fn bytes_of(status: &str, name: &str) -> Option<String> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,5 +1,5 @@
-//! The counts in Prometheus' text format. No label's value needs quoting: they are names of
-//! kinds, verbs and paths that stand in this program.
+//! The counts in Prometheus' text format. No label's value needs quoting: all are names of kinds,
+//! verbs and paths from this program.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ pub(crate) struct Readings {
     pub(crate) objects: Vec<(&'static Info, usize)>,
     /// The revision that is served.
     pub(crate) revision: u64,
-    /// Records that were handed to the audit log.
+    /// Records that were appended to the audit log.
     pub(crate) audit_events: u64,
     /// Writes to the audit log that failed.
     pub(crate) audit_errors: u64,
-    /// Requests that were turned away because the audit log could not be written.
+    /// Requests that were rejected because the audit log could not be written.
     pub(crate) audit_rejected: u64,
 }
 
-/// Returns everything that is counted, and the readings.
+/// Returns all counts and the readings as text.
 pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     let mut text = String::new();
     requests(&mut text, metrics);
@@ -40,7 +40,7 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     text
 }
 
-/// What stands above the values of a metric.
+/// Appends the lines above the values of a metric.
 pub(super) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
@@ -49,7 +49,7 @@ fn read(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// What is counted under an index, in labels.
+/// Returns the labels of a series.
 fn labels(index: usize) -> String {
     let Some(index) = index.checked_sub(PATHS.len()) else {
         let (verb, path) = (if PATHS[index].is_empty() { "other" } else { "GET" }, PATHS[index]);
@@ -71,7 +71,7 @@ fn resource_labels(info: &Info) -> String {
     format!("group=\"{group}\",version=\"{version}\",resource=\"{}\"", info.plural)
 }
 
-/// Verbs in capitals; those that write, by their method.
+/// Returns a verb in capitals; for one that writes, the method.
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",
@@ -87,7 +87,7 @@ fn verb_label(verb: Verb) -> &'static str {
 
 fn requests(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_request_total";
-    head(text, name, "counter", "Requests, by what they were about and how they were answered.");
+    head(text, name, "counter", "Requests, by what they were for and by the code of the response.");
     for (index, series) in metrics.requests.iter().enumerate() {
         for (dry_run, codes) in ["", "All"].iter().zip(&series.codes) {
             for (code, count) in CODES.iter().zip(codes) {
@@ -109,7 +109,7 @@ fn requests(text: &mut String, metrics: &Metrics) {
 
 fn durations(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_request_duration_seconds";
-    let help = "Seconds from a request's head to its answer's.";
+    let help = "Seconds from the head of a request to the head of its response.";
     head(text, name, "histogram", help);
     for (index, series) in metrics.requests.iter().enumerate() {
         histogram(text, name, index, series);
@@ -137,7 +137,7 @@ fn histogram(text: &mut String, name: &str, index: usize, series: &Series) {
     );
 }
 
-/// Microseconds as seconds, without zeros at the end.
+/// Returns microseconds as seconds, without zeros at the end.
 fn seconds(microseconds: u64) -> String {
     let text = format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -145,7 +145,7 @@ fn seconds(microseconds: u64) -> String {
 
 fn in_flight(text: &mut String, readings: &Readings) {
     let name = "apiserver_current_inflight_requests";
-    head(text, name, "gauge", "Requests that are being answered.");
+    head(text, name, "gauge", "Requests in flight.");
     let (reading, writing) = readings.in_flight;
     let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {reading}");
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {writing}");
@@ -168,7 +168,7 @@ fn watches(text: &mut String, metrics: &Metrics) {
         }
     }
     let name = "apiserver_watch_events_total";
-    head(text, name, "counter", "Events that were sent to watches, bookmarks among them.");
+    head(text, name, "counter", "Events that were sent to watches, including bookmarks.");
     for (kind, watches) in all().iter().zip(&metrics.watches) {
         let labels = resource_labels(kind.info());
         let _ = writeln!(text, "{name}{{{labels}}} {}", read(&watches.events));
@@ -183,7 +183,7 @@ fn stored(text: &mut String, readings: &Readings) {
         let _ = writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {count}");
     }
     let name = "postern_store_revision";
-    head(text, name, "gauge", "Transactions that have been stored, over all of the server's life.");
+    head(text, name, "gauge", "The revision of the store: transactions since the first start.");
     let _ = writeln!(text, "{name} {}", readings.revision);
     let name = "postern_build_info";
     head(text, name, "gauge", "The version of this server, as a label.");
@@ -192,13 +192,13 @@ fn stored(text: &mut String, readings: &Readings) {
 
 fn audited(text: &mut String, readings: &Readings) {
     let name = "apiserver_audit_event_total";
-    head(text, name, "counter", "Records that were handed to the audit log.");
+    head(text, name, "counter", "Records that were appended to the audit log.");
     let _ = writeln!(text, "{name} {}", readings.audit_events);
     let name = "apiserver_audit_error_total";
     head(text, name, "counter", "Writes to the audit log that failed, each try counted.");
     let _ = writeln!(text, "{name}{{plugin=\"log\"}} {}", readings.audit_errors);
     let name = "apiserver_audit_requests_rejected_total";
-    let help = "Requests that were turned away because the audit log could not be written.";
+    let help = "Requests that were rejected because the audit log could not be written.";
     head(text, name, "counter", help);
     let _ = writeln!(text, "{name} {}", readings.audit_rejected);
 }

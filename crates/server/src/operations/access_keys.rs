@@ -1,5 +1,4 @@
-//! What the server does with access keys by itself: it stores when they were used last, and removes
-//! those that expired long ago.
+//! Removes access keys that expired long ago.
 
 use postern_kinds::Verb;
 use postern_kinds::owned_access_key::OwnedAccessKey;
@@ -10,7 +9,7 @@ use super::delete;
 use crate::registry::{Registry, decoded};
 use crate::stages::authorize::Permit;
 
-/// Removes keys that expired long ago. One that cannot be removed does not keep the others.
+/// Removes keys that expired long ago. After a failure it continues with the other keys.
 ///
 /// # Errors
 /// Those of the last deletion that failed.
@@ -23,7 +22,7 @@ pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiEr
     for name in ended {
         match remove_expired_key(registry, &name, limit).await {
             Ok(()) => tracing::info!(key = name, "removed an access key that expired long ago"),
-            // It has been changed or removed meanwhile, perhaps to live on.
+            // It has been changed or removed in the meantime; perhaps it does not expire any more.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
         }
@@ -31,17 +30,17 @@ pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiEr
     failed
 }
 
-/// Removes one such key as it is now, or not at all.
+/// Removes one such key, unless it changes in the meantime.
 async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Result<(), ApiError> {
     let reading = Permit::for_server(&OwnedAccessKey, Verb::Get, None, name);
-    let found = decoded(&registry.get(&reading, &GetOptions::default()).await?)?.metadata;
+    let metadata = decoded(&registry.get(&reading, &GetOptions::default()).await?)?.metadata;
     if !registry.cache().principals().has_ended_before(name, limit) {
         return Ok(());
     }
     let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, name);
     let options = DeleteOptions {
-        precondition_uid: Some(found.uid),
-        precondition_resource_version: Some(found.resource_version),
+        precondition_uid: Some(metadata.uid),
+        precondition_resource_version: Some(metadata.resource_version),
         ..DeleteOptions::default()
     };
     delete(registry, &permit, &options).await.map(drop)

@@ -1,4 +1,4 @@
-//! Making an object; when it has only the prefix of a name, until a name is free.
+//! Creates an object; with `generateName`, tries names until one is free.
 
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
@@ -7,10 +7,10 @@ use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::{self, Writing};
 use crate::stages::authorize::Permit;
 
-/// Names that are tried for one `generateName` before the client is told to try again itself.
+/// Names that are tried for one `generateName` before the client has to try again itself.
 const NAME_ATTEMPTS: usize = 8;
 
-/// Makes a new object.
+/// Creates an object.
 ///
 /// # Errors
 /// As wire contract 1.5 says; 409 when every generated name was taken.
@@ -21,7 +21,7 @@ pub(crate) async fn create(
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
     let admit = |object| admit::create(&registry.admission(), permit, object, writing);
-    // Whom the object names may have been made by the request before this one.
+    // The user or team that the object names may have been created by the request before this one.
     registry.cache().wait_until_current().await?;
     if !object.metadata.name.is_empty() {
         return registry.commit(admit(object)?, writing.dry_run).await;
@@ -29,7 +29,7 @@ pub(crate) async fn create(
     for _ in 1..NAME_ATTEMPTS {
         match registry.commit(admit(object.clone())?, writing.dry_run).await {
             Err(error) if error.reason() == Reason::AlreadyExists => {}
-            answer => return answer,
+            result => return result,
         }
     }
     let last = registry.commit(admit(object)?, writing.dry_run).await;

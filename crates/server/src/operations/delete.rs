@@ -1,4 +1,4 @@
-//! Removing an object, at once or when nothing blocks that any longer.
+//! Deletes an object, at once or when nothing blocks that any longer.
 
 use postern_kinds::Verb;
 use postern_meta::object::{Object, ObjectMeta};
@@ -15,14 +15,14 @@ use crate::storage_key;
 /// A negative grace period counts as this, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
 
-/// What a deletion comes to.
+/// The result of a deletion.
 pub(crate) struct Deleted {
-    /// The object, in its last or its lingering state.
+    /// The object in its last state, or in its present one while it is terminating.
     pub(crate) encoded: EncodedObject,
     /// The same, decoded.
     pub(crate) object: Object,
-    /// Is it still there, waiting for finalizers or its time?
-    pub(crate) lingers: bool,
+    /// Is it still there, waiting for finalizers or for the end of its grace period?
+    pub(crate) is_terminating: bool,
 }
 
 /// Deletes an object, or marks it when something blocks that.
@@ -34,8 +34,8 @@ pub(crate) async fn delete(
     permit: &Permit,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
-    if let Some(gone) = delete_corrupt(registry, permit, options).await? {
-        return Ok(gone);
+    if let Some(deleted) = delete_corrupt(registry, permit, options).await? {
+        return Ok(deleted);
     }
     let grace = match options.grace_period_seconds.unwrap_or(0) {
         negative if negative < 0 => SHORTEST_GRACE_SECONDS,
@@ -50,11 +50,12 @@ pub(crate) async fn delete(
         })
         .await?;
     let object = decoded(&encoded)?;
-    let lingers = lingers(registry, permit, &object)?;
-    Ok(Deleted { encoded, object, lingers })
+    let is_terminating = is_terminating(registry, permit, &object)?;
+    Ok(Deleted { encoded, object, is_terminating })
 }
 
-/// What cannot be read can still be deleted, by callers who ask for exactly that.
+/// Deletes an object that cannot be read, when the options ask for exactly that. Returns `None`
+/// when they do not, or when the object can be read.
 async fn delete_corrupt(
     registry: &Registry,
     permit: &Permit,
@@ -75,11 +76,11 @@ async fn delete_corrupt(
         metadata,
         fields: serde_json::Map::new(),
     };
-    Ok(Some(Deleted { encoded, object, lingers: false }))
+    Ok(Some(Deleted { encoded, object, is_terminating: false }))
 }
 
-/// Deletes all objects that a list would have, one after the other: this is not atomic, and what is
-/// gone meanwhile is passed over.
+/// Deletes all objects that a list would have, one after the other. This is not atomic. Objects
+/// that are gone by then are no error.
 ///
 /// # Errors
 /// Those of the list, or of the first deletion that fails.
@@ -102,15 +103,16 @@ pub(crate) async fn delete_collection(
     Ok(list)
 }
 
-fn lingers(registry: &Registry, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
+/// Returns whether an object that was deleted is still there.
+fn is_terminating(registry: &Registry, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
     let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= registry.source().now());
     let blocked =
         !object.metadata.finalizers.is_empty() || permit.kind().blocks_deletion(object)?;
     Ok(!due || blocked)
 }
 
-/// Takes out of an object by what the server itself blocks its deletion: `change` does that. For
-/// controllers.
+/// Removes from an object what the server itself blocks the object's deletion with: `change` does
+/// that. For controllers.
 ///
 /// # Errors
 /// 404 when the object is gone already.
@@ -128,7 +130,7 @@ pub(crate) async fn release(
         .await
 }
 
-/// What becomes of dependents, in the new words where the old ones were used.
+/// Returns the propagation policy; `orphanDependents`, which is older, is translated.
 fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
     options.propagation.or(options
         .orphan_dependents
@@ -153,11 +155,11 @@ fn check_preconditions(
         }
     }
     if let Some(wanted) = &options.precondition_resource_version {
-        let found = previous.cached.position();
-        if wanted.parse().map(Position::from_packed) != Ok(found) {
+        let current = previous.cached.position();
+        if wanted.parse().map(Position::from_packed) != Ok(current) {
             let text = format!(
                 "the ResourceVersion in the precondition ({wanted}) does not match the \
-                 ResourceVersion in record ({found}). The object might have been modified"
+                 ResourceVersion in record ({current}). The object might have been modified"
             );
             return Err(ApiError::conflict(resource, name, &text));
         }

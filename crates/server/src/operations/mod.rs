@@ -1,4 +1,4 @@
-//! What the verbs do that write: admission and registry put together. Requests, controllers and the
+//! What the writing verbs do: admission and registry put together. Requests, controllers and the
 //! administrator's commands all write through here.
 //!
 //! What does not live here: whether a write is allowed (`stages`), how it is stored (`registry`).

@@ -1,4 +1,4 @@
-//! Changing an object: by what a client has read and modified, or by a patch of what is there.
+//! Changes an object: replaces it with what a client has read and modified, or patches it.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
@@ -9,7 +9,7 @@ use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::{self, Writing};
 use crate::stages::authorize::Permit;
 
-/// Changes an object: `change` makes the wanted state of the current one. It may run more than
+/// Changes an object: `change` makes the wanted state from the current one. It may run more than
 /// once.
 ///
 /// # Errors
@@ -32,7 +32,7 @@ pub(crate) async fn update(
         .await
 }
 
-/// Replaces an object by what a client has read and modified.
+/// Replaces an object with what a client has read and modified.
 ///
 /// # Errors
 /// As [`update`]; 422 when the resourceVersion is missing, since the client could undo another's
@@ -56,7 +56,7 @@ pub(crate) async fn replace(
     .await
 }
 
-/// Name and namespace of what was sent must be those of the URL.
+/// Checks that name and namespace of the object that was sent are those of the URL.
 fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
     let target = permit.target();
     let name = permit.name();
@@ -77,7 +77,7 @@ fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A resourceVersion in what was sent must be the current one.
+/// Checks that a resourceVersion in the object that was sent is the current one.
 fn check_version(
     permit: &Permit,
     wanted: &Object,

@@ -1,7 +1,7 @@
-//! The pipeline: a request passes the stages in their order, is done, and is answered.
+//! The pipeline: a request passes the stages in their order, is carried out, and gets its response.
 //!
-//! What needs no credential (health, version) is answered before the first stage, and is a short
-//! list. What each verb does is in [`verbs`]; what every request works with is the [`Server`].
+//! The few paths that need no credential (health, version) are served before the first stage. What
+//! each verb does is in [`verbs`]; what every request works with is the [`Server`].
 
 mod server;
 mod verbs;
@@ -28,43 +28,43 @@ use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode;
-use crate::wire::input::Received;
+use crate::wire::input::RequestBody;
 use crate::wire::respond;
 
-/// A request that reads has this long, as upstream; watches have their own.
+/// The timeout of a request that reads, as upstream. Watches have a timeout of their own.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A request that writes has this long, as upstream.
+/// The timeout of a request that writes, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
-/// Seconds after which a client that was turned away by a draining server may try again.
+/// Seconds after which a client that a draining server has rejected may try again.
 const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 pub(crate) struct Client {
     /// Its address.
     pub(crate) address: IpAddr,
     /// The connection, for flow control.
     pub(crate) connection: ConnectionState,
-    /// Who sent its last request, for the audit log.
+    /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
 }
 
-/// What a request came to, before it is finished.
+/// The response to a request, and what is added to it later.
 struct Outcome {
     response: Response<Body>,
     warnings: Vec<String>,
-    /// The object that was made, whatever the response shows of it.
-    made: Option<Bytes>,
+    /// The object that was created, in whatever form the response has it.
+    created: Option<Bytes>,
 }
 
 impl From<Response<Body>> for Outcome {
     fn from(response: Response<Body>) -> Self {
-        Self { response, warnings: Vec::new(), made: None }
+        Self { response, warnings: Vec::new(), created: None }
     }
 }
 
-/// Answers a request. Never fails: what goes wrong is an answer too.
+/// Returns the response to a request. An error is a response, too.
 pub(crate) async fn handle(
     server: &Server,
     client: &Client,
@@ -72,8 +72,8 @@ pub(crate) async fn handle(
 ) -> Response<Body> {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
-    // The query is left out, since tokens end up in queries; the rest may by mistake hold a key.
-    let asked = tracing::enabled!(tracing::Level::DEBUG).then(|| {
+    // The query is left out, since tokens end up in queries; the rest may by mistake contain a key.
+    let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
     let mut measured = Measured::begin();
@@ -82,14 +82,14 @@ pub(crate) async fn handle(
         None => protected(server, client, request, &audit_id, &mut measured).await,
     };
     server.metrics.count(&measured, outcome.response.status());
-    if let Some(asked) = asked {
+    if let Some(request_line) = request_line {
         let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
-        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{asked}");
+        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{request_line}");
     }
     respond::finish(outcome.response, &audit_id, &outcome.warnings, head)
 }
 
-/// A client's own audit id is honoured when it is a UUID (decision 5).
+/// Returns the client's own audit id when it is a UUID (decision 5), and else a new one.
 fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
     let id = sent
@@ -98,7 +98,8 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// What needs no credential, at the root and under the base path.
+/// Returns the response to a path that needs no credential, at the root or under the base path;
+/// `None` for all other paths.
 fn public(
     server: &Server,
     request: &Request<Incoming>,
@@ -107,14 +108,14 @@ fn public(
     let path = request.uri().path();
     let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
-    let answer = if path.strip_suffix('/').unwrap_or(path) == "/version" {
+    let response = if path.strip_suffix('/').unwrap_or(path) == "/version" {
         respond::value(StatusCode::OK, &version::document(), true)
     } else {
-        health::answer(path, query, || server.condition())?
+        health::response(path, query, || server.condition())?
     };
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        measured.note_public(path);
-        return Some(answer);
+        measured.set_public_path(path);
+        return Some(response);
     }
     Some(respond::error(&method_not_allowed(request.method()), Format::Json, false))
 }
@@ -127,19 +128,19 @@ async fn protected(
     measured: &mut Measured,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
-    let mut form = encode::failure_form(&parts.headers);
-    let answered = match Parsed::new(parts) {
+    let mut form = encode::error_form(&parts.headers);
+    let outcome = match Parsed::new(parts) {
         Ok(parsed) => {
-            measured.note(&parsed);
+            measured.set_request(&parsed);
             form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
             audited(server, client, parsed, body, audit_id).await
         }
         Err(error) => Err(error),
     };
-    answered.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
+    outcome.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
-/// Whatever becomes of a request that can be read is in the audit log.
+/// Serves a request that could be parsed, and records it in the audit log with its result.
 async fn audited(
     server: &Server,
     client: &Client,
@@ -157,13 +158,14 @@ async fn audited(
         Box::new(AuditContext::begin(&server.audit, &parsed, client.address, audit_id));
     match within_time(server, client, parsed, body, &mut audit_context).await {
         Ok(outcome) => {
-            if let Some(json) = &outcome.made {
-                audit_context.made(json);
+            if let Some(json) = &outcome.created {
+                audit_context.set_created(json);
             }
-            Ok(Outcome { response: audit_context.answered(outcome.response), ..outcome })
+            let response = audit_context.finish_with_response(outcome.response);
+            Ok(Outcome { response, ..outcome })
         }
         Err(error) => {
-            audit_context.failed(&error);
+            audit_context.finish_with_error(&error);
             Err(error)
         }
     }
@@ -185,8 +187,8 @@ async fn within_time(
         Some(_) => WRITE_TIMEOUT,
     };
     let registry = &server.registry;
-    // A key that was made, enabled or disabled by an answered request is so for the next one.
-    // When the store does not answer, what is known decides: that is no reason to let nobody in.
+    // A key that a completed request created, enabled or disabled is so for the next request. When
+    // the store does not respond, what the cache has decides: no caller is locked out for that.
     let _ = registry.cache().wait_until_current().await;
     let now = server.source.now();
     let (digester, principals) = (registry.digester(), || registry.cache().principals());
@@ -196,23 +198,24 @@ async fn within_time(
     }
     let authenticated = authenticate(parsed, digester, &principals(), now);
     let authenticated = authenticated.map_err(|refused| {
-        audit_context.not_identified(refused.key);
+        audit_context.set_unauthenticated(refused.key);
         refused.error
     })?;
-    let body = audit_context.identified(authenticated.credential(), &client.last_sender, body)?;
+    let body =
+        audit_context.set_authenticated(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
         return Err(parse::names_a_key());
     }
     let acting = impersonate(authenticated, &principals(), &registry.cache().policy());
     match &acting {
-        Ok(acting) => audit_context.acts_as(acting.credential()),
-        Err(error) => audit_context.forbidden(error),
+        Ok(acting) => audit_context.set_impersonated(acting.credential()),
+        Err(error) => audit_context.set_forbidden(error),
     }
-    audit_context.received();
+    audit_context.record_received();
     let acting = acting?;
-    // Seats are shared out among the owners of keys, whomever they act as.
+    // Seats are shared among the owners of keys, whomever they impersonate.
     let owner = &acting.credential().bearer().name;
-    let _permit = server.flow.enter(verb, owner, &client.connection).await?;
+    let _permit = server.flow.acquire(verb, owner, &client.connection).await?;
     tokio::time::timeout(limit, act(server, acting, body, audit_context)).await.unwrap_or_else(
         |_| {
             Err(ApiError::timeout(format!(
@@ -226,13 +229,13 @@ async fn within_time(
 async fn act(
     server: &Server,
     acting: Acting,
-    body: Received,
+    body: RequestBody,
     audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
     let policy = server.registry.cache().policy();
     let authorized =
-        authorize(acting, policy).inspect_err(|error| audit_context.forbidden(error))?;
-    audit_context.allowed();
+        authorize(acting, policy).inspect_err(|error| audit_context.set_forbidden(error))?;
+    audit_context.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => verbs::serve(server, &parsed, &permit, body).await,
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
@@ -247,7 +250,7 @@ fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError
         return Err(method_not_allowed(parsed.method()));
     }
     let now = server.source.now();
-    documents::answer(parsed, *document, now, || {
+    documents::response(parsed, *document, now, || {
         metrics::write(&server.metrics, &server.readings())
     })
 }

@@ -1,4 +1,4 @@
-//! What every request works with: the parts of the server that outlive it.
+//! What every request works with: the parts of the server that outlive a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::metrics::{Metrics, Readings};
 use crate::registry::Registry;
 use crate::stages::flow::{Flow, Limits};
 
-/// What every request works with.
+/// The parts of the server that every request works with.
 pub(crate) struct Server {
     pub(super) registry: Arc<Registry>,
     pub(super) source: Arc<dyn Source>,
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Puts the parts together. `store` is asked for its health.
+    /// Returns a server of these parts. `store` is asked for its health.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -47,7 +47,7 @@ impl Server {
         }
     }
 
-    /// Returns the limits on what goes on at once.
+    /// Returns flow control.
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }
@@ -57,18 +57,18 @@ impl Server {
         self.draining.subscribe()
     }
 
-    /// Is the server being shut down?
+    /// Returns whether the server is being shut down.
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }
 
-    /// Begins a shutdown: readiness fails, so that load balancers look elsewhere, and everything is
-    /// still served.
+    /// Starts a shutdown: readiness fails, so that load balancers choose another server, but all
+    /// requests are still served.
     pub(crate) fn fail_readiness(&self) {
         self.unready.store(true, Ordering::Release);
     }
 
-    /// Goes on with a shutdown: watches end, and new requests are turned away.
+    /// Continues a shutdown: watches end, and new requests are rejected.
     pub(crate) fn drain(&self) {
         self.draining.send_replace(true);
     }
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Returns what the metrics report besides their own counts.
+    /// Returns what the metrics report in addition to their own counts.
     pub(super) fn readings(&self) -> Readings {
         let cache = self.registry.cache();
         let objects = cache.resources().iter();

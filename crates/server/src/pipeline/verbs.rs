@@ -1,4 +1,5 @@
-//! What each verb does with an authorised request: options read, body read, done, answered.
+//! What each verb does with an authorised request: it reads the options and the body, carries the
+//! request out, and makes the response.
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -14,14 +15,14 @@ use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Status};
 
 use super::{Outcome, Server};
-use crate::actions::{self, Done};
+use crate::actions::{self, ActionOutput};
 use crate::operations;
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
 use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
 use crate::wire::body::Body;
-use crate::wire::encode::Wanted;
-use crate::wire::input::{self, Received};
+use crate::wire::encode::Negotiated;
+use crate::wire::input::{self, RequestBody};
 use crate::wire::respond;
 
 /// The patch types that are served.
@@ -30,21 +31,21 @@ const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
 /// Longest name of a field manager, as upstream.
 const MAX_MANAGER_BYTES: usize = 128;
 
-/// Does what an authorised request asks for.
+/// Carries out an authorised request.
 ///
 /// # Errors
-/// Whatever is wrong with it, as the answer.
+/// What is wrong with the request, as the client gets it.
 pub(super) async fn serve(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Outcome, ApiError> {
     if let Some(action) = permit.target().action {
         return Box::pin(act(server, parsed, permit, action, body)).await;
     }
-    // What writes is boxed: a request that reads would otherwise carry the room for all of it
-    // along, and be copied with it each time that it is handed on.
+    // The futures of writes are boxed. Otherwise the future of a read would have room for them, and
+    // that room would be copied each time that the future is moved.
     match permit.target().verb {
         Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
         Verb::List => list(server, parsed, permit).await.map(Outcome::from),
@@ -59,8 +60,8 @@ pub(super) async fn serve(
     }
 }
 
-fn wanted_object(server: &Server, parsed: &Parsed) -> Result<Wanted, ApiError> {
-    Wanted::of(parsed, Offered::Object, server.source.now())
+fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, ApiError> {
+    Negotiated::of(parsed, Offered::Object, server.source.now())
 }
 
 async fn get(
@@ -68,10 +69,10 @@ async fn get(
     parsed: &Parsed,
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = wanted_object(server, parsed)?;
+    let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
-    let answer = server.registry.get(permit, &options).await?;
-    respond::object(permit.kind(), StatusCode::OK, answer, wanted)
+    let object = server.registry.get(permit, &options).await?;
+    respond::object(permit.kind(), StatusCode::OK, object, negotiated)
 }
 
 async fn list(
@@ -79,10 +80,10 @@ async fn list(
     parsed: &Parsed,
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::List, server.source.now())?;
+    let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let answer = server.registry.list(permit, &options).await?;
-    respond::list(permit.kind(), answer, wanted)
+    let page = server.registry.list(permit, &options).await?;
+    respond::list(permit.kind(), page, negotiated)
 }
 
 /// Serves a row of the kind's table of actions.
@@ -91,7 +92,7 @@ async fn act(
     parsed: &Parsed,
     permit: &Permit,
     action: &'static Action,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Outcome, ApiError> {
     if matches!(action.handler, Handler::Status) {
         return match action.verb {
@@ -103,30 +104,30 @@ async fn act(
     }
     let lists = matches!(action.response, postern_kinds::action::Response::ListOf(_));
     let offered = if lists { Offered::List } else { Offered::Object };
-    let wanted = Wanted::of(parsed, offered, server.source.now())?;
+    let negotiated = Negotiated::of(parsed, offered, server.source.now())?;
     let list = list_options(parsed, lists)?;
     let writes = action.verb != Verb::Get;
     let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
     if writes {
         options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
         let kind = action.request.unwrap_or(permit.kind());
-        let (object, found) =
+        let (object, of_object) =
             sent_object(server, parsed, permit, kind, body, options.field_validation).await?;
-        (sent, warnings) = (Some(object), found);
+        (sent, warnings) = (Some(object), of_object);
     }
     let writing = writing(parsed, &options, Part::Main);
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
-        Done::List(kind, page) => respond::list(kind, page, wanted).map(Outcome::from),
-        Done::Object(kind, object) => {
+        ActionOutput::List(kind, page) => respond::list(kind, page, negotiated).map(Outcome::from),
+        ActionOutput::Object(kind, object) => {
             let code = if writes { StatusCode::CREATED } else { StatusCode::OK };
-            let made = writes.then(|| object.json.clone());
-            let response = respond::object(kind, code, object, wanted)?;
-            Ok(Outcome { response, warnings, made })
+            let created = writes.then(|| object.json.clone());
+            let response = respond::object(kind, code, object, negotiated)?;
+            Ok(Outcome { response, warnings, created })
         }
     }
 }
 
-/// The options of an action that lists; the defaults for one that does not.
+/// Returns the options of an action that lists; the defaults for one that does not.
 fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
     if !lists {
         return Ok(ListOptions::default());
@@ -143,17 +144,18 @@ async fn watch(
     parsed: &Parsed,
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::Object, server.source.now())?;
+    let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let slot = server.flow.enter_watch(&permit.identity().access_key)?;
+    let watch_permit = server.flow.acquire_watch(&permit.identity().access_key)?;
     let watcher = server.registry.watch(permit, &options, server.draining()).await?;
     let meter = server.metrics.watch(permit.target());
-    Ok(respond::watch(watcher, slot, meter, wanted))
+    Ok(respond::watch(watcher, watch_permit, meter, negotiated))
 }
 
-/// Reads a whole body. That may take a while, and a key that stops working meanwhile has stopped: a
-/// caller who sends the end of a body late could otherwise write until the deadline.
-async fn body_of(server: &Server, permit: &Permit, body: Received) -> Result<Bytes, ApiError> {
+/// Returns a whole body. Reading it may take a while, so the key is checked again after that: a
+/// caller who sends the end of a body late could otherwise write until the deadline with a key that
+/// has stopped working.
+async fn body_of(server: &Server, permit: &Permit, body: RequestBody) -> Result<Bytes, ApiError> {
     let body = body.read().await?;
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
@@ -161,13 +163,13 @@ async fn body_of(server: &Server, permit: &Permit, body: Received) -> Result<Byt
     Ok(body)
 }
 
-/// The object in a body, and what there is to warn about in it.
+/// Returns the object in a body, and the warnings about it.
 async fn sent_object(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
     kind: &'static dyn AnyKind,
-    body: Received,
+    body: RequestBody,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let body = body_of(server, permit, body).await?;
@@ -175,7 +177,8 @@ async fn sent_object(
     input::object_of(kind, decoded, validation)
 }
 
-/// How a write is to be done. A client that names no field manager is known by its user agent.
+/// Returns how a write is to be done. Without a field manager in the request, it is the first part
+/// of the user agent.
 fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {
         let agent = parsed.header(header::USER_AGENT).unwrap_or_default();
@@ -195,17 +198,17 @@ async fn create(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Outcome, ApiError> {
-    let wanted = wanted_object(server, parsed)?;
+    let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
     let (object, warnings) =
         sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
     let writing = writing(parsed, &options, Part::Main);
-    let answer = operations::create(&server.registry, permit, object, &writing).await?;
-    let made = Some(answer.json.clone());
-    let response = respond::object(permit.kind(), StatusCode::CREATED, answer, wanted)?;
-    Ok(Outcome { response, warnings, made })
+    let object = operations::create(&server.registry, permit, object, &writing).await?;
+    let created = Some(object.json.clone());
+    let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
+    Ok(Outcome { response, warnings, created })
 }
 
 async fn replace(
@@ -213,16 +216,16 @@ async fn replace(
     parsed: &Parsed,
     permit: &Permit,
     part: Part,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Outcome, ApiError> {
-    let wanted = wanted_object(server, parsed)?;
+    let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
     let (object, warnings) =
         sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
-    let answer =
+    let object =
         operations::replace(&server.registry, permit, &writing(parsed, &options, part), object)
             .await?;
-    let response = respond::object(permit.kind(), StatusCode::OK, answer, wanted)?;
+    let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
 }
 
@@ -231,11 +234,11 @@ async fn patch(
     parsed: &Parsed,
     permit: &Permit,
     part: Part,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Outcome, ApiError> {
-    // The patch's own type comes first, before anything else is looked at.
+    // The patch's type is checked before anything else.
     let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
-    let wanted = wanted_object(server, parsed)?;
+    let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
     let body = body_of(server, permit, body).await?;
     let Decoded { value: patch, duplicates } =
@@ -249,15 +252,15 @@ async fn patch(
             _ => apply_merge_patch(current, &patch)?,
         };
         let validation = options.field_validation;
-        let (object, found) =
+        let (object, of_object) =
             input::patched_object_of(kind, permit.name(), patched, &duplicates, validation)?;
-        *warnings.lock() = found;
+        *warnings.lock() = of_object;
         Ok(object)
     };
-    let answer =
+    let object =
         operations::update(&server.registry, permit, &writing(parsed, &options, part), change)
             .await?;
-    let response = respond::object(kind, StatusCode::OK, answer, wanted)?;
+    let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
 }
 
@@ -265,26 +268,26 @@ async fn delete(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = wanted_object(server, parsed)?;
+    let negotiated = negotiated_object(server, parsed)?;
     let options = delete_options(server, parsed, permit, body).await?;
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
-    if deleted.lingers {
-        return respond::object(kind, StatusCode::OK, deleted.encoded, wanted);
+    if deleted.is_terminating {
+        return respond::object(kind, StatusCode::OK, deleted.encoded, negotiated);
     }
     let metadata = &deleted.object.metadata;
     let resource = kind.info().group_resource();
     let status = Status::success_deleted(resource, &metadata.name, &metadata.uid).to_value();
-    Ok(respond::value(StatusCode::OK, &status, wanted.pretty))
+    Ok(respond::value(StatusCode::OK, &status, negotiated.pretty))
 }
 
 async fn delete_options(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Received,
+    body: RequestBody,
 ) -> Result<DeleteOptions, ApiError> {
     let body = body_of(server, permit, body).await?;
     if body.is_empty() {
@@ -297,11 +300,11 @@ async fn delete_collection(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: Received,
+    body: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = Wanted::of(parsed, Offered::List, server.source.now())?;
+    let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let which = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
     let options = delete_options(server, parsed, permit, body).await?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
-    respond::list(permit.kind(), deleted, wanted)
+    respond::list(permit.kind(), deleted, negotiated)
 }

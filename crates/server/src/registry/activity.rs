@@ -1,5 +1,5 @@
-//! When access keys were used last: kept in records of their own, so that a use changes no
-//! resourceVersion and sends no event (decision 3). `observe` puts it into answers.
+//! When access keys were used last. This is stored in records of its own, so that a use changes no
+//! resourceVersion and sends no event (decision 3). `observe` puts it into responses.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use crate::cache::ActivityRecord;
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// Uses that are stored by one transaction: each takes a condition on its key, and one on its
-/// record.
+/// Uses that one transaction stores: each has a condition on its key, and one on its record.
 const USES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
 
 /// The last use of one key.
@@ -28,8 +27,8 @@ struct KeyUse {
 }
 
 impl Registry {
-    /// Stores the uses that are not stored yet, in batches. What another server has stored meanwhile
-    /// is never replaced by something older.
+    /// Stores the uses that are not stored yet, in batches. A record that another server has stored
+    /// in the meantime is never replaced by an older one.
     ///
     /// # Errors
     /// The store's.
@@ -65,23 +64,23 @@ impl Registry {
             return Ok(());
         }
         match self.store().commit(txn).await {
-            Ok(_) => Ok(()),
-            // A key has changed or gone, or another server has stored a use: half of them is tried
-            // again now, so that one key that changes all the time does not keep the others.
+            // A key has changed or is gone, or another server has stored a use. Each half is tried
+            // again now, so that one key that changes all the time does not hold up the others.
             Err(Error::Conflict { .. }) if batch.len() > 1 => {
                 let mut first = batch;
                 let second = first.split_off(first.len() / 2);
                 Box::pin(self.store_batch(first)).await?;
                 Box::pin(self.store_batch(second)).await
             }
-            // The next round comes to it.
-            Err(Error::Conflict { .. }) => Ok(()),
+            // A conflict on a single key is tried again in the next round.
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
             Err(error) => Err(from_store(error)),
         }
     }
 
-    /// A use, on the condition that the key is still there (a record must not outlive its key), and
-    /// that the stored record is older.
+    /// Returns the change that stores a use, and its conditions: the key still exists (a record
+    /// must not outlive its key), and the stored record is as it was read. `None` when the stored
+    /// record is newer.
     async fn activity_change(
         &self,
         used: &KeyUse,

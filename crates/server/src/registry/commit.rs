@@ -1,8 +1,8 @@
-//! The one place where an admitted write becomes a transaction.
+//! Turns admitted writes into transactions; nothing else does.
 //!
-//! A write is one change or several, each with its own event: the objects come first in the
-//! transaction, in their order, so that the index of an object's change is its place in the list;
-//! their side records follow.
+//! A write is one change or several, each with its own event. The objects come first in the
+//! transaction, in their order, so that an object has the same index in the list and in the
+//! transaction; their side records follow.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::secret_record::credential_field;
 use crate::stages::admit::{Admitted, AdmittedChange, Previous, Write};
 use crate::storage_key;
 
-/// How often a create is tried again because its namespace changed meanwhile.
+/// How often a create is tried again because its namespace has changed.
 const NAMESPACE_ATTEMPTS: usize = 8;
 
-/// Why a write was not done.
-pub(crate) enum Refused {
+/// Why a write was not stored.
+pub(crate) enum CommitError {
     /// An object is no longer as it was read: its last change has this position, if it is still
     /// there. The caller may read again and start again.
     Changed(Position),
-    /// For good.
-    Error(ApiError),
+    /// Trying again would not help.
+    Api(ApiError),
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for CommitError {
     fn from(error: ApiError) -> Self {
-        Self::Error(error)
+        Self::Api(error)
     }
 }
 
@@ -50,15 +50,15 @@ struct StagedChange {
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
     previous: Option<Position>,
-    /// What is stored; `None` for the end of the object.
+    /// What is stored; `None` for the removal of the object.
     stored: Option<Bytes>,
-    /// What the answer has: the new state, or the last one of an object that goes.
-    answer: Bytes,
+    /// The state for the response: the new one, or the last one of an object that is removed.
+    result: Bytes,
     side: SideRecords,
 }
 
 impl Registry {
-    /// Stores what is admitted; for a dry run, only returns what would be.
+    /// Stores what is admitted; a dry run only returns what the result would be.
     ///
     /// # Errors
     /// 409 when an object has changed since it was read; callers that can start again use
@@ -71,9 +71,9 @@ impl Registry {
         let (first, others) = admitted.into_parts();
         let (info, name) = (first.kind.info(), first.name.clone());
         match self.write(first, others, dry_run).await {
-            Ok(answer) => Ok(answer),
-            Err(Refused::Error(error)) => Err(error),
-            Err(Refused::Changed(_)) => {
+            Ok(object) => Ok(object),
+            Err(CommitError::Api(error)) => Err(error),
+            Err(CommitError::Changed(_)) => {
                 Err(ApiError::conflict_modified(info.group_resource(), &name))
             }
         }
@@ -82,12 +82,12 @@ impl Registry {
     /// As [`Registry::commit`], but says when a caller may start again.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`CommitError`].
     pub(crate) async fn try_commit(
         &self,
         admitted: Admitted,
         dry_run: bool,
-    ) -> Result<EncodedObject, Refused> {
+    ) -> Result<EncodedObject, CommitError> {
         let (first, others) = admitted.into_parts();
         self.write(first, others, dry_run).await
     }
@@ -97,7 +97,7 @@ impl Registry {
         first: AdmittedChange,
         others: Vec<AdmittedChange>,
         dry_run: bool,
-    ) -> Result<EncodedObject, Refused> {
+    ) -> Result<EncodedObject, CommitError> {
         if let Write::Nothing(previous) = &first.write
             && others.is_empty()
         {
@@ -113,14 +113,14 @@ impl Registry {
         };
         // A dry run of a new object has no version; one of a change has the old one.
         let version = if dry_run { first.previous } else { position };
-        let json = with_version(self.head(first.kind), &first.answer, version);
+        let json = with_version(self.head(first.kind), &first.result, version);
         match &first.side.issued {
             Some(issued) => Ok(with_credential(first.kind, &json, issued)?),
             None => Ok(EncodedObject { json }),
         }
     }
 
-    /// Lays out one change; `None` for one that comes to nothing.
+    /// Returns one change, laid out; `None` for one that changes nothing.
     async fn stage(
         &self,
         change: AdmittedChange,
@@ -128,7 +128,7 @@ impl Registry {
     ) -> Result<Option<StagedChange>, ApiError> {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
-        let (key, previous, stored, answer, side) = match write {
+        let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
@@ -154,16 +154,16 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, answer, side }))
+        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, result, side }))
     }
 
-    /// Commits them all; returns the position of the first. A dry run only looks whether that would
-    /// be possible, and has no position.
+    /// Commits all changes and returns the position of the first. A dry run only checks whether
+    /// that would be possible, and has no position.
     async fn commit_staged(
         &self,
         staged: &[StagedChange],
         dry_run: bool,
-    ) -> Result<Option<Position>, Refused> {
+    ) -> Result<Option<Position>, CommitError> {
         for _ in 0..NAMESPACE_ATTEMPTS {
             let conditions = self.conditions(staged).await?;
             if dry_run {
@@ -183,8 +183,8 @@ impl Registry {
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// What must hold: each object is as it was read, or is not there yet; each namespace in which
-    /// one is made is there and stays.
+    /// Returns the conditions of the transaction: each object is as it was read, or does not exist
+    /// yet; each namespace in which an object is created exists and is not being deleted.
     async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, ApiError> {
         let mut conditions = Vec::new();
         for one in staged {
@@ -216,12 +216,12 @@ impl Registry {
         staged: &[StagedChange],
         key: &str,
         found: Option<Position>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommitError> {
         for one in staged {
             if *one.key == *key {
-                // Whether a new name is taken by now, the next look says.
+                // Whether a new name is taken by now, the next try says.
                 return match one.previous {
-                    Some(_) => Err(Refused::Changed(found.unwrap_or(Position::ZERO))),
+                    Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
                 };
             }
@@ -229,17 +229,17 @@ impl Registry {
             if one.previous.is_some() {
                 return Err(error.into());
             }
-            // The name itself comes first: whoever has it has what goes with it.
+            // A conflict on the name comes first: an object of that name has its side records, too.
             self.cache().wait_until_current().await?;
             let is_taken = self.cache().of(one.kind.info()).get(&one.key)?.is_some();
             return if is_taken { Ok(()) } else { Err(error.into()) };
         }
-        // Another side record came or went while the objects themselves are as they were.
+        // Another side record was added or removed while the objects are as they were.
         let is_change = staged.iter().all(|one| one.previous.is_some());
-        if is_change { Err(Refused::Changed(Position::ZERO)) } else { Ok(()) }
+        if is_change { Err(CommitError::Changed(Position::ZERO)) } else { Ok(()) }
     }
 
-    /// What a dry run must find out about side records.
+    /// Checks for a dry run that the side records would have no conflict.
     async fn check_absent(&self, staged: &[StagedChange]) -> Result<(), ApiError> {
         for one in staged {
             for condition in &one.side.conditions {
@@ -253,8 +253,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Objects are made only in a namespace that exists and is not going away; that it stays so
-    /// until the commit is a condition of the transaction.
+    /// Checks that the namespace of a new object exists and is not being deleted. Returns the
+    /// condition that this stays so until the commit.
     fn namespace_is_open(
         &self,
         kind: &'static dyn AnyKind,
@@ -264,7 +264,7 @@ impl Registry {
         let key = storage_key::object(Namespace.info(), None, namespace);
         let found = self.cache().of(Namespace.info()).get(&key)?;
         let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
-        // The look at the bytes spares nearly every create the decoding.
+        // A search in the bytes saves nearly every create from decoding the namespace.
         if found.may_be_deleting() && found.decode()?.metadata.is_terminating() {
             let resource = kind.info().group_resource();
             return Err(ApiError::namespace_terminating(resource, name, namespace));
@@ -277,7 +277,8 @@ impl Registry {
     }
 }
 
-/// The changes of a transaction: the objects first, each at its index, then their side records.
+/// Returns the changes of a transaction: the objects first, each at its index, then their side
+/// records.
 fn changes(staged: &[StagedChange]) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
@@ -292,20 +293,20 @@ fn changes(staged: &[StagedChange]) -> Result<Vec<Change>, ApiError> {
         (&one.name, one.kind.info().group_resource())
     });
     let text = format!(
-        "{} changes go with it, and one transaction takes {}",
+        "this takes {} changes, and one transaction can have {}",
         changes.len(),
         limits::CHANGES_PER_TXN
     );
     Err(ApiError::conflict(resource, name, text))
 }
 
-/// The one answer that has the value of an access key.
+/// Returns the one response that has the value of an access key.
 fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],
     key: &SecretText,
 ) -> Result<EncodedObject, ApiError> {
-    let broken = |reason: String| ApiError::internal("the answer could not be read back", reason);
+    let broken = |reason: String| ApiError::internal("the response could not be read back", reason);
     let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
     let mut step = &mut value;
     for name in credential_field(kind).map(|field| field.path).unwrap_or_default() {

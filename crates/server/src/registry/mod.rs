@@ -1,9 +1,9 @@
 //! The registry: objects of any kind, as they are read, watched and stored.
 //!
-//! It acts on a `Permit` alone and stores nothing but what is `Admitted`, without knowing who
-//! admits; the exceptions are the first start, the record of a key's last use, and the migration of
-//! the storage format. Besides, only resealing writes to the store, and that changes how values are
-//! sealed, not what they are.
+//! It acts only on a `Permit`, and stores only what is `Admitted`, without knowing who admits. The
+//! exceptions are the first start, the record of a key's last use, and the migration of the storage
+//! format. Apart from the registry, only resealing writes to the store, and that changes how values
+//! are sealed, not what they are.
 
 pub(crate) mod activity;
 pub(crate) mod commit;
@@ -30,7 +30,7 @@ use crate::stages::admit::{AdmissionView, KeyPolicy};
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Everything the registry works with.
+/// The registry: a store, the cache that follows it, and what writes need.
 pub(crate) struct Registry {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
@@ -39,7 +39,7 @@ pub(crate) struct Registry {
     key_policy: KeyPolicy,
 }
 
-/// An object as a request is answered with it: encoded, with its version.
+/// An object as it is in a response: encoded, with its resourceVersion.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedObject {
     /// Its JSON.
@@ -92,7 +92,7 @@ impl Registry {
 /// Returns the storage key that a permit is for.
 ///
 /// # Errors
-/// 500 when the permit names no object: a mistake of ours.
+/// 500 when the permit names no object: a bug.
 pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String, ApiError> {
     let target = permit.target();
     let name = target.name.as_deref().ok_or_else(|| {
@@ -101,16 +101,16 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
     Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
-/// Returns an encoded object, decoded.
+/// Returns the decoded form of an encoded object.
 ///
 /// # Errors
-/// 500 when that fails: a mistake of ours.
+/// 500 when that fails: a bug.
 pub(crate) fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
     postern_meta::decode::decode_typed(&object.json)
-        .map_err(|error| ApiError::internal("the answer could not be read back", error))
+        .map_err(|error| ApiError::internal("the response could not be read back", error))
 }
 
-/// Returns 404 for an object.
+/// Returns the 404 for an object.
 pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
     ApiError::not_found(kind.info().group_resource(), name)
 }

@@ -1,6 +1,6 @@
-//! Fields of a status that are observed when an object is answered, and not stored: the one place
-//! where an answer gets more than what is stored. Bytes that several answers share stay as they are;
-//! a kind that declares such fields gets an encoding of its own for each answer.
+//! Fields of a status that are not stored, but observed when an object is put into a response. Only
+//! here does a response get more than what is stored. Bytes that several responses share stay as
+//! they are; a kind that declares such fields gets an encoding of its own for each response.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ struct NameAndUid {
     uid: String,
 }
 
-/// Returns a cached object as it answers this caller.
+/// Returns a cached object with the observed fields for this caller.
 pub(crate) fn observed(
     cache: &Cache,
     permit: &Permit,
@@ -63,7 +63,7 @@ pub(crate) fn observed(
     }
 }
 
-/// Returns an object's JSON as it answers this caller.
+/// Returns an object's JSON with the observed fields for this caller.
 pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Bytes {
     if !permit.kind().is_observed() {
         return json;
@@ -73,8 +73,8 @@ pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Byte
     fields_of(cache, permit, namespace, &metadata.name, &json).map_or(json, Bytes::from)
 }
 
-/// Returns the JSON with what is observed; `None` when nothing is. The uid is read from the very
-/// object: one of the past may have had a namesake since.
+/// Returns the JSON with the observed fields; `None` when there are none. The uid is read from this
+/// JSON: an object of a past revision may have been replaced by one of the same name.
 fn fields_of(
     cache: &Cache,
     permit: &Permit,

@@ -1,4 +1,4 @@
-//! Reading: one object, or a list at the revision that was asked for (wire contract 1.4).
+//! Reads one object, or a list at the revision that was asked for (wire contract 1.4).
 
 use std::sync::Arc;
 
@@ -18,45 +18,45 @@ use crate::errors::from_store;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Objects that the store is asked for at once when a list is at a past revision.
+/// The page size of reads from the store, for a list at a past revision.
 const PAST_PAGE: usize = 1024;
 
 /// A page of a list, ready to be encoded.
 pub(crate) struct ObjectPage {
     /// In key order.
     pub(crate) objects: Vec<Arc<CachedObject>>,
-    /// The version that a watch may go on from.
+    /// The version from which a watch may continue.
     pub(crate) version: Position,
-    /// Where the next page begins, when there is one.
+    /// The token for the next page, when there is one.
     pub(crate) continue_token: Option<String>,
-    /// How many objects stand behind this page, when that is known.
+    /// How many objects there are after this page, when that is known.
     pub(crate) remaining: Option<usize>,
 }
 
-/// Which objects a list or watch wants.
+/// Which objects a list or watch is for.
 #[derive(Clone)]
 pub(crate) struct Selection {
     /// The kind's collection in the store.
     pub(crate) collection: String,
-    /// What the keys begin with.
+    /// The prefix of their storage keys.
     pub(crate) prefix: String,
     /// The one name that the permit is for, if it is for one.
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
     everything: bool,
-    /// The permit that decides about each object, where it does not cover all.
-    decides: Option<Permit>,
-    /// Whose objects are wanted, if only those of one owner are.
+    /// The permit, when it does not cover all objects and has to be checked for each.
+    permit: Option<Permit>,
+    /// The owner, when only their objects are selected.
     owner: Option<Owner>,
 }
 
 impl Selection {
-    /// From a permit and its options.
+    /// Returns the selection of a permit and the options of a request.
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
         let collection = storage_key::collection(target.kind.info());
-        // One name in one place needs no look at its neighbours, which may be damaged.
+        // One name in one namespace needs no read of other objects, which may be corrupt.
         let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
         let prefix = match &target.name {
             Some(name) if whole => {
@@ -67,13 +67,13 @@ impl Selection {
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let name = target.name.clone();
-        let decides = Some(permit.clone()).filter(|permit| !permit.covers_all());
+        let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
-            name.is_none() && labels.is_everything() && fields.is_everything() && decides.is_none();
-        Self { collection, prefix, name, labels, fields, everything, decides, owner: None }
+            name.is_none() && labels.is_everything() && fields.is_everything() && permit.is_none();
+        Self { collection, prefix, name, labels, fields, everything, permit, owner: None }
     }
 
-    /// Is the object wanted?
+    /// Returns whether the object is selected.
     pub(crate) fn matches(&self, object: &CachedObject) -> bool {
         if !object.key().starts_with(&self.prefix) {
             return false;
@@ -98,7 +98,7 @@ impl Selection {
 }
 
 impl Selection {
-    /// Returns the same, but only for objects of one owner.
+    /// Returns the selection, narrowed to objects of one owner.
     fn owned_by(mut self, owner: Owner) -> Self {
         self.owner = Some(owner);
         self.everything = false;
@@ -110,20 +110,20 @@ impl Selection {
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
-        self.decides.as_ref().is_none_or(|permit| permit.covers(object))
+        self.permit.as_ref().is_none_or(|permit| permit.covers(object))
     }
 }
 
 /// At which revision a list is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
-    /// Whatever is here.
+enum ListRevision {
+    /// Whatever the cache has.
     Any,
-    /// Everything that was acknowledged to anybody.
+    /// Everything that was acknowledged to any client.
     MostRecent,
-    /// This one or a later one.
+    /// This revision or a later one.
     NotOlderThan(Position),
-    /// This one.
+    /// This revision.
     Exactly(Position),
 }
 
@@ -131,7 +131,7 @@ impl Registry {
     /// Reads one object.
     ///
     /// # Errors
-    /// 404; 504 when it is to be from a future that does not come.
+    /// 404; 504 when the revision asked for does not come in time.
     pub(crate) async fn get(
         &self,
         permit: &Permit,
@@ -152,7 +152,7 @@ impl Registry {
         Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })
     }
 
-    /// Reads many.
+    /// Reads a page of a list.
     ///
     /// # Errors
     /// 410 when the revision asked for is no longer kept, 504 when it is in the future.
@@ -177,16 +177,16 @@ impl Registry {
         let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
         let after = after.as_deref();
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
-        let here = || {
+        let from_cache = || {
             let filter = |object: &CachedObject| selection.matches(object);
             let filter: Option<&dyn Fn(&CachedObject) -> bool> =
                 if selection.everything { None } else { Some(&filter) };
             resource.list(&selection.prefix, after, limit, filter)
         };
         let list = match at {
-            At::Exactly(version) => {
+            ListRevision::Exactly(version) => {
                 let revision = version.revision();
-                let now = here()?;
+                let now = from_cache()?;
                 if now.revision == revision {
                     now
                 } else {
@@ -194,7 +194,9 @@ impl Registry {
                     past.map_err(|error| past_error(error, token.as_ref()))?
                 }
             }
-            At::Any | At::MostRecent | At::NotOlderThan(_) => here()?,
+            ListRevision::Any | ListRevision::MostRecent | ListRevision::NotOlderThan(_) => {
+                from_cache()?
+            }
         };
         let mut page = page_of(list, &selection);
         if permit.kind().is_observed() {
@@ -204,10 +206,10 @@ impl Registry {
         Ok(page)
     }
 
-    /// Reads the access keys of one owner, of which the permit is for the object.
+    /// Reads the access keys of one owner. The permit is for the owner's object.
     ///
     /// # Errors
-    /// 404 when there is no such object; else as [`Registry::list`].
+    /// 404 when there is no such object; otherwise as [`Registry::list`].
     pub(crate) async fn access_keys_of(
         &self,
         permit: &Permit,
@@ -224,17 +226,17 @@ impl Registry {
         self.list_selected(&keys, options, selection).await
     }
 
-    async fn wait_for(&self, at: At) -> Result<(), ApiError> {
+    async fn wait_for(&self, at: ListRevision) -> Result<(), ApiError> {
         match at {
-            At::Any => Ok(()),
-            At::MostRecent => self.cache().wait_until_current().await,
-            At::NotOlderThan(version) | At::Exactly(version) => {
+            ListRevision::Any => Ok(()),
+            ListRevision::MostRecent => self.cache().wait_until_current().await,
+            ListRevision::NotOlderThan(version) | ListRevision::Exactly(version) => {
                 self.cache().wait_for_revision(version).await
             }
         }
     }
 
-    /// A list as it was at a past revision, from the store.
+    /// Returns a list as it was at a past revision, from the store.
     async fn past(
         &self,
         resource: &ResourceCache,
@@ -265,7 +267,7 @@ impl Registry {
                 let added = WatchEventType::Added;
                 let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
                 let Slot::Intact(object) = slot else {
-                    let reason = "it does not begin as objects of its kind do".to_owned();
+                    let reason = "it does not start as objects of its kind do".to_owned();
                     return Err(Error::Corrupt { key: Some(entry.key), reason });
                 };
                 if selection.matches(&object) {
@@ -284,31 +286,30 @@ impl Registry {
     }
 }
 
-fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> At {
+fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
     if let Some(token) = token {
-        // Version 0 stands in a token that was handed out after a 410: go on from there, at
-        // whatever revision is newest.
+        // Version 0 is in a token that was issued with a 410: it continues at the newest revision.
         return match token.resource_version {
-            0 => At::MostRecent,
-            version => At::Exactly(Position::from_packed(version)),
+            0 => ListRevision::MostRecent,
+            version => ListRevision::Exactly(Position::from_packed(version)),
         };
     }
-    let Some(requested) = &options.resource_version else { return At::MostRecent };
-    let RequestedVersion::At(version) = requested else { return At::Any };
+    let Some(requested) = &options.resource_version else { return ListRevision::MostRecent };
+    let RequestedVersion::At(version) = requested else { return ListRevision::Any };
     let version = Position::from_packed(*version);
     match options.version_match {
-        Some(VersionMatch::Exact) => At::Exactly(version),
+        Some(VersionMatch::Exact) => ListRevision::Exactly(version),
         // Without a match rule, a limit means exactly this revision: upstream's legacy.
-        None if options.limit > 0 => At::Exactly(version),
-        Some(VersionMatch::NotOlderThan) | None => At::NotOlderThan(version),
+        None if options.limit > 0 => ListRevision::Exactly(version),
+        Some(VersionMatch::NotOlderThan) | None => ListRevision::NotOlderThan(version),
     }
 }
 
 fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
     match (error, token) {
         (Error::Compacted { .. }, Some(token)) => {
-            let fresh = ContinueToken { resource_version: 0, start: token.start.clone() };
-            ApiError::expired_continue(fresh.encode())
+            let newest = ContinueToken { resource_version: 0, start: token.start.clone() };
+            ApiError::expired_continue(newest.encode())
         }
         (error, _) => from_store(error),
     }
@@ -321,7 +322,7 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
         let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
         ContinueToken { resource_version: version.packed(), start }.encode()
     });
-    // What stands behind the page is known only when nothing is filtered out.
+    // How many objects follow is known only when nothing is filtered out.
     let remaining = (more && selection.everything).then_some(list.remaining);
     ObjectPage { objects: list.objects, version, continue_token, remaining }
 }

@@ -1,9 +1,9 @@
-//! The loop of everything that changes an object which exists: read it, have the change admitted,
-//! store that if the object is still as it was read, and else start again.
+//! The loop of every change to an existing object: read it, have the change admitted, store that if
+//! the object is still as it was read, and start again if not.
 
 use postern_meta::status::ApiError;
 
-use super::commit::Refused;
+use super::commit::CommitError;
 use super::observe::observed_json;
 use super::side_records::RecordsOf;
 use super::{EncodedObject, Registry, key_of, not_found};
@@ -11,8 +11,8 @@ use crate::secret_record::SecretRecord;
 use crate::stages::admit::{Admitted, Previous};
 use crate::stages::authorize::Permit;
 
-/// How often a change is worked out anew because another writer was faster. Each round, one
-/// writer wins, so this many have to be faster in a row.
+/// How often a change is tried because another writer was faster. In each round one writer
+/// succeeds, so this many others have to be faster in a row.
 const ATTEMPTS: usize = 64;
 
 impl Registry {
@@ -35,19 +35,21 @@ impl Registry {
             self.cache().wait_until_current().await?;
             let previous = resource.get(&key)?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
-            // Read after the object: were it older, the object's own condition could not tell.
+            // Read after the object: the condition on the object would not detect an older record.
             let secrets = self.secret_record(of).await?;
             match self.try_commit(admit(Previous::of(previous)?, secrets)?, dry_run).await {
-                Ok(answer) => return Ok(self.observed(permit, answer)),
-                Err(Refused::Error(error)) => return Err(error),
-                Err(Refused::Changed(found)) => self.cache().wait_for_revision(found).await?,
+                Ok(stored) => return Ok(self.observed(permit, stored)),
+                Err(CommitError::Api(error)) => return Err(error),
+                Err(CommitError::Changed(position)) => {
+                    self.cache().wait_for_revision(position).await?;
+                }
             }
         }
         Err(ApiError::conflict_modified(info.group_resource(), permit.name()))
     }
 
-    /// Returns what a write came to, as it answers this caller.
-    pub(crate) fn observed(&self, permit: &Permit, answer: EncodedObject) -> EncodedObject {
-        EncodedObject { json: observed_json(self.cache(), permit, answer.json) }
+    /// Returns the result of a write with the observed fields for this caller.
+    pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
+        EncodedObject { json: observed_json(self.cache(), permit, object.json) }
     }
 }

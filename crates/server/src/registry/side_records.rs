@@ -1,8 +1,8 @@
 //! Side records: what is stored next to an object and written with it, in one transaction.
 //!
-//! - its secret record: what is kept of write-only fields (decision 3);
-//! - the way back from a digest to its access key, by which a bearer is recognised;
-//! - its unique keys: what no two objects of a kind may have.
+//! - its secret record: what is stored of write-only fields (decision 3);
+//! - its digest record, which leads from a digest to the access key: it identifies a bearer;
+//! - its unique keys: values that no two objects of a kind may both have.
 //!
 //! The record of an access key's last use, which `activity` writes, is removed with its key.
 
@@ -32,11 +32,11 @@ pub(super) struct SideRecords {
     pub(super) conditions: Vec<Condition>,
     /// What is written.
     pub(super) changes: Vec<Change>,
-    /// The value of a new access key, for the one answer that has it.
+    /// The value of a new access key, for the one response that has it.
     pub(super) issued: Option<SecretText>,
 }
 
-/// Which object side records are of.
+/// The object that side records belong to.
 #[derive(Clone, Copy)]
 pub(super) struct RecordsOf<'a> {
     pub(super) kind: &'static dyn AnyKind,
@@ -58,7 +58,7 @@ impl SideRecords {
         Ok(())
     }
 
-    /// Adds unique keys that are new, and removes those that are given up.
+    /// Adds the unique keys that are new, and removes those that the object no longer has.
     fn unique_keys(
         &mut self,
         kind: &'static dyn AnyKind,
@@ -90,7 +90,7 @@ pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
 }
 
 impl Registry {
-    /// Returns what is kept of an object's write-only fields.
+    /// Returns the secret record of an object: what is stored of its write-only fields.
     ///
     /// # Errors
     /// The store's; 500 when the record cannot be read.
@@ -98,8 +98,8 @@ impl Registry {
         if of.kind.write_only().is_empty() {
             return Ok(SecretRecord::default());
         }
-        let found = self.read_record(&of.secret_key()).await?;
-        let Some(entry) = found else { return Ok(SecretRecord::default()) };
+        let record = self.read_record(&of.secret_key()).await?;
+        let Some(entry) = record else { return Ok(SecretRecord::default()) };
         decode::decode_typed(&entry.value)
             .map_err(|error| ApiError::internal("a stored record cannot be read", error))
     }
@@ -108,7 +108,7 @@ impl Registry {
         Ok(self.store().get(key).await.map_err(from_store)?.value)
     }
 
-    /// Returns what goes with a new object.
+    /// Returns the side records of a new object.
     ///
     /// # Errors
     /// 409 when the value of a key is in use already.
@@ -130,7 +130,7 @@ impl Registry {
             let given = written.get(field.path).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
             self.take_key(of.kind, object, &mut secrets, &key, &mut side)?;
-            // A dry run issues nothing: a key that is answered must be one that works.
+            // A dry run issues nothing: a key in a response must be one that works.
             side.issued = Some(key).filter(|_| !dry_run);
         }
         secrets.set_values(of.kind, written);
@@ -138,7 +138,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns what goes with a change of an object.
+    /// Returns the changes of side records for a change of an object.
     ///
     /// # Errors
     /// As [`Registry::side_records_of_new`].
@@ -168,7 +168,8 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns what goes with the end of an object; `previous` is unknown when it is corrupt.
+    /// Returns the changes of side records for the removal of an object; `previous` is `None` when
+    /// the object is corrupt.
     ///
     /// # Errors
     /// The store's.
@@ -197,7 +198,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Adds a new value for an access key: its digest, and the way back from it.
+    /// Adds a new value of an access key: its digest, and the digest record.
     fn take_key(
         &self,
         kind: &'static dyn AnyKind,
@@ -221,7 +222,7 @@ impl Registry {
         side.put(storage_key::digest(digest), &record)
     }
 
-    /// The uid of the object's owner; empty for a raw subject and where nobody owns it.
+    /// Returns the uid of the object's owner; empty for a raw subject and without an owner.
     fn owner_uid(&self, kind: &'static dyn AnyKind, object: &Object) -> String {
         let owner = kind.owner(&object.to_json_bytes());
         let principal = owner.as_ref().and_then(postern_kinds::Owner::principal);
@@ -229,7 +230,7 @@ impl Registry {
     }
 }
 
-/// Returns what a conflict on a side record means; `None` when it is about something else.
+/// Returns the error for a conflict on a side record; `None` when the key is of something else.
 pub(super) fn conflict_of(kind: &'static dyn AnyKind, name: &str, key: &str) -> Option<ApiError> {
     if key.starts_with(storage_key::DIGESTS) {
         return Some(key_in_use(kind, name));

@@ -1,8 +1,8 @@
 //! A watch: a cursor in a kind's history that moves forward.
 //!
 //! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as
-//! its client takes them; when its cursor has fallen out of the window, it is closed, never
-//! skipped. What it has seen is one number.
+//! its client takes them. When its cursor is no longer in the window, the watch is closed; it never
+//! skips an event. All that it remembers is one number.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,40 +25,40 @@ use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
 use crate::stages::authorize::Permit;
 
-/// How often a watcher that wants bookmarks gets one.
+/// How often a watcher with `allowWatchBookmarks` gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A watch whose client names no timeout ends after this long or up to twice as long.
+/// The shortest timeout of a watch whose client names none; the longest is twice as long.
 const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
 
-/// No watch lasts longer: clients come back, and find the server that is there then.
+/// No watch lasts longer than this. Clients connect again, perhaps to another server.
 const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
 
-/// The caller's key is looked at this often at least, when it ends at all.
-const LONGEST_LOOK: Duration = Duration::from_hours(1);
+/// A key that expires is checked at least this often.
+const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Objects of the initial state that are handed out at once.
+/// Objects of the initial state that one read returns.
 const INITIAL_PER_READ: usize = 64;
 
-/// What a watcher is told.
+/// What a watcher returns next.
 pub(crate) enum Delivery {
-    /// Something that happened, or that is there.
+    /// A change, or an object of the initial state.
     Event {
-        /// As this watcher sees it: with selectors, a change can be an appearance or an end.
+        /// The type for this watcher: with selectors, a change can be ADDED or DELETED.
         event_type: WatchEventType,
-        /// The state that it shows.
+        /// The object's state.
         object: Arc<CachedObject>,
-        /// The event behind it, whose encodings are shared between watchers.
+        /// The cached event, whose encodings watchers share.
         shared: Option<Arc<CacheEvent>>,
     },
-    /// Everything up to here has been told.
+    /// All events up to a position have been returned.
     Bookmark {
-        /// Up to where.
+        /// The position.
         position: Position,
-        /// Was this the end of the initial state?
+        /// Is this the end of the initial state?
         initial_end: bool,
     },
-    /// The watch cannot go on.
+    /// The watch cannot continue.
     Failed(ApiError),
 }
 
@@ -73,26 +73,27 @@ pub(crate) struct Watcher {
     bookmarks: bool,
     next_bookmark: Instant,
     ends: Instant,
-    /// Goes off when one of these times has come. One that is kept: to set a timer anew for every
-    /// event of every watcher takes the lock of all timers.
-    alarm: Pin<Box<Sleep>>,
+    /// Wakes the watcher when one of these times has come. The timer is kept, because setting one
+    /// for every event of every watcher would take the runtime's lock on all timers each time.
+    timer: Pin<Box<Sleep>>,
     over: bool,
     subscription: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
     access: WatchAccess,
 }
 
-/// Whoever watches may do so only as long as their key works, and sees what they may see.
+/// Whether the caller may still watch: only as long as their key works, and what they may see is
+/// the same.
 struct WatchAccess {
     permit: Permit,
-    /// The rights that matter for what is seen, as they were when the watch began.
+    /// The rights that decide what the caller sees, as they were when the watch started.
     fingerprint: Fingerprint,
     source: Arc<dyn Source>,
     changes: watch::Receiver<u64>,
-    /// When the key ends, as far as is known, in seconds since 1970.
+    /// When the key expires, as far as is known, in seconds since 1970.
     ends_at: Option<i64>,
-    /// When to look again, if nothing happens before.
-    next_look: Option<Instant>,
+    /// When to check again, if nothing changes before.
+    next_check: Option<Instant>,
 }
 
 impl WatchAccess {
@@ -103,24 +104,24 @@ impl WatchAccess {
             source: registry.source.clone(),
             changes: registry.cache().subscribe_to_access(),
             ends_at: None,
-            next_look: None,
+            next_check: None,
         };
-        // Looked at before the first event: the key may have ended since the request.
+        // Checked before the first event: the key may have expired since the request.
         access.changes.mark_changed();
         access
     }
 
-    /// Looks whether the key still works and sees the same, when there is reason to.
+    /// Checks, when there is a reason to, that the key still works and may still see the same.
     ///
     /// # Errors
-    /// 401 when the key does not work; 410 when the caller may see other things now: their client
-    /// lists anew, and sees those. A change of somebody else's rights is neither.
+    /// 401 when the key does not work; 410 when the caller may see other objects now: their client
+    /// then lists again. A change of somebody else's rights is not an error.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let time = self.source.now();
         let now = time.unix_seconds();
         let changed = self.changes.has_changed().unwrap_or(true);
         let ended = self.ends_at.is_some_and(|end| end <= now);
-        if !changed && !ended && self.next_look.is_none_or(|look| Instant::now() < look) {
+        if !changed && !ended && self.next_check.is_none_or(|at| Instant::now() < at) {
             return Ok(());
         }
         self.changes.mark_unchanged();
@@ -128,12 +129,12 @@ impl WatchAccess {
         let Some(current) = current else { return Ok(()) };
         let fingerprint = self.permit.fingerprint_of(&cache.policy(), current.identity());
         if current.is_disabled() || fingerprint != self.fingerprint {
-            return Err(ApiError::expired("what the caller may see has changed: list anew"));
+            return Err(ApiError::expired("what the caller may see has changed: list again"));
         }
         self.ends_at = current.key.ends_at();
-        self.next_look = self.ends_at.map(|end| {
+        self.next_check = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
-            Instant::now() + wait.min(LONGEST_LOOK)
+            Instant::now() + wait.min(LONGEST_CHECK_INTERVAL)
         });
         Ok(())
     }
@@ -143,7 +144,7 @@ impl Registry {
     /// Starts a watch.
     ///
     /// # Errors
-    /// 504 when the initial state is to be from a future that does not come.
+    /// 504 when the revision of the initial state does not come in time.
     pub(crate) async fn watch(
         &self,
         permit: &Permit,
@@ -178,7 +179,7 @@ impl Registry {
             bookmarks: options.allow_bookmarks,
             next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
             ends,
-            alarm: Box::pin(sleep_until(ends)),
+            timer: Box::pin(sleep_until(ends)),
             over: false,
             subscription,
             draining,
@@ -190,7 +191,7 @@ impl Registry {
         match options.resource_version {
             None => self.cache().wait_until_current().await,
             Some(RequestedVersion::Any) => Ok(()),
-            // Without an initial state there is nothing to wait for: what is in the future comes.
+            // Without an initial state there is nothing to wait for: the events come later.
             Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),
             Some(RequestedVersion::At(version)) => {
                 self.cache().wait_for_revision(Position::from_packed(version)).await
@@ -200,7 +201,7 @@ impl Registry {
 
     fn timeout_of(&self, options: &ListOptions) -> Duration {
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
-            // Spread, so that watches which began together do not end together.
+            // At random, so that watches that started together do not end together.
             let mut random = [0; 8];
             self.source().fill(&mut random);
             SHORTEST_DEFAULT_TIMEOUT_SECONDS
@@ -210,8 +211,8 @@ impl Registry {
     }
 }
 
-/// Without a version to start from, a watch begins with what is there, unless told otherwise
-/// (upstream's default for `sendInitialEvents`).
+/// Returns whether a watch starts with the initial state. It does without a version to start from,
+/// unless the options say otherwise (upstream's default for `sendInitialEvents`).
 fn wants_initial(options: &ListOptions) -> bool {
     options
         .send_initial_events
@@ -219,12 +220,12 @@ fn wants_initial(options: &ListOptions) -> bool {
 }
 
 impl Watcher {
-    /// The kind that is watched.
+    /// Returns the kind that is watched.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// What comes next; `None` when the watch has ended. Never empty.
+    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
     pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
         if self.over {
             return None;
@@ -239,7 +240,7 @@ impl Watcher {
             return Some(vec![Delivery::Bookmark { position: self.cursor, initial_end: true }]);
         }
         loop {
-            // Marked as seen before looking: what comes after the look wakes us.
+            // Marked as seen before the read: what comes after the read wakes this task.
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
@@ -268,7 +269,8 @@ impl Watcher {
         }
     }
 
-    /// Every so often, and at the end: then the client resumes from here and not from far back.
+    /// Returns the bookmark that is due: one in each interval, and one at the end, so that the
+    /// client resumes from here and not from an old version.
     fn due_bookmark(&mut self, now: Instant) -> Option<Delivery> {
         if !self.bookmarks || now < self.next_bookmark.min(self.ends) {
             return None;
@@ -291,12 +293,12 @@ impl Watcher {
         if let Some(last) = events.last() {
             self.cursor = last.position();
         }
-        events.iter().filter_map(|event| self.seen(event)).collect()
+        events.iter().filter_map(|event| self.selected(event)).collect()
     }
 
-    /// What an event is to this watcher: with selectors, an object can come into sight or leave
-    /// it without being made or removed.
-    fn seen(&self, event: &Arc<CacheEvent>) -> Option<Delivery> {
+    /// Returns an event as this watcher has it: with selectors, an object can be added or deleted
+    /// for the watcher without being created or removed.
+    fn selected(&self, event: &Arc<CacheEvent>) -> Option<Delivery> {
         let before = event.previous.as_ref().filter(|object| self.selection.matches(object));
         let now =
             event.event_type != WatchEventType::Deleted && self.selection.matches(&event.object);
@@ -313,7 +315,7 @@ impl Watcher {
             _ => event.object.clone(),
         };
         if self.kind.is_observed() {
-            // What is shared between watchers must not have what one of them is answered.
+            // Bytes that watchers share must not have the fields that are observed for one caller.
             let object = observed(&self.cache, &self.access.permit, object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
@@ -330,18 +332,18 @@ impl Watcher {
         vec![Delivery::Failed(error)]
     }
 
-    /// Waits until there may be something to say.
+    /// Waits until there may be something to return.
     async fn wait(&mut self) {
         let bookmark = self.bookmarks.then_some(self.next_bookmark);
-        let times = [bookmark, self.access.next_look];
+        let times = [bookmark, self.access.next_check];
         let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
-        if self.alarm.deadline() != wake_at {
-            self.alarm.as_mut().reset(wake_at);
+        if self.timer.deadline() != wake_at {
+            self.timer.as_mut().reset(wake_at);
         }
         tokio::select! {
             _ = self.access.changes.changed() => self.access.changes.mark_changed(),
             _ = self.subscription.changed() => {}
-            () = self.alarm.as_mut() => {}
+            () = self.timer.as_mut() => {}
             _ = self.draining.wait_for(|draining| *draining) => {}
         }
     }

@@ -1,8 +1,8 @@
 //! From `Permit` to `Admitted`: is this write one that may be stored?
 //!
-//! Metadata rules and the kind's own preparation and validation run here, on every write, dry
-//! runs and changes that go with another included. The registry commits nothing but what is
-//! [`Admitted`], and only this file makes one. Admission reads through an [`AdmissionView`].
+//! Metadata rules and the kind's own preparation and validation run here on every write, also on
+//! dry runs and on changes that another write brings with it. The registry commits nothing but what
+//! is [`Admitted`], and only this file makes one. Admission reads through an [`AdmissionView`].
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,7 +31,7 @@ use crate::clock::{Source, new_uid};
 use crate::secret_record::SecretRecord;
 use crate::storage_key;
 
-/// An object as it was read, to be changed. It is decoded once for all that look at it.
+/// An object as it was read, to be changed. It is decoded once for all checks.
 pub(crate) struct Previous {
     /// What was read.
     pub(crate) cached: Arc<CachedObject>,
@@ -40,7 +40,7 @@ pub(crate) struct Previous {
 }
 
 impl Previous {
-    /// Decodes what was read.
+    /// Returns what was read, with its decoded form.
     ///
     /// # Errors
     /// 500 when what is stored cannot be read.
@@ -50,7 +50,7 @@ impl Previous {
     }
 }
 
-/// What becomes of one object.
+/// A write to one object.
 pub(crate) enum Write {
     /// A new object.
     Create {
@@ -70,14 +70,14 @@ pub(crate) enum Write {
         /// What is kept of them.
         secrets: SecretRecord,
     },
-    /// The end of an object that is as it was read.
+    /// The removal of an object that is as it was read.
     Remove {
-        /// What the answer has: its last state.
+        /// Its last state, which is in the response.
         object: Object,
         /// What was read.
         previous: Previous,
     },
-    /// The end of an object that cannot be read.
+    /// The removal of an object that cannot be read.
     RemoveCorrupt {
         /// Its storage key.
         key: Arc<str>,
@@ -88,7 +88,7 @@ pub(crate) enum Write {
     Nothing(Arc<CachedObject>),
 }
 
-/// What becomes of one object, and which one it is.
+/// A write to one object, and which object it is.
 pub(crate) struct AdmittedChange {
     /// Its kind.
     pub(crate) kind: &'static dyn AnyKind,
@@ -96,12 +96,12 @@ pub(crate) struct AdmittedChange {
     pub(crate) namespace: Option<String>,
     /// Its name.
     pub(crate) name: String,
-    /// What becomes of it.
+    /// The write.
     pub(crate) write: Write,
 }
 
 /// A write that may be stored: one change or several, all in one transaction or none. The first is
-/// the one that was asked for, and that is answered.
+/// the one that was asked for; its result is the response.
 pub(crate) struct Admitted {
     first: AdmittedChange,
     others: Vec<AdmittedChange>,
@@ -114,8 +114,8 @@ impl Admitted {
         Self { first, others: Vec::new() }
     }
 
-    /// Returns both writes as one, which answers as this one does. A change that comes to nothing is
-    /// left out.
+    /// Returns both writes as one, with the response of this one. Changes of the other one that
+    /// change nothing are left out.
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
         let changes = std::iter::once(other.first).chain(other.others);
@@ -123,7 +123,7 @@ impl Admitted {
         self
     }
 
-    /// Takes it apart, for the registry: the change that is answered, and those that go with it.
+    /// Returns its parts for the registry: the change whose result is the response, and the others.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>) {
         (self.first, self.others)
     }
@@ -167,7 +167,7 @@ impl<'a> AdmissionView<'a> {
         Self { cache, source, digester, key_policy, now: source.now() }
     }
 
-    /// Asks a kind what there is to say about an object, which it prepares.
+    /// Has the kind prepare an object. Returns what the write requires, and what is wrong with it.
     fn prepare(
         &self,
         permit: &Permit,
@@ -178,7 +178,7 @@ impl<'a> AdmissionView<'a> {
         permit.kind().prepare(new, old, &self.context(&caller, &*principals))
     }
 
-    /// Asks a kind's own action what an object comes to.
+    /// Runs a kind's own action on an object.
     ///
     /// # Errors
     /// Those of the action.
@@ -200,7 +200,7 @@ impl<'a> AdmissionView<'a> {
         }
     }
 
-    /// Reads another object, which goes with a write; `None` when it is gone.
+    /// Returns another object that a write changes as well; `None` when it is gone.
     fn read(
         &self,
         kind: &'static dyn AnyKind,
@@ -220,7 +220,7 @@ pub(crate) struct Writing {
     pub(crate) manager: String,
     /// Which part of the object is written.
     pub(crate) part: Part,
-    /// Is only asked what would be?
+    /// Is it a dry run?
     pub(crate) dry_run: bool,
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn track(
     track_update(old, object, &tracked, &manager, now);
 }
 
-/// Admits a new object. Makes its name, when it has only a prefix of one.
+/// Admits a new object. Generates its name when it has only a prefix of one.
 ///
 /// # Errors
 /// 400 and 422 as wire contract 1.5 and 1.6 say.
@@ -274,7 +274,7 @@ pub(crate) fn create(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
-    own_metadata_of_new(&mut object.metadata, permit, view)?;
+    init_system_metadata(&mut object.metadata, permit, view)?;
     let prepared = view.prepare(permit, &mut object, None)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, None)?;
@@ -287,8 +287,8 @@ pub(crate) fn create(
     Ok(Admitted::one(permit, &name, Write::Create { object, write_only }))
 }
 
-/// What is asked beyond the verb on the object. Before validation: what callers may not write, they
-/// need not be told about.
+/// Checks the rights that a write requires beyond the verb on the object. This comes before
+/// validation: a caller need not learn about fields that they may not write.
 fn check_rights(
     permit: &Permit,
     required: &[RequiredRight],
@@ -301,8 +301,8 @@ fn check_rights(
     check_blocked_owners(permit, &new.metadata, old.map(|old| &old.metadata))
 }
 
-/// Whoever lets an owner's deletion wait must be allowed to delete it. By the specification (part
-/// 7) that is 422, where upstream answers 403.
+/// Checks that a caller who blocks an owner's deletion may delete that owner. By the specification
+/// (part 7) the code is 422, where upstream has 403.
 fn check_blocked_owners(
     permit: &Permit,
     new: &ObjectMeta,
@@ -330,7 +330,7 @@ fn check_blocked_owners(
 fn right_to_delete(reference: &OwnerReference, namespace: &str) -> Right {
     let kind = postern_kinds::of_reference(&reference.api_version, &reference.kind);
     let Some(info) = kind.map(AnyKind::info) else {
-        // A kind that is not served here: only who may delete everything may delete it.
+        // A kind that is not served here: only a caller who may delete everything may delete it.
         return Right::cluster("delete", "", "*", &reference.name);
     };
     let namespace = if info.is_namespaced() { namespace.to_owned() } else { String::new() };
@@ -343,7 +343,7 @@ fn right_to_delete(reference: &OwnerReference, namespace: &str) -> Right {
 pub(crate) enum Part {
     /// Everything but a status that has a subresource of its own.
     Main,
-    /// The status alone, through its subresource.
+    /// Only the status, through its subresource.
     Status,
     /// Everything, by an action of this subresource: the kind itself decides what changes.
     Action(&'static str),
@@ -376,7 +376,8 @@ fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Val
     };
 }
 
-/// Admits a new state for an object. `object` is what the client wants, `previous` what was read.
+/// Admits a new state of an object. `object` is the state from the client, `previous` what was
+/// read.
 ///
 /// # Errors
 /// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
@@ -393,7 +394,7 @@ pub(crate) fn update(
     check_uid(kind, &object.metadata, &old.metadata)?;
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
     writing.part.keep_rest(kind, &mut object, old);
-    own_metadata_of_changed(&mut object.metadata, &old.metadata);
+    keep_system_metadata(&mut object.metadata, &old.metadata);
     let prepared = view.prepare(permit, &mut object, Some(old))?;
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
@@ -411,11 +412,10 @@ pub(crate) fn update(
     write_for(view, permit, object, previous, Some((write_only, secrets)))
 }
 
-/// Admits the start or the end of an object's deletion: marks it, or removes it if nothing blocks
-/// that.
+/// Admits the deletion of an object: marks the object, or removes it if nothing blocks that.
 ///
 /// # Errors
-/// 403 when the kind forbids it; 409 when more goes with it than one transaction takes.
+/// 403 when the kind forbids it; 409 when it takes more changes than one transaction can have.
 pub(crate) fn delete(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -435,8 +435,8 @@ pub(crate) fn delete(
     write_for(view, permit, object, previous, None)
 }
 
-/// Admits the end of an object that is corrupt: its finalizers are not known, and the caller has
-/// said that they do not mind.
+/// Admits the removal of an object that is corrupt: its finalizers are not known, and the caller
+/// has asked for it to be removed in spite of that.
 ///
 /// # Errors
 /// 403 when the kind forbids it.
@@ -464,7 +464,7 @@ pub(crate) fn release(
     write_for(view, permit, object, previous, None)
 }
 
-/// Admits what goes with the removal of an object, in the same transaction.
+/// Admits the changes that the removal of an object brings with it, in the same transaction.
 fn with_companions(
     view: &AdmissionView<'_>,
     removal: Admitted,
@@ -486,7 +486,7 @@ fn with_companions(
     })
 }
 
-/// Says in finalizers what becomes of dependents; who does not say leaves those that are there.
+/// Sets the finalizer of a propagation policy. Without a policy, the finalizers stay as they are.
 fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
     let wanted = match propagation {
         None => return,
@@ -528,8 +528,8 @@ fn later(from: Timestamp, seconds: i64) -> Timestamp {
     Timestamp::from_unix_seconds(from.unix_seconds().saturating_add(seconds))
 }
 
-/// What a new state comes to: nothing, when it is the old one; the end, when the object was
-/// being deleted, its time has come and nothing blocks that any longer.
+/// Returns the write for a new state: nothing, when it equals the old one; the removal, when the
+/// object is being deleted, its time has come and nothing blocks its deletion any longer.
 fn write_for(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -557,7 +557,7 @@ fn same(new: &Object, old: &Object) -> bool {
     new.metadata == old.metadata && new.fields == old.fields
 }
 
-/// The desired state is everything but metadata and status.
+/// Returns whether the desired state differs: everything but metadata and status.
 fn desired_state_differs(new: &Object, old: &Object) -> bool {
     fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
         object.fields.iter().filter(|(name, _)| *name != "status")
@@ -565,7 +565,7 @@ fn desired_state_differs(new: &Object, old: &Object) -> bool {
     !desired(new).eq(desired(old))
 }
 
-fn own_metadata_of_new(
+fn init_system_metadata(
     metadata: &mut ObjectMeta,
     permit: &Permit,
     view: &AdmissionView<'_>,
@@ -593,7 +593,8 @@ fn own_metadata_of_new(
     Ok(())
 }
 
-/// An empty namespace takes the URL's; another is a mistake that must not be guessed at.
+/// Sets an empty namespace to the URL's. Another namespace than that is an error: which one is
+/// meant must not be guessed.
 fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
     let wanted = permit.target().namespace.as_deref().unwrap_or_default();
     let namespaced = permit.kind().info().is_namespaced();
@@ -624,8 +625,8 @@ fn check_uid(
     ))
 }
 
-/// What belongs to the server stays as it was, whatever the client sent.
-fn own_metadata_of_changed(metadata: &mut ObjectMeta, old: &ObjectMeta) {
+/// Keeps the metadata that the server owns as it was, whatever the client sent.
+fn keep_system_metadata(metadata: &mut ObjectMeta, old: &ObjectMeta) {
     // The client's has been compared already; with the stored one, equal objects are equal.
     metadata.resource_version.clone_from(&old.resource_version);
     metadata.uid.clone_from(&old.uid);

@@ -28,7 +28,7 @@ pub(crate) struct Authenticated {
 pub(crate) struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
-    /// Set while they act as somebody else: as whom, and who that is.
+    /// Set while the caller impersonates somebody: what they asked for, and the resulting identity.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
@@ -38,17 +38,17 @@ impl Credential {
         Self { identity: Arc::new(identity), digest: None, acting: None }
     }
 
-    /// Returns the credential of whoever sent the key of a digest.
+    /// Returns the credential of a caller with the key of a digest.
     pub(crate) fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
         Self { identity, digest: Some(digest), acting: None }
     }
 
-    /// Returns the same, while they act as somebody else.
+    /// Returns the same credential while the caller impersonates somebody.
     pub(crate) fn acting_as(self, wanted: Impersonation, impersonated: Identity) -> Self {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
-    /// Returns whose rights count: their own, or those of whom they act as.
+    /// Returns the identity whose rights count: the caller's own, or the impersonated one.
     pub(crate) fn identity(&self) -> &Identity {
         self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
     }
@@ -58,12 +58,13 @@ impl Credential {
         &self.identity
     }
 
-    /// Returns the same, as all requests with the key share it until it changes.
+    /// Returns the identity of the key's owner, which all requests with the key share until it
+    /// changes.
     pub(crate) fn shared_bearer(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Do they act as somebody else?
+    /// Returns whether the caller impersonates somebody.
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()
     }
@@ -84,10 +85,10 @@ impl Credential {
         Ok(Some(CurrentIdentity { key, impersonated }))
     }
 
-    /// Is the caller still who they were when the request came in?
+    /// Checks that the caller is still who they were when the request came in.
     ///
     /// # Errors
-    /// 401 when the key does not work any more; 409 when the caller may do other things now.
+    /// 401 when the key does not work any more; 409 when the caller has other rights now.
     pub(crate) fn check(
         &self,
         principals: &PrincipalIndex,
@@ -105,18 +106,18 @@ impl Credential {
 
 /// Who a caller is at one moment.
 pub(crate) struct CurrentIdentity {
-    /// Their key.
+    /// The caller's key.
     pub(crate) key: Arc<ResolvedKey>,
     impersonated: Option<ImpersonatedIdentity>,
 }
 
 impl CurrentIdentity {
-    /// Returns whose rights count: their own, or those of whom they act as.
+    /// Returns the identity whose rights count: the caller's own, or the impersonated one.
     pub(crate) fn identity(&self) -> &Identity {
         self.impersonated.as_ref().map_or(&*self.key.identity, |one| &one.identity)
     }
 
-    /// Do they act as a user who is disabled?
+    /// Returns whether the caller impersonates a user who is disabled.
     pub(crate) fn is_disabled(&self) -> bool {
         self.impersonated.as_ref().is_some_and(|one| one.disabled)
     }
@@ -124,28 +125,28 @@ impl CurrentIdentity {
 
 /// A request whose sender could not be authenticated.
 pub(crate) struct Unauthenticated {
-    /// 401 which says why.
+    /// 401 that says why.
     pub(crate) error: ApiError,
     /// The name of the access key that was sent, if there is one.
     pub(crate) key: Option<String>,
 }
 
 impl Authenticated {
-    /// Who sent it.
+    /// Returns the credential of the sender.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Both, for the next stage.
+    /// Returns both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
     }
 }
 
-/// Looks up the credential by its digest, and notes that it was used.
+/// Looks up the key by its digest, and records that it was used.
 ///
 /// # Errors
-/// 401 which says why. The credential is in no message.
+/// 401 that says why. No message contains the key.
 pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
@@ -165,24 +166,25 @@ pub(crate) fn authenticate(
     Ok(Authenticated { parsed, credential })
 }
 
-/// Does the path hold the value of an access key where a name belongs? Those that the server makes
-/// are known by their form, and never come so far; those that clients choose may look like a name.
+/// Returns whether the path contains the value of an access key where a name belongs. Values that
+/// the server generates have a form of their own, and parsing has rejected them already; values
+/// that clients choose may look like a name.
 pub(crate) fn names_a_key(
     parsed: &Parsed,
     digester: &Digester,
     principals: &PrincipalIndex,
 ) -> bool {
-    let mut steps = parsed.path().split('/').filter(|step| step.len() >= MIN_KEY_CHARS);
-    steps.any(|step| is_key(&percent_decode_str(step).decode_utf8_lossy(), digester, principals))
+    let mut long = parsed.path().split('/').filter(|segment| segment.len() >= MIN_KEY_CHARS);
+    long.any(|text| is_key(&percent_decode_str(text).decode_utf8_lossy(), digester, principals))
 }
 
-/// Is this the value of an access key?
+/// Returns whether this is the value of an access key.
 pub(crate) fn is_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
     text.len() >= MIN_KEY_CHARS && principals.knows(&digest())
 }
 
-/// 401 that says why.
+/// Returns 401 that says why.
 pub(crate) fn refused(refusal: Refusal) -> ApiError {
     let advice = StatusCause { message: refusal.advice().to_owned(), ..StatusCause::default() };
     ApiError::unauthorized(refusal.message()).with_cause(advice)

@@ -1,4 +1,5 @@
-//! From `Acting` to `Permit`: may they? `auth` decides, from a snapshot of the policy and names.
+//! From `Acting` to `Permit`: may the caller do this? `auth` decides, from a snapshot of the policy
+//! and from names.
 
 use std::sync::Arc;
 
@@ -22,17 +23,17 @@ use crate::cache::CachedObject;
 pub(crate) struct Permit {
     target: ResourceTarget,
     credential: Credential,
-    /// What it was decided from, and what is decided from for single objects.
+    /// The policy that decided. It also decides about single objects.
     policy: Arc<Policy>,
     coverage: Coverage,
 }
 
-/// Which of the objects that a permit is for it covers.
+/// Which of the objects in its target a permit covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Coverage {
     /// All of them.
     All,
-    /// Those on whose owner the caller holds the right that stands for the verb.
+    /// Those on whose owner the caller holds the delegated right for the verb.
     Delegated,
 }
 
@@ -42,7 +43,7 @@ impl Permit {
         &self.target
     }
 
-    /// Returns the kind that it is about.
+    /// Returns the kind of its target.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.target.kind
     }
@@ -52,27 +53,27 @@ impl Permit {
         self.target.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns whose rights count.
+    /// Returns the identity whose rights count.
     pub(crate) fn identity(&self) -> &Identity {
         self.credential.identity()
     }
 
-    /// Returns who may, and how they proved who they are.
+    /// Returns the caller's credential.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Returns who may, as kinds see them.
+    /// Returns the caller, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.identity().user.clone(), team: self.identity().team.clone() }
     }
 
-    /// Does it cover every object that it is for? Then none need be asked about.
+    /// Returns whether it covers every object in its target. Then no single object need be checked.
     pub(crate) fn covers_all(&self) -> bool {
         self.coverage == Coverage::All
     }
 
-    /// Does it cover this object? Decided from names: its own, and its owner's.
+    /// Returns whether it covers this object. Its name and its owner's name decide.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
         self.covers_owned_by(object.owner())
     }
@@ -83,7 +84,7 @@ impl Permit {
             || owner.and_then(delegated).is_some_and(|right| self.holds(&right.into()))
     }
 
-    /// As [`Permit::covers`], for where it is refused.
+    /// Checks that it [covers](Permit::covers) an object.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words.
@@ -91,7 +92,7 @@ impl Permit {
         self.check_owned_by(object.owner())
     }
 
-    /// As [`Permit::check`], for a new object that has such an owner.
+    /// Checks that it covers a new object that has such an owner.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words.
@@ -102,10 +103,10 @@ impl Permit {
         Err(forbidden(self.identity(), &self.target, &attributes_of(&self.target)))
     }
 
-    /// Does the caller hold what a write takes besides?
+    /// Checks a right that a write requires beyond the verb.
     ///
     /// # Errors
-    /// 403 which names the first of the rights that would do.
+    /// 403 that names the first of the rights that would be enough.
     pub(crate) fn check_right(&self, required: &RequiredRight) -> Result<(), ApiError> {
         if self.holds(required) {
             return Ok(());
@@ -117,7 +118,7 @@ impl Permit {
         self.policy.satisfies(self.identity(), required)
     }
 
-    /// May the caller do this to an object of the permit's kind?
+    /// Returns whether the caller may do this to an object of the permit's kind.
     pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
         let info = self.kind().info();
         let attributes = Attributes::Resource {
@@ -131,7 +132,7 @@ impl Permit {
         self.policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 
-    /// Returns what decides what an identity sees of the permit's kind under a policy.
+    /// Returns the rights that decide what an identity sees of the permit's kind under a policy.
     pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
         let info = self.kind().info();
         policy.fingerprint(identity, info.version.group, info.plural)
@@ -148,11 +149,10 @@ impl Permit {
         Self { target, ..self.clone() }
     }
 
-    /// Returns a permit for reading an object of another kind, that has no namespace, as the caller
-    /// may.
+    /// Returns the caller's permit for reading an object of another, cluster-scoped kind.
     ///
     /// # Errors
-    /// 403, when they may read none.
+    /// 403 when the caller may read none of its objects.
     pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
         let target = ResourceTarget::object(kind, Verb::Get, None, name);
         let coverage = coverage_of(&self.policy, self.identity(), &target)?;
@@ -177,14 +177,14 @@ impl Permit {
         self
     }
 
-    /// Returns the permit as it is for a caller who holds rights on owners only, in tests.
+    /// Returns the permit of a caller who only holds rights on owners, in tests.
     #[cfg(test)]
     pub(crate) fn of_own(mut self) -> Self {
         self.coverage = Coverage::Delegated;
         self
     }
 
-    /// Returns a permit for the server's own controllers, which act for nobody.
+    /// Returns a permit for the server's own controllers, which act for no caller.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,
         verb: Verb,
@@ -205,19 +205,19 @@ impl Permit {
     }
 }
 
-/// What an authorised request leads to.
+/// An authorised request.
 pub(crate) enum Authorized {
-    /// Something done to a resource.
+    /// For a resource.
     Resource(Parsed, Permit),
-    /// A document such as discovery.
+    /// For a document such as discovery.
     Document(Parsed),
 }
 
-/// Asks `auth`, and turns its decision into a permit.
+/// Returns the permit, when `auth` allows the request.
 ///
 /// # Errors
-/// 403 in kube-apiserver's words; for a path that nothing is served at, 404, but only to those
-/// who may know.
+/// 403 in kube-apiserver's words. A path at which nothing is served is 404, but only for callers
+/// who may know that.
 pub(crate) fn authorize(acting: Acting, policy: Arc<Policy>) -> Result<Authorized, ApiError> {
     let (parsed, credential) = acting.into_parts();
     let identity = credential.identity();
@@ -257,7 +257,8 @@ fn coverage_of(
     Err(forbidden(identity, target, &attributes))
 }
 
-/// What describes the API is open to every caller who has a key.
+/// Returns the attributes of a document. Those that describe the API are open to every caller who
+/// has a key.
 fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attributes<'a> {
     if document.describes_the_api() {
         Attributes::Description { verb, path }
@@ -292,7 +293,7 @@ fn forbidden(
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
-/// The attributes of a request; where it is for an action, with the right that the action takes.
+/// Returns the attributes of a request; for an action, with the right that the action requires.
 fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     let (verb, subresource) = match target.action {

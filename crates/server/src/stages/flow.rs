@@ -1,21 +1,25 @@
-//! How much may go on at once: requests in flight, watches of one key, connections at work.
+//! From `Acting` to `InFlightPermit`: is there a seat for this request?
 //!
-//! What is over a limit is refused with 429 and `Retry-After`, so that the work that was taken on
-//! is done in time. Health checks are not counted. Three things keep the surplus from hurting:
+//! Flow control limits the requests in flight, the open watches of a key and, under overload, the
+//! connections whose reads are admitted. What is over a limit is rejected with 429
+//! and `Retry-After`, so that the requests that were admitted are done in time. Health checks are
+//! not counted. Three things keep an overload from hurting everybody:
 //!
-//! - **A reserve.** The last tenth of the places goes only to whoever is not part of the crowd: the
-//!   whole of it to an owner of keys who has nothing in flight, half of it to connections with their
-//!   first few requests. So an operator gets in while somebody else, even with the same key, sends
-//!   ten times what can be carried; and nobody can take all places, however he connects.
-//! - **Holding.** A refused client that comes again at once would cost as much as one that is
-//!   served, so the answer to it waits a moment. With more connections waiting so than there are
-//!   places for writes, refusing takes its share of the processors, and half of the places are
-//!   left free for that.
-//! - **Crowding.** Reads are answered out of memory and are hardly ever in flight for long: with
-//!   more connections at work than there are places, they wait unseen until the server gets around
-//!   to them. When all its threads are busy besides, connections draw lots for turns, half as
-//!   many as there are places, and those that lose are refused. Each owner has some requests let in
-//!   without a turn, so that one whose connections are no part of the crowd does not notice it.
+//! - **A reserve.** The last tenth of the seats is not for those who cause the overload: an owner
+//!   of keys who has no request in flight can have any of it, and a connection with its first few
+//!   requests can have half of it. So an operator is admitted while another client, even with the
+//!   same key, sends ten times what the server can do. And no client can take all seats, however
+//!   many connections it opens.
+//! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
+//!   that is served. So the response to it is delayed for a moment. When more connections have
+//!   delayed rejections than there are seats for writes, rejecting takes its share of the
+//!   processors, and half of the seats are left free for that.
+//! - **Random admission.** Reads are served from memory and are hardly ever in flight for long:
+//!   with more active connections than seats, requests wait where nothing counts them, until a
+//!   thread has time for them. When all threads are busy as well, only some connections are
+//!   admitted, at random and for a short time: half as many as there are seats. The reads of all
+//!   others are rejected. A small share of reads is guaranteed to each owner and to new
+//!   connections, so that a client that does not cause the overload does not notice it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,38 +33,38 @@ use tokio::time::MissedTickBehavior;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// One place in so many is reserved for those who are not part of the crowd.
+/// One seat in this many is kept in reserve for those who do not cause an overload.
 const RESERVE_PART: usize = 10;
 
-/// A connection is new for so many requests, if none was refused.
+/// A connection counts as new for this many requests, as long as none was rejected.
 const NEW_FOR_REQUESTS: u32 = 20;
 
-/// A refused request is held for this long, and up to twice as long, so that those which were
-/// refused together do not come again together.
-const HOLD: Duration = Duration::from_millis(400);
+/// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that
+/// clients that were rejected together do not come again together.
+const REJECTION_DELAY: Duration = Duration::from_millis(400);
 
-/// Refused requests that are held at once; more are answered at once.
-const MAX_HELD: usize = 20_000;
+/// Rejections that are delayed at the same time; more than these are sent without a delay.
+const MAX_DELAYED: usize = 20_000;
 
-/// How often it is looked how many connections are at work: longer than a request takes when
-/// there are as many as places, so that each shows.
-const CROWD_INTERVAL: Duration = Duration::from_millis(100);
+/// How often active connections are counted. It is longer than a request takes with as many
+/// requests as there are seats, so that every active connection is counted.
+const OVERLOAD_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A connection's turn, in intervals: as long as a refused one is held on average, so that of all
-/// connections the part that wins is the part that is at work.
-const TURN_INTERVALS: u32 = 6;
+/// How long random admission admits a connection, in intervals: as long as the average delay of a
+/// rejection. So the share of connections that is admitted is also the share that is active.
+const ADMISSION_INTERVALS: u32 = 6;
 
-/// Threads that work for more than so many hundredths of the time are busy.
+/// Threads that work for more than this many hundredths of the time are busy.
 const BUSY_HUNDREDTHS: u32 = 90;
 
-/// The chance of a connection for which there is room.
-const CERTAIN: u32 = 1000;
+/// The admission probability without an overload, in thousandths.
+const ADMIT_ALL: u32 = 1000;
 
-/// The golden ratio's fraction of 2^64: its multiples are spread evenly, which is all the
-/// randomness that is needed here.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The golden ratio's fraction of 2^64. Its multiples are spread evenly (a Weyl sequence), which is
+/// all the randomness that is needed here.
+const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The limits.
+/// The limits of flow control.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that read, in flight at once. kube-apiserver's default is 400.
@@ -77,268 +81,276 @@ impl Default for Limits {
     }
 }
 
-/// A connection, as far as flow control cares.
+/// What flow control knows about a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     requests: AtomicU32,
-    refused: AtomicBool,
-    /// The interval in which it was at work last.
-    interval: AtomicU32,
-    /// The interval in which its turn ends.
-    turn_end: AtomicU32,
-    /// Its requests that are held: those that read, those that write.
-    held: [AtomicU32; 2],
+    rejected: AtomicBool,
+    /// The last interval in which it was active.
+    active_in: AtomicU32,
+    /// The interval in which its random admission ends.
+    admitted_until: AtomicU32,
+    /// Its requests whose rejection is being delayed, by [`Class`].
+    delayed: [AtomicU32; 2],
 }
 
 impl ConnectionState {
-    /// One that has just been opened.
+    /// Returns the state of a connection that has just been opened.
     pub(crate) fn new() -> Self {
         Self {
             requests: AtomicU32::new(0),
-            refused: AtomicBool::new(false),
-            interval: AtomicU32::new(0),
-            turn_end: AtomicU32::new(0),
-            held: [AtomicU32::new(0), AtomicU32::new(0)],
+            rejected: AtomicBool::new(false),
+            active_in: AtomicU32::new(0),
+            admitted_until: AtomicU32::new(0),
+            delayed: [AtomicU32::new(0), AtomicU32::new(0)],
         }
     }
 
-    /// Notes a request. Returns whether the connection is new.
-    fn is_new(&self) -> bool {
+    /// Counts a request. Returns whether the connection is new.
+    fn count_request(&self) -> bool {
         let requests = self.requests.fetch_add(1, Ordering::Relaxed);
-        requests < NEW_FOR_REQUESTS && !self.refused.load(Ordering::Relaxed)
+        requests < NEW_FOR_REQUESTS && !self.rejected.load(Ordering::Relaxed)
     }
 }
 
-/// What is going on.
+/// The state of flow control.
 pub(crate) struct Flow {
     limits: Limits,
-    reading: Places,
-    writing: Places,
+    reading: InFlightLimiter,
+    writing: InFlightLimiter,
     watches: Arc<Mutex<HashMap<String, usize>>>,
     interval: AtomicU32,
-    /// Connections with requests that were let in, in this interval.
-    at_work: AtomicUsize,
-    /// Requests that were let in without a turn, in this interval.
-    early: Mutex<Early>,
-    /// The chance of a connection without a turn to get one, in thousandths.
-    chance: AtomicU32,
-    held: AtomicUsize,
-    /// Connections with requests that are held: that read, that write.
-    held_lines: [AtomicUsize; 2],
-    spread: AtomicU64,
+    /// Connections that had a read admitted in this interval.
+    active_connections: AtomicUsize,
+    /// What was admitted from the guaranteed shares in this interval.
+    guaranteed: Mutex<GuaranteedShares>,
+    /// The probability of a connection to be admitted, in thousandths.
+    admission_probability: AtomicU32,
+    delayed: AtomicUsize,
+    /// Connections with requests whose rejection is being delayed, by [`Class`].
+    delayed_connections: [AtomicUsize; 2],
+    random_sequence: AtomicU64,
 }
 
-/// What a request does, as far as flow control cares.
+/// The class of a request: reads and writes have limits of their own.
 #[derive(Clone, Copy)]
 enum Class {
     Reads,
     Writes,
 }
 
-/// Who was let in without a turn.
+/// Reads that were admitted under overload without random admission.
 #[derive(Default)]
-struct Early {
-    of_owner: HashMap<String, usize>,
-    from_owners: usize,
-    from_new: usize,
+struct GuaranteedShares {
+    by_owner: HashMap<String, usize>,
+    for_owners: usize,
+    for_new_connections: usize,
 }
 
-/// A refused request that waits for its answer; no longer, when its client has gone.
-struct Held<'a> {
+/// A rejection that is being delayed. It ends early when the client closes the connection.
+struct DelayedRejection<'a> {
     flow: &'a Flow,
-    line: &'a ConnectionState,
+    connection: &'a ConnectionState,
     class: Class,
 }
 
-impl<'a> Held<'a> {
-    fn new(flow: &'a Flow, line: &'a ConnectionState, class: Class) -> Self {
-        flow.held.fetch_add(1, Ordering::Relaxed);
-        if line.held[class as usize].fetch_add(1, Ordering::Relaxed) == 0 {
-            flow.held_lines[class as usize].fetch_add(1, Ordering::Relaxed);
+impl<'a> DelayedRejection<'a> {
+    fn new(flow: &'a Flow, connection: &'a ConnectionState, class: Class) -> Self {
+        flow.delayed.fetch_add(1, Ordering::Relaxed);
+        if connection.delayed[class as usize].fetch_add(1, Ordering::Relaxed) == 0 {
+            flow.delayed_connections[class as usize].fetch_add(1, Ordering::Relaxed);
         }
-        Self { flow, line, class }
+        Self { flow, connection, class }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for DelayedRejection<'_> {
     fn drop(&mut self) {
         let class = self.class as usize;
-        self.flow.held.fetch_sub(1, Ordering::Relaxed);
-        if self.line.held[class].fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.flow.held_lines[class].fetch_sub(1, Ordering::Relaxed);
+        self.flow.delayed.fetch_sub(1, Ordering::Relaxed);
+        if self.connection.delayed[class].fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.flow.delayed_connections[class].fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Places for requests in flight, and who has them.
+/// The seats for requests in flight of one class.
 #[derive(Clone)]
-struct Places {
+struct InFlightLimiter {
     limit: usize,
-    taken: Arc<Mutex<Taken>>,
+    seats: Arc<Mutex<SeatsTaken>>,
 }
 
+/// How many seats are taken.
 #[derive(Default)]
-struct Taken {
-    all: usize,
-    of_owner: HashMap<String, usize>,
+struct SeatsTaken {
+    total: usize,
+    by_owner: HashMap<String, usize>,
 }
 
-/// A place among the requests in flight; given back when dropped.
-pub(crate) struct Place {
-    taken: Arc<Mutex<Taken>>,
+/// A seat among the requests in flight. It is given back on drop.
+pub(crate) struct InFlightPermit {
+    seats: Arc<Mutex<SeatsTaken>>,
     owner: String,
 }
 
-/// A place among the open watches of a key; given back when dropped.
-pub(crate) struct WatchSlot {
+/// One of the open watches of a key. It is given back on drop.
+pub(crate) struct WatchPermit {
     watches: Arc<Mutex<HashMap<String, usize>>>,
     key: String,
 }
 
-impl Places {
+impl InFlightLimiter {
     fn new(limit: usize) -> Self {
-        Self { limit, taken: Arc::default() }
+        Self { limit, seats: Arc::default() }
     }
 
-    /// A place for somebody, when fewer are taken than `limit` without what is kept back.
-    fn enter(&self, owner: &str, is_new: bool, squeezed: usize) -> Option<Place> {
-        let mut taken = self.taken.lock();
-        let of_owner = taken.of_owner.get(owner).copied().unwrap_or_default();
+    /// Returns a seat, when one is free for this owner: `headroom` and the reserve may not be.
+    fn acquire(
+        &self,
+        owner: &str,
+        is_new_connection: bool,
+        headroom: usize,
+    ) -> Option<InFlightPermit> {
+        let mut seats = self.seats.lock();
+        let of_owner = seats.by_owner.get(owner).copied().unwrap_or_default();
         let reserve = self.limit / RESERVE_PART;
-        let kept_back = match (of_owner, is_new) {
+        let kept_free = match (of_owner, is_new_connection) {
             (0, _) => 0,
-            (_, true) => squeezed + reserve.div_ceil(2),
-            (_, false) => squeezed + reserve,
+            (_, true) => headroom + reserve.div_ceil(2),
+            (_, false) => headroom + reserve,
         };
-        if taken.all >= self.limit - kept_back {
+        if seats.total >= self.limit - kept_free {
             return None;
         }
-        taken.all += 1;
-        taken.of_owner.insert(owner.to_owned(), of_owner + 1);
-        drop(taken);
-        Some(Place { taken: self.taken.clone(), owner: owner.to_owned() })
+        seats.total += 1;
+        seats.by_owner.insert(owner.to_owned(), of_owner + 1);
+        drop(seats);
+        Some(InFlightPermit { seats: self.seats.clone(), owner: owner.to_owned() })
     }
 }
 
 impl Flow {
-    /// With nothing going on.
+    /// Returns flow control with nothing in flight.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            reading: Places::new(limits.reading),
-            writing: Places::new(limits.writing),
+            reading: InFlightLimiter::new(limits.reading),
+            writing: InFlightLimiter::new(limits.writing),
             watches: Arc::default(),
             interval: AtomicU32::new(1),
-            at_work: AtomicUsize::new(0),
-            early: Mutex::default(),
-            chance: AtomicU32::new(CERTAIN),
-            held: AtomicUsize::new(0),
-            held_lines: [AtomicUsize::new(0), AtomicUsize::new(0)],
-            spread: AtomicU64::new(0),
+            active_connections: AtomicUsize::new(0),
+            guaranteed: Mutex::default(),
+            admission_probability: AtomicU32::new(ADMIT_ALL),
+            delayed: AtomicUsize::new(0),
+            delayed_connections: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            random_sequence: AtomicU64::new(0),
         }
     }
 
-    /// A place among the requests in flight, for a request of this owner's over this connection.
-    /// What is refused is held for a moment, which is why this takes its time.
+    /// Returns a seat for a request that came over this connection with a key of this owner. A
+    /// rejection is delayed, which is why this is async.
     ///
     /// # Errors
-    /// 429 when there is none.
-    pub(crate) async fn enter(
+    /// 429 when no seat is free, or when random admission did not admit the connection.
+    pub(crate) async fn acquire(
         &self,
         verb: Option<Verb>,
         owner: &str,
-        line: &ConnectionState,
-    ) -> Result<Place, ApiError> {
-        let is_new = line.is_new();
+        connection: &ConnectionState,
+    ) -> Result<InFlightPermit, ApiError> {
+        let is_new = connection.count_request();
         let class = match verb {
             None | Some(Verb::Get | Verb::List | Verb::Watch) => Class::Reads,
             Some(_) => Class::Writes,
         };
-        let place = match class {
-            Class::Reads if self.has_turn(owner, line, is_new) => {
-                self.reading.enter(owner, is_new, 0).inspect(|_| self.note_at_work(line))
+        let permit = match class {
+            Class::Reads if self.is_admitted(owner, connection, is_new) => {
+                self.reading.acquire(owner, is_new, 0).inspect(|_| self.note_active(connection))
             }
             Class::Reads => None,
-            Class::Writes => self.writing.enter(owner, is_new, self.squeezed()),
+            Class::Writes => self.writing.acquire(owner, is_new, self.write_headroom()),
         };
-        if let Some(place) = place {
-            return Ok(place);
+        if let Some(permit) = permit {
+            return Ok(permit);
         }
-        line.refused.store(true, Ordering::Relaxed);
-        self.hold(line, class).await;
+        connection.rejected.store(true, Ordering::Relaxed);
+        self.delay_rejection(connection, class).await;
         Err(ApiError::too_many_requests(
             "Too many requests, please try again later.",
             RETRY_AFTER_SECONDS,
         ))
     }
 
-    /// Places for writes that are left free while a crowd is refused.
-    fn squeezed(&self) -> usize {
-        let held_lines = self.held_lines[Class::Writes as usize].load(Ordering::Relaxed);
-        if held_lines > self.limits.writing { self.limits.writing / 2 } else { 0 }
+    /// Returns how many seats for writes are left free while many connections are rejected.
+    fn write_headroom(&self) -> usize {
+        let delayed = self.delayed_connections[Class::Writes as usize].load(Ordering::Relaxed);
+        if delayed > self.limits.writing { self.limits.writing / 2 } else { 0 }
     }
 
-    /// May this connection be at work? When there is a crowd, it draws lots for a turn.
-    fn has_turn(&self, owner: &str, line: &ConnectionState, is_new: bool) -> bool {
-        let chance = self.chance.load(Ordering::Relaxed);
+    /// Returns whether this connection may have a read in flight. Under overload, random admission
+    /// decides.
+    fn is_admitted(&self, owner: &str, connection: &ConnectionState, is_new: bool) -> bool {
+        let probability = self.admission_probability.load(Ordering::Relaxed);
         let now = self.interval.load(Ordering::Relaxed);
-        if chance >= CERTAIN || now < line.turn_end.load(Ordering::Relaxed) {
+        if probability >= ADMIT_ALL || now < connection.admitted_until.load(Ordering::Relaxed) {
             return true;
         }
-        if self.is_early(owner, is_new) {
+        if self.take_guaranteed(owner, is_new) {
             return true;
         }
-        let wins = self.spread_below(CERTAIN.into()) < u64::from(chance);
-        if wins {
-            line.turn_end.store(now + TURN_INTERVALS, Ordering::Relaxed);
+        let admitted = self.random_below(ADMIT_ALL.into()) < u64::from(probability);
+        if admitted {
+            connection.admitted_until.store(now + ADMISSION_INTERVALS, Ordering::Relaxed);
         }
-        wins
+        admitted
     }
 
-    /// Is it let in without a turn? In each interval, so many requests of each owner are as make a
-    /// twentieth of the places, and as many from connections that are new; of all owners together
-    /// half the places.
-    fn is_early(&self, owner: &str, is_new: bool) -> bool {
-        let reserve = (self.limits.reading / RESERVE_PART).div_ceil(2);
-        let mut early = self.early.lock();
-        if is_new && early.from_new < reserve {
-            early.from_new += 1;
+    /// Takes a read out of the guaranteed shares. Returns whether one was left. In each interval,
+    /// the share of an owner is a twentieth of the seats; that of all owners together is half of
+    /// the seats, and that of all new connections a twentieth.
+    fn take_guaranteed(&self, owner: &str, is_new: bool) -> bool {
+        let share = (self.limits.reading / RESERVE_PART).div_ceil(2);
+        let mut guaranteed = self.guaranteed.lock();
+        if is_new && guaranteed.for_new_connections < share {
+            guaranteed.for_new_connections += 1;
             return true;
         }
-        let of_owner = early.of_owner.get(owner).copied().unwrap_or_default();
-        if of_owner >= reserve || early.from_owners >= self.limits.reading / 2 {
+        let of_owner = guaranteed.by_owner.get(owner).copied().unwrap_or_default();
+        if of_owner >= share || guaranteed.for_owners >= self.limits.reading / 2 {
             return false;
         }
-        early.from_owners += 1;
-        early.of_owner.insert(owner.to_owned(), of_owner + 1);
+        guaranteed.for_owners += 1;
+        guaranteed.by_owner.insert(owner.to_owned(), of_owner + 1);
         true
     }
 
-    /// The next of numbers that are spread evenly.
-    fn spread_below(&self, end: u64) -> u64 {
-        let next = self.spread.fetch_add(SPREAD, Ordering::Relaxed).wrapping_add(SPREAD);
-        ((next >> 32) * end) >> 32
+    /// Returns the next number of a sequence that is spread evenly over 0 to `end`.
+    fn random_below(&self, end: u64) -> u64 {
+        let next = self.random_sequence.fetch_add(GOLDEN_RATIO, Ordering::Relaxed);
+        ((next.wrapping_add(GOLDEN_RATIO) >> 32) * end) >> 32
     }
 
-    async fn hold(&self, line: &ConnectionState, class: Class) {
-        let held = Held::new(self, line, class);
-        if self.held.load(Ordering::Relaxed) <= MAX_HELD {
-            let most = u64::try_from(HOLD.as_micros()).unwrap_or(u64::MAX);
-            tokio::time::sleep(HOLD + Duration::from_micros(self.spread_below(most))).await;
+    async fn delay_rejection(&self, connection: &ConnectionState, class: Class) {
+        let delayed = DelayedRejection::new(self, connection, class);
+        if self.delayed.load(Ordering::Relaxed) <= MAX_DELAYED {
+            let most = u64::try_from(REJECTION_DELAY.as_micros()).unwrap_or(u64::MAX);
+            let more = Duration::from_micros(self.random_below(most));
+            tokio::time::sleep(REJECTION_DELAY + more).await;
         }
-        drop(held);
+        drop(delayed);
     }
 
-    fn note_at_work(&self, line: &ConnectionState) {
+    fn note_active(&self, connection: &ConnectionState) {
         let now = self.interval.load(Ordering::Relaxed);
-        if line.interval.swap(now, Ordering::Relaxed) != now {
-            self.at_work.fetch_add(1, Ordering::Relaxed);
+        if connection.active_in.swap(now, Ordering::Relaxed) != now {
+            self.active_connections.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Looks for crowds for as long as it runs.
+    /// Looks for overload, and sets the admission probability, until it is dropped.
     pub(crate) async fn watch_overload(&self) {
-        let mut ticks = tokio::time::interval(CROWD_INTERVAL);
+        let mut ticks = tokio::time::interval(OVERLOAD_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let metrics = tokio::runtime::Handle::current().metrics();
         let busy =
@@ -349,40 +361,41 @@ impl Flow {
             let busy_until_now: Duration = busy();
             let worked = busy_until_now.saturating_sub(busy_until_last);
             let workers = u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
-            let could = (now - last) * workers;
+            let available = (now - last) * workers;
             self.interval.fetch_add(1, Ordering::Relaxed);
-            *self.early.lock() = Early::default();
-            let at_work = self.at_work.swap(0, Ordering::Relaxed);
-            let held = self.held_lines[Class::Reads as usize].load(Ordering::Relaxed);
-            self.adjust(at_work + held, worked * 100 > could * BUSY_HUNDREDTHS);
+            *self.guaranteed.lock() = GuaranteedShares::default();
+            let active = self.active_connections.swap(0, Ordering::Relaxed);
+            let delayed = self.delayed_connections[Class::Reads as usize].load(Ordering::Relaxed);
+            self.adjust_admission(active + delayed, worked * 100 > available * BUSY_HUNDREDTHS);
             (last, busy_until_last) = (now, busy_until_now);
         }
     }
 
-    /// Gives `wanting` connections a chance for half as many turns as there are places, since
-    /// refusing the others takes time, too; a greater one each time while there is time left.
-    fn adjust(&self, wanting: usize, busy: bool) {
-        let chance = self.chance.load(Ordering::Relaxed);
+    /// Sets the admission probability for this many competing connections. While the threads are
+    /// busy, it admits half as many connections as there are seats, since rejecting the others
+    /// takes time, too. It grows in each interval in which the threads are not busy.
+    fn adjust_admission(&self, connections: usize, busy: bool) {
+        let probability = self.admission_probability.load(Ordering::Relaxed);
         let next = if busy {
-            let crowd = wanting > self.limits.reading;
-            let part = self.limits.reading / 2 * CERTAIN as usize / wanting.max(1);
-            if crowd { u32::try_from(part).unwrap_or(CERTAIN) } else { CERTAIN }
+            let overload = connections > self.limits.reading;
+            let part = self.limits.reading / 2 * ADMIT_ALL as usize / connections.max(1);
+            if overload { u32::try_from(part).unwrap_or(ADMIT_ALL) } else { ADMIT_ALL }
         } else {
-            chance + chance / 4 + 1
+            probability + probability / 4 + 1
         };
-        self.chance.store(next.clamp(1, CERTAIN), Ordering::Relaxed);
+        self.admission_probability.store(next.clamp(1, ADMIT_ALL), Ordering::Relaxed);
     }
 
-    /// Requests in flight: those that read, those that write.
+    /// Returns how many requests are in flight: reads, and writes.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
-        (self.reading.taken.lock().all, self.writing.taken.lock().all)
+        (self.reading.seats.lock().total, self.writing.seats.lock().total)
     }
 
-    /// A place among the open watches of a key.
+    /// Returns a permit for one more open watch of a key.
     ///
     /// # Errors
-    /// 429 when there is none.
-    pub(crate) fn enter_watch(&self, key: &str) -> Result<WatchSlot, ApiError> {
+    /// 429 when the key has as many as it may have.
+    pub(crate) fn acquire_watch(&self, key: &str) -> Result<WatchPermit, ApiError> {
         let mut watches = self.watches.lock();
         let open = watches.entry(key.to_owned()).or_default();
         if *open >= self.limits.watches_per_key {
@@ -395,11 +408,11 @@ impl Flow {
             ));
         }
         *open += 1;
-        Ok(WatchSlot { watches: self.watches.clone(), key: key.to_owned() })
+        Ok(WatchPermit { watches: self.watches.clone(), key: key.to_owned() })
     }
 }
 
-/// One less for somebody; those with none are forgotten.
+/// Counts one less under a name, and removes a name whose count is zero.
 fn count_down(counts: &mut HashMap<String, usize>, name: &str) {
     if let Some(count) = counts.get_mut(name) {
         *count -= 1;
@@ -409,15 +422,15 @@ fn count_down(counts: &mut HashMap<String, usize>, name: &str) {
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock();
-        taken.all -= 1;
-        count_down(&mut taken.of_owner, &self.owner);
+        let mut seats = self.seats.lock();
+        seats.total -= 1;
+        count_down(&mut seats.by_owner, &self.owner);
     }
 }
 
-impl Drop for WatchSlot {
+impl Drop for WatchPermit {
     fn drop(&mut self) {
         count_down(&mut self.watches.lock(), &self.key);
     }
@@ -429,144 +442,151 @@ mod tests {
 
     use super::*;
 
-    fn flow(places: usize) -> Flow {
-        Flow::new(Limits { reading: places, writing: places, watches_per_key: 1 })
+    fn flow(seats: usize) -> Flow {
+        Flow::new(Limits { reading: seats, writing: seats, watches_per_key: 1 })
     }
 
-    /// A connection that is no longer new.
-    fn old_line() -> ConnectionState {
-        let line = ConnectionState::new();
-        line.requests.store(NEW_FOR_REQUESTS, Ordering::Relaxed);
-        line
+    /// Returns a connection that is no longer new.
+    fn old_connection() -> ConnectionState {
+        let connection = ConnectionState::new();
+        connection.requests.store(NEW_FOR_REQUESTS, Ordering::Relaxed);
+        connection
     }
 
     #[tokio::test(start_paused = true)]
-    async fn places_are_given_back() {
+    async fn seats_are_given_back() {
         let flow = flow(1);
-        let line = ConnectionState::new();
-        let place = flow.enter(Some(Verb::Get), "k", &line).await.unwrap();
+        let connection = ConnectionState::new();
+        let permit = flow.acquire(Some(Verb::Get), "k", &connection).await.unwrap();
         assert_eq!(flow.in_flight(), (1, 0));
-        let refused = flow.enter(Some(Verb::List), "k", &line).await.err().unwrap();
-        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
-        let other = flow.enter(Some(Verb::Create), "k", &line).await;
-        assert!(other.is_ok(), "writes have places of their own");
-        drop(place);
-        assert!(flow.enter(None, "k", &line).await.is_ok());
+        let rejected = flow.acquire(Some(Verb::List), "k", &connection).await.err().unwrap();
+        assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
+        let other = flow.acquire(Some(Verb::Create), "k", &connection).await;
+        assert!(other.is_ok(), "writes have seats of their own");
+        drop(permit);
+        assert!(flow.acquire(None, "k", &connection).await.is_ok());
 
-        let slot = flow.enter_watch("k").unwrap();
-        let refused = flow.enter_watch("k").err().unwrap();
-        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
-        assert!(flow.enter_watch("other").is_ok());
-        drop(slot);
-        assert!(flow.enter_watch("k").is_ok());
+        let watch = flow.acquire_watch("k").unwrap();
+        let rejected = flow.acquire_watch("k").err().unwrap();
+        assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
+        assert!(flow.acquire_watch("other").is_ok());
+        drop(watch);
+        assert!(flow.acquire_watch("k").is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_reserve_is_for_those_who_are_not_the_crowd() {
+    async fn the_reserve_is_for_those_who_do_not_cause_the_overload() {
         let flow = flow(40);
-        let (crowd, mut places) = (old_line(), Vec::new());
-        while let Ok(place) = flow.enter(None, "crowd", &crowd).await {
-            places.push(place);
+        let (connection, mut permits) = (old_connection(), Vec::new());
+        while let Ok(permit) = flow.acquire(None, "busy", &connection).await {
+            permits.push(permit);
         }
-        assert_eq!(places.len(), 36);
-        while let Ok(place) = flow.enter(None, "crowd", &ConnectionState::new()).await {
-            places.push(place);
+        assert_eq!(permits.len(), 36);
+        while let Ok(permit) = flow.acquire(None, "busy", &ConnectionState::new()).await {
+            permits.push(permit);
         }
-        assert_eq!(places.len(), 38, "new connections get a half of it");
-        let place = flow.enter(None, "other", &old_line()).await.unwrap();
-        let second = flow.enter(None, "other", &old_line()).await;
-        assert!(second.is_err(), "he has a place already");
-        assert!(flow.enter(None, "third", &old_line()).await.is_ok());
-        drop((places, place));
+        assert_eq!(permits.len(), 38, "new connections get a half of it");
+        let permit = flow.acquire(None, "other", &old_connection()).await.unwrap();
+        let second = flow.acquire(None, "other", &old_connection()).await;
+        assert!(second.is_err(), "this owner has a seat already");
+        assert!(flow.acquire(None, "third", &old_connection()).await.is_ok());
+        drop((permits, permit));
         assert_eq!(flow.in_flight(), (0, 0));
-        assert!(flow.reading.taken.lock().of_owner.is_empty());
+        assert!(flow.reading.seats.lock().by_owner.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_is_no_longer_held() {
+    async fn a_client_that_leaves_ends_the_delay_of_its_rejection() {
         let flow = flow(1);
-        let (line, other) = (old_line(), old_line());
-        let _place = flow.enter(None, "k", &line).await.unwrap();
-        let mut waiting: Vec<_> =
-            [&line, &line, &other].map(|line| Box::pin(flow.enter(None, "k", line))).into();
+        let (connection, other) = (old_connection(), old_connection());
+        let _permit = flow.acquire(None, "k", &connection).await.unwrap();
+        let mut waiting: Vec<_> = [&connection, &connection, &other]
+            .map(|connection| Box::pin(flow.acquire(None, "k", connection)))
+            .into();
         for one in &mut waiting {
             let waits = tokio::time::timeout(Duration::ZERO, one).await;
             assert!(waits.is_err());
         }
-        let held_lines = &flow.held_lines[Class::Reads as usize];
-        let held = || (flow.held.load(Ordering::Relaxed), held_lines.load(Ordering::Relaxed));
-        assert_eq!(held(), (3, 2), "three requests of two connections");
+        let connections = &flow.delayed_connections[Class::Reads as usize];
+        let delayed =
+            || (flow.delayed.load(Ordering::Relaxed), connections.load(Ordering::Relaxed));
+        assert_eq!(delayed(), (3, 2), "three requests of two connections");
         waiting.truncate(1);
-        assert_eq!(held(), (1, 1));
+        assert_eq!(delayed(), (1, 1));
         drop(waiting);
-        assert_eq!(held(), (0, 0));
+        assert_eq!(delayed(), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_request_is_held() {
+    async fn a_rejection_is_delayed() {
         let flow = flow(1);
-        let line = old_line();
-        let _place = flow.enter(None, "k", &line).await.unwrap();
-        let begin = Instant::now();
-        assert!(flow.enter(None, "k", &line).await.is_err());
-        let held = begin.elapsed();
-        assert!(held >= HOLD && held <= HOLD * 2 + Duration::from_millis(1), "{held:?}");
+        let connection = old_connection();
+        let _permit = flow.acquire(None, "k", &connection).await.unwrap();
+        let start = Instant::now();
+        assert!(flow.acquire(None, "k", &connection).await.is_err());
+        let delay = start.elapsed();
+        let longest = REJECTION_DELAY * 2 + Duration::from_millis(1);
+        assert!(delay >= REJECTION_DELAY && delay <= longest, "{delay:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_of_writers_is_squeezed() {
+    async fn an_overload_of_writes_leaves_half_of_the_seats_free() {
         let flow = flow(20);
-        let lines: Vec<ConnectionState> = (0..60).map(|_| old_line()).collect();
-        let enter = |line| flow.enter(Some(Verb::Create), "crowd", line);
-        let mut places = Vec::new();
-        let mut held: Vec<_> = Vec::new();
-        for line in &lines {
-            let mut one = Box::pin(enter(line));
+        let connections: Vec<ConnectionState> = (0..60).map(|_| old_connection()).collect();
+        let acquire = |connection| flow.acquire(Some(Verb::Create), "busy", connection);
+        let mut permits = Vec::new();
+        let mut delayed: Vec<_> = Vec::new();
+        for connection in &connections {
+            let mut one = Box::pin(acquire(connection));
             match tokio::time::timeout(Duration::ZERO, &mut one).await {
-                Ok(place) => places.push(place.unwrap()),
-                Err(_) => held.push(one),
+                Ok(permit) => permits.push(permit.unwrap()),
+                Err(_) => delayed.push(one),
             }
         }
-        assert_eq!((places.len(), held.len()), (18, 42));
-        places.truncate(9);
-        assert!(enter(&lines[0]).await.is_err(), "half of the places are left free");
-        let read = flow.enter(Some(Verb::Get), "crowd", &lines[0]).await;
+        assert_eq!((permits.len(), delayed.len()), (18, 42));
+        permits.truncate(9);
+        assert!(acquire(&connections[0]).await.is_err(), "half of the seats are left free");
+        let read = flow.acquire(Some(Verb::Get), "busy", &connections[0]).await;
         assert!(read.is_ok(), "reads are not concerned");
-        let other = flow.enter(Some(Verb::Create), "admin", &lines[0]).await;
-        assert!(other.is_ok(), "nor who is no part of the crowd");
+        let other = flow.acquire(Some(Verb::Create), "admin", &connections[0]).await;
+        assert!(other.is_ok(), "nor is an owner who does not cause the overload");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_draws_lots_for_turns() {
+    async fn an_overload_of_reads_is_admitted_at_random() {
         let flow = flow(100);
-        let lines: Vec<ConnectionState> = (0..500).map(|_| old_line()).collect();
-        let has_turn = |line: &ConnectionState| flow.has_turn("crowd", line, false);
-        flow.adjust(500, false);
-        assert!(lines.iter().all(has_turn), "there is time for all");
-        flow.adjust(100, true);
-        assert!(lines.iter().all(has_turn), "and places for these");
+        let connections: Vec<ConnectionState> = (0..500).map(|_| old_connection()).collect();
+        let is_admitted =
+            |connection: &ConnectionState| flow.is_admitted("busy", connection, false);
+        flow.adjust_admission(500, false);
+        assert!(connections.iter().all(is_admitted), "there is time for all");
+        flow.adjust_admission(100, true);
+        assert!(connections.iter().all(is_admitted), "and there are seats for these");
 
-        flow.adjust(500, true);
-        assert_eq!((0..5).filter(|_| flow.is_early("crowd", false)).count(), 5, "without a turn");
-        let winners: Vec<&ConnectionState> = lines.iter().filter(|line| has_turn(line)).collect();
-        assert!((45..=55).contains(&winners.len()), "about a tenth: {}", winners.len());
-        assert!(winners.iter().all(|line| has_turn(line)), "a turn lasts");
-        flow.interval.fetch_add(TURN_INTERVALS, Ordering::Relaxed);
-        let again = winners.iter().filter(|line| has_turn(line)).count();
-        assert!(again < winners.len() / 2, "and ends: {again}");
+        flow.adjust_admission(500, true);
+        let guaranteed = (0..5).filter(|_| flow.take_guaranteed("busy", false)).count();
+        assert_eq!(guaranteed, 5, "the guaranteed share");
+        let admitted: Vec<&ConnectionState> =
+            connections.iter().filter(|connection| is_admitted(connection)).collect();
+        assert!((45..=55).contains(&admitted.len()), "about a tenth: {}", admitted.len());
+        assert!(admitted.iter().all(|connection| is_admitted(connection)), "admission lasts");
+        flow.interval.fetch_add(ADMISSION_INTERVALS, Ordering::Relaxed);
+        let again = admitted.iter().filter(|connection| is_admitted(connection)).count();
+        assert!(again < admitted.len() / 2, "and ends: {again}");
 
-        flow.adjust(1_000_000, true);
-        assert!(flow.enter(None, "crowd", &old_line()).await.is_err(), "who has none is refused");
-        let admin = (0..6).filter(|_| flow.is_early("admin", false)).count();
-        assert_eq!(admin, 5, "who is no part of the crowd does not notice it");
-        let new = (0..6).filter(|_| flow.is_early("crowd", true)).count();
+        flow.adjust_admission(1_000_000, true);
+        let rejected = flow.acquire(None, "busy", &old_connection()).await;
+        assert!(rejected.is_err(), "a connection that is not admitted is rejected");
+        let admin = (0..6).filter(|_| flow.take_guaranteed("admin", false)).count();
+        assert_eq!(admin, 5, "an owner who does not cause the overload does not notice it");
+        let new = (0..6).filter(|_| flow.take_guaranteed("busy", true)).count();
         assert_eq!(new, 5, "nor does a connection that is new");
-        let others = (0..100).filter(|n| flow.is_early(&n.to_string(), false)).count();
-        assert_eq!(others, 40, "as long as they are not a crowd together");
+        let others = (0..100).filter(|n| flow.take_guaranteed(&n.to_string(), false)).count();
+        assert_eq!(others, 40, "as long as all owners together do not cause one");
 
         for _ in 0..30 {
-            flow.adjust(500, false);
+            flow.adjust_admission(500, false);
         }
-        assert!(lines.iter().all(has_turn));
+        assert!(connections.iter().all(is_admitted));
     }
 }

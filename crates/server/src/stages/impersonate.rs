@@ -1,4 +1,4 @@
-//! From `Authenticated` to `Acting`: as whom does the caller want to act, and may they?
+//! From `Authenticated` to `Acting`: whom does the caller impersonate, and may they?
 //!
 //! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
 
@@ -17,31 +17,33 @@ use postern_meta::status::ApiError;
 use crate::stages::authenticate::{Authenticated, Credential};
 use crate::stages::parse::Parsed;
 
-/// What the names of all headers of impersonation begin with.
+/// The prefix of all impersonation headers.
 const PREFIX: &str = "impersonate-";
 
-/// A request of which is known who acts, and as whom. Only [`impersonate`] makes one.
+/// A request of which it is known who sent it, and as whom they act. Only [`impersonate`] makes
+/// one.
 pub(crate) struct Acting {
     parsed: Parsed,
     credential: Credential,
 }
 
 impl Acting {
-    /// Returns the caller, and as whom they act.
+    /// Returns the caller's credential, which says as whom they act.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Both, for the next stage.
+    /// Returns both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
     }
 }
 
-/// Looks for the headers of impersonation. Without them all callers act as themselves.
+/// Applies the impersonation headers. Without them, callers act as themselves.
 ///
 /// # Errors
-/// 400 for headers that make no sense; 403 in kube-apiserver's words for what they may not.
+/// 400 for headers that make no sense; 403 in kube-apiserver's words when the caller may not
+/// impersonate so.
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
@@ -65,7 +67,7 @@ pub(crate) fn impersonate(
     Ok(Acting { parsed, credential: credential.acting_as(wanted, impersonated.identity) })
 }
 
-/// What users are called where they are impersonated.
+/// The resource of users in the rights to impersonate, as upstream.
 const USERS: GroupResource = GroupResource { group: "", resource: "users" };
 
 fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiError> {
@@ -77,7 +79,7 @@ fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiErr
     Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
-/// Reads the headers.
+/// Returns what the headers ask for.
 fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     let mut wanted = Impersonation::default();
     for (name, value) in parsed.headers() {
@@ -105,7 +107,8 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     Ok(wanted)
 }
 
-/// A name that can be shown as it is. Header values are bytes; names are UTF-8.
+/// Returns a header's value as a name that can be printed as it is. Header values are bytes; names
+/// are UTF-8.
 fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
     let checked = text.ok_or_else(|| "must be UTF-8".to_owned()).and_then(|text| {
@@ -118,7 +121,7 @@ fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     checked.map_err(|wrong| ApiError::bad_request(format!("header Impersonate-{what}: {wrong}")))
 }
 
-/// What is doubled could be read in two ways.
+/// Sets a field that may be sent once: a duplicate could be read in two ways.
 fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiError> {
     if !field.is_empty() {
         let message = format!("header Impersonate-{what} is there more than once");
@@ -128,7 +131,8 @@ fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiErro
     Ok(())
 }
 
-/// To ignore it could carry a request out with more rights than its sender asked for.
+/// Returns 400 for an unknown impersonation header. Ignoring it could carry out a request with more
+/// rights than its sender asked for.
 fn unknown(what: &str) -> ApiError {
     ApiError::bad_request(format!(
         "there is no header Impersonate-{what}: there are Impersonate-User, -Group, -Uid and \

@@ -2,7 +2,7 @@
 //! consumes the proof of the one before and makes its own; a handler that leaves one out does not
 //! compile.
 //!
-//! | stage | proof | says no with |
+//! | stage | proof | rejects with |
 //! |---|---|---|
 //! | [`parse`] | `Parsed` | 400, 405 |
 //! | [`authenticate`] | `Authenticated` | 401 |

@@ -1,6 +1,6 @@
 //! `Parsed`: what a request asks for, read once, from its method, path and query.
 //!
-//! Everything later looks at this and never at the text of the URL again.
+//! All later stages use this, and never read the text of the URL again.
 
 use std::borrow::Cow;
 
@@ -14,22 +14,22 @@ use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
-/// What field selectors may look at.
+/// The fields that field selectors support.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
 
-/// Longest path that is looked at: a group, a namespace and a name fit in far less.
+/// The longest path that is accepted: a group, a namespace and a name fit in far less.
 const MAX_PATH_BYTES: usize = 2048;
 
 /// A request for a resource.
 #[derive(Clone)]
 pub(crate) struct ResourceTarget {
-    /// The kind that is meant.
+    /// The kind.
     pub(crate) kind: &'static dyn AnyKind,
-    /// What is to be done.
+    /// The verb.
     pub(crate) verb: Verb,
-    /// In which namespace; `None` for cluster-scoped kinds and for all namespaces at once.
+    /// The namespace; `None` for cluster-scoped kinds and for all namespaces at once.
     pub(crate) namespace: Option<String>,
-    /// Which object, if one is named: in the path, or by a field selector on its name.
+    /// The object's name, if one is given: in the path, or by a field selector on the name.
     pub(crate) name: Option<String>,
     /// The row of the kind's table of actions, if it is not for the object or collection itself.
     pub(crate) action: Option<&'static Action>,
@@ -75,7 +75,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Does it tell what can be done here, and nothing about what is kept?
+    /// Returns whether it describes the API, and nothing that is stored.
     pub(crate) fn describes_the_api(self) -> bool {
         match self {
             Self::CoreVersions
@@ -115,7 +115,8 @@ impl Parsed {
     /// Reads a request's head.
     ///
     /// # Errors
-    /// 400 for a path or query that cannot be read; 405 for a method that the resource has not.
+    /// 400 for a path or query that cannot be read; 405 for a method that the resource does not
+    /// have.
     pub(crate) fn new(parts: Parts) -> Result<Self, ApiError> {
         check_host(&parts)?;
         let raw = parts.uri.path();
@@ -134,49 +135,49 @@ impl Parsed {
         Ok(Self { method: parts.method, uri: parts.uri, query, headers: parts.headers, target })
     }
 
-    /// The HTTP method.
+    /// Returns the HTTP method.
     pub(crate) fn method(&self) -> &Method {
         &self.method
     }
 
-    /// The path as it was sent.
+    /// Returns the path as it was sent.
     pub(crate) fn path(&self) -> &str {
         self.uri.path()
     }
 
-    /// The path and the query as they were sent, for the audit log.
+    /// Returns the path and the query as they were sent, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// The query.
+    /// Returns the query.
     pub(crate) fn query(&self) -> &Query {
         &self.query
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// What the path leads to.
+    /// Returns what the path leads to.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// All values of a header that are text.
+    /// Returns all values of a header that are text.
     pub(crate) fn header_values(&self, name: http::HeaderName) -> Vec<&str> {
         self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
 
-    /// The first value of a header, if it is text.
+    /// Returns the first value of a header, if it is text.
     pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 
-/// HTTP/1.1 wants exactly one Host (RFC 9112 section 3.2): two readers of one request must not
-/// see two servers in it.
+/// Checks that there is exactly one Host, which HTTP/1.1 requires (RFC 9112 section 3.2): two
+/// readers of one request must not see two servers in it.
 fn check_host(parts: &Parts) -> Result<(), ApiError> {
     let hosts = parts.headers.get_all(http::header::HOST).iter().count();
     if hosts > 1 || (hosts == 0 && parts.version == http::Version::HTTP_11) {
@@ -190,18 +191,18 @@ fn is_metrics(path: &str) -> bool {
 }
 
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
-    // A trailing slash is tolerated, as upstream does; an empty step inside is not.
+    // A trailing slash is tolerated, as upstream does; an empty segment inside is not.
     let path = path.trim_start_matches('/');
     let path = path.strip_suffix('/').unwrap_or(path);
     path.split('/').map(segment).collect()
 }
 
-/// 400 for a path with the value of an access key. It is repeated nowhere: not in an answer, and not
-/// in a log.
+/// Returns 400 for a path that contains the value of an access key. The value is repeated nowhere:
+/// not in a response, and not in a log.
 pub(crate) fn names_a_key() -> ApiError {
     ApiError::bad_request(
-        "the path holds the value of an access key where its name belongs: that value may be in \
-         logs of whatever stands in between, so replace it",
+        "the path contains the value of an access key where its name belongs: that value may be in \
+         logs of proxies in between, so replace it",
     )
 }
 
@@ -219,8 +220,8 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
     }
     if bad {
         return Err(ApiError::bad_request(
-            "a step of the path is empty, '.', '..', or holds '/', '%', a backslash or a control \
-             character: no name does",
+            "a segment of the path is empty, '.', '..', or contains '/', '%', a backslash or a \
+             control character: no name does",
         ));
     }
     Ok(text)
@@ -269,7 +270,7 @@ fn resource_target(
     rest: &[&str],
     query: &Query,
 ) -> Result<Target, ApiError> {
-    // `namespaces/<name>` alone is the Namespace object itself; with more behind it, a namespace.
+    // `namespaces/<name>` alone is the Namespace object itself; with more after it, a scope.
     let served = |plural| find(version.group, version.version, plural);
     let has_subresource = |plural, subresource: &str| {
         let kind = served(plural).filter(|kind| !kind.info().is_namespaced());
@@ -312,7 +313,7 @@ fn resource_target(
     Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action }))
 }
 
-/// A subresource of an object, by the kind's table of actions.
+/// Returns the target of a subresource, by the kind's table of actions.
 fn subresource_target(
     method: &Method,
     kind: &'static dyn AnyKind,
@@ -347,8 +348,8 @@ fn verb_of(
     let info = kind.info();
     let refused = |action: &str| Err(ApiError::method_not_allowed(info.group_resource(), action));
     let verb = match (method, named) {
-        // With a name in the path it stays a get, as upstream: whoever may read one object must
-        // not come to watch them all.
+        // With a name in the path it stays a get, as upstream: a caller who may read one object
+        // must not be able to watch them all.
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
         (&Method::GET | &Method::HEAD, false) if query.flag("watch")?.unwrap_or(false) => {
             Verb::Watch
@@ -367,7 +368,8 @@ fn verb_of(
     if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
 }
 
-/// A list or watch of exactly one name is authorised as that name (wire contract 1.3).
+/// Returns the name that a field selector asks for: a list or watch of exactly one name is
+/// authorised as that name (wire contract 1.3).
 fn selected_name(verb: Verb, query: &Query) -> Result<Option<String>, ApiError> {
     if !matches!(verb, Verb::List | Verb::Watch) {
         return Ok(None);
@@ -383,7 +385,7 @@ mod tests {
 
     const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 
-    /// What a request is read as, in a few words; or the code that it is refused with.
+    /// Returns what a request is parsed as, in a few words; or the code that it is rejected with.
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();
@@ -409,7 +411,7 @@ mod tests {
             ("GET", "/namespaces/a/sharedsecrets?watch=1", "watch sharedsecrets a -"),
             ("GET", "/namespaces/a/sharedsecrets/", "list sharedsecrets a -"),
             ("GET", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
-            // With a name in the path it stays a get: it must not open the whole collection.
+            // With a name in the path it stays a get: it must not become a watch of the collection.
             ("GET", "/namespaces/a/sharedsecrets/b?watch=1", "get sharedsecrets a b"),
             ("HEAD", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
             ("POST", "/namespaces/a/sharedsecrets", "create sharedsecrets a -"),
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_climb_or_lead_nowhere() {
+    fn bad_segments_and_paths_without_a_resource() {
         for (path, want) in [
             ("/namespaces/a/sharedsecrets/..", "400"),
             ("/namespaces/a/sharedsecrets/%2e%2e", "400"),
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn a_namespace_is_an_object_and_a_scope() {
         let core = |rest: &str| read("GET", &format!("/kubernetes/management/api/v1{rest}"));
         assert_eq!(core("/namespaces"), "list namespaces - -");
         assert_eq!(core("/namespaces/a"), "get namespaces - a");

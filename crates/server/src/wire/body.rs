@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, a list that is put together as it is sent, or a stream.
+//! Bodies of responses: whole, a list that is encoded as it is sent, or a stream.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -15,13 +15,13 @@ use http_body::{Frame, SizeHint};
 
 use crate::cache::CachedObject;
 
-/// Lists are sent in pieces of about this size: large enough that a piece costs little, small
-/// enough that a list of any length takes no memory.
+/// Lists are sent in chunks of about this size: large enough that a chunk costs little, small
+/// enough that a list of any length takes little memory.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// An answer's body.
+/// The body of a response.
 pub(crate) enum Body {
-    /// All of it, or nothing.
+    /// All bytes, or none.
     Whole(Option<Bytes>),
     /// A list.
     List(Box<ListBody>),
@@ -30,26 +30,26 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// All of it, compressed at the fastest level.
+    /// Returns a whole body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
     }
 
-    /// One that goes on keeps something for as long as it does.
-    pub(crate) fn holding(self, held: impl Send + 'static) -> Self {
+    /// Returns the same body. A stream owns `value` from now on, which is dropped with the stream.
+    pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         match self {
             Self::Stream(events) => {
-                let hold_on = move |_: &Bytes| {
-                    let _ = &held;
+                let own = move |_: &Bytes| {
+                    let _ = &value;
                 };
-                Self::Stream(events.inspect(hold_on).boxed())
+                Self::Stream(events.inspect(own).boxed())
             }
             whole => whole,
         }
     }
 }
 
-/// Bytes, compressed at the fastest level.
+/// Returns bytes, compressed at the fastest level.
 pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
@@ -97,7 +97,7 @@ pub(crate) struct ListBody {
 }
 
 impl ListBody {
-    /// `head` goes up to and including `"items":[`.
+    /// Returns the body of a list; `head` ends with `"items":[`.
     pub(crate) fn new(head: Bytes, objects: Vec<Arc<CachedObject>>) -> Self {
         let end: &[u8] = b"]}\n";
         let items: usize = objects.iter().map(|object| object.json().len()).sum();
@@ -113,7 +113,7 @@ impl ListBody {
         }
     }
 
-    /// All of it, as it is before compression.
+    /// Returns all bytes, before compression.
     pub(crate) fn whole(&self) -> Bytes {
         let mut copy =
             Self::new(self.head.clone().unwrap_or_default(), self.objects.as_slice().into());
@@ -124,12 +124,13 @@ impl ListBody {
         whole.freeze()
     }
 
-    /// Its length before compression.
+    /// Returns its length before compression.
     pub(crate) fn plain_bytes(&self) -> usize {
         self.plain_bytes
     }
 
-    /// Compressed, at the fastest level: for lists, it is the network that is slow.
+    /// Returns the same list, compressed at the fastest level: for lists, the network is what is
+    /// slow.
     pub(crate) fn gzipped(mut self) -> Self {
         self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
         self

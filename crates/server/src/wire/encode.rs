@@ -22,23 +22,23 @@ use crate::stages::parse::Parsed;
 /// The annotation of the bookmark that ends a watch's initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// How a client wants its answer.
+/// The form of the response that a client wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Negotiated {
     /// Format and transformation.
     pub(crate) representation: Representation,
     /// How much of the object a table's rows carry.
     pub(crate) include: IncludeObject,
-    /// For human eyes?
+    /// Should it be indented?
     pub(crate) pretty: bool,
     /// May lists be compressed?
     pub(crate) gzip: bool,
-    /// The time of the answer, for ages.
+    /// The time of the response, for ages.
     pub(crate) now: Timestamp,
 }
 
-impl Wanted {
-    /// Negotiates.
+impl Negotiated {
+    /// Returns the result of content negotiation.
     ///
     /// # Errors
     /// 406 when nothing that is offered is acceptable; 400 for a bad `includeObject`.
@@ -58,29 +58,29 @@ impl Wanted {
     }
 }
 
-/// `?pretty` decides; else programs that people type into do.
+/// Returns whether a response should be indented: `?pretty` decides, and without it the user agent.
 pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     if let Some(pretty) = parsed.query().flag("pretty")? {
         return Ok(pretty);
     }
-    Ok(parsed.header(header::USER_AGENT).is_some_and(is_for_people))
+    Ok(parsed.header(header::USER_AGENT).is_some_and(is_interactive))
 }
 
-/// The form in which a client wants to hear of failures: format, and for human eyes? Where it
-/// cannot be told, JSON.
-pub(crate) fn failure_form(headers: &HeaderMap) -> (Format, bool) {
+/// Returns the form of errors that a client wants: the format, and whether it should be indented.
+/// JSON, when negotiation fails.
+pub(crate) fn error_form(headers: &HeaderMap) -> (Format, bool) {
     let accept = headers.get_all(header::ACCEPT);
     let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
     let format = negotiate(&accept, Offered::Document).map_or(Format::Json, |r| r.format);
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    (format, agent.is_some_and(is_for_people))
+    (format, agent.is_some_and(is_interactive))
 }
 
-fn is_for_people(agent: &str) -> bool {
+fn is_interactive(agent: &str) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
-/// Does the client take gzip?
+/// Returns whether the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING);
     values.iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(',')).any(|clause| {
@@ -90,7 +90,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A JSON value in the format that was negotiated.
+/// Returns a JSON value in the format that was negotiated.
 pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     match (format, pretty) {
         (Format::Yaml, _) => Bytes::from(encode_yaml(value)),
@@ -99,38 +99,48 @@ pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     }
 }
 
-/// One object.
+/// Returns one object in the form that was negotiated.
 ///
 /// # Errors
-/// 500 when our own bytes cannot be read back.
-pub(crate) fn object(kind: &dyn AnyKind, json: Bytes, wanted: Wanted) -> Result<Bytes, ApiError> {
-    let Representation { format, transform, .. } = wanted.representation;
-    if let (Format::Json, Transform::None, false) = (format, transform, wanted.pretty) {
+/// 500 when the stored bytes cannot be decoded.
+pub(crate) fn object(
+    kind: &dyn AnyKind,
+    json: Bytes,
+    negotiated: Negotiated,
+) -> Result<Bytes, ApiError> {
+    let Representation { format, transform, .. } = negotiated.representation;
+    if let (Format::Json, Transform::None, false) = (format, transform, negotiated.pretty) {
         return Ok(json);
     }
     let whole = match transform {
         Transform::None => read_back(&json)?,
-        _ => transformed(kind, read_back(&json)?, wanted, true),
+        _ => transformed(kind, read_back(&json)?, negotiated, true),
     };
-    Ok(value(&whole, format, wanted.pretty))
+    Ok(value(&whole, format, negotiated.pretty))
 }
 
-/// A whole list in a form other than plain JSON, which is streamed.
+/// Returns a whole list in a form other than plain JSON, which is streamed.
 ///
 /// # Errors
-/// 500 when our own bytes cannot be read back.
+/// 500 when the stored bytes cannot be decoded.
 pub(crate) fn list(
     kind: &dyn AnyKind,
     list: &ObjectPage,
-    wanted: Wanted,
+    negotiated: Negotiated,
 ) -> Result<Bytes, ApiError> {
     let objects = list.objects.iter().map(|object| object.decode());
     let metadata = Value::Object(list_metadata(list));
-    let whole = match wanted.representation.transform {
+    let whole = match negotiated.representation.transform {
         Transform::Table { version } => {
             let mut whole = table::empty(version, table::columns(kind));
             for object in objects {
-                whole.rows.push(table::row(kind, object?, wanted.include, version, wanted.now));
+                whole.rows.push(table::row(
+                    kind,
+                    object?,
+                    negotiated.include,
+                    version,
+                    negotiated.now,
+                ));
             }
             with_metadata(whole.into_value(), metadata)
         }
@@ -160,10 +170,10 @@ pub(crate) fn list(
             })
         }
     };
-    Ok(value(&whole, wanted.representation.format, wanted.pretty))
+    Ok(value(&whole, negotiated.representation.format, negotiated.pretty))
 }
 
-/// The beginning of a list in plain JSON, up to its first item.
+/// Returns the start of a list in plain JSON, up to its first item.
 pub(crate) fn list_head(kind: &dyn AnyKind, list: &ObjectPage) -> Bytes {
     let info = kind.info();
     Bytes::from(format!(
@@ -186,20 +196,20 @@ fn list_metadata(list: &ObjectPage) -> Map<String, Value> {
     metadata
 }
 
-/// One delivery of a watch. `first` is the first event of the stream, the only one whose table
-/// says what its columns are.
+/// Returns one delivery of a watch, encoded. `first` is true for the first event of the stream, the
+/// only one whose table has column definitions.
 pub(crate) fn delivery(
     kind: &dyn AnyKind,
     delivery: &Delivery,
-    wanted: Wanted,
+    negotiated: Negotiated,
     first: bool,
 ) -> Bytes {
     let encoded = match delivery {
         Delivery::Event { event_type, object, shared } => {
-            let make = || event(kind, *event_type, object, wanted, first);
+            let make = || event(kind, *event_type, object, negotiated, first);
             match shared {
-                Some(shared) if !first && !is_plain(wanted) => {
-                    let Wanted { representation, include, .. } = wanted;
+                Some(shared) if !first && !is_plain(negotiated) => {
+                    let Negotiated { representation, include, .. } = negotiated;
                     let event_type = *event_type;
                     shared.encoded(Encoding { representation, include, event_type }, make)
                 }
@@ -207,15 +217,15 @@ pub(crate) fn delivery(
             }
         }
         Delivery::Bookmark { position, initial_end } => {
-            Ok(bookmark(kind, &position.to_string(), *initial_end, wanted, first))
+            Ok(bookmark(kind, &position.to_string(), *initial_end, negotiated, first))
         }
         Delivery::Failed(error) => Err(error.clone()),
     };
-    encoded.unwrap_or_else(|error| failure(&error, wanted))
+    encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
-fn is_plain(wanted: Wanted) -> bool {
-    let Representation { format, transform, .. } = wanted.representation;
+fn is_plain(negotiated: Negotiated) -> bool {
+    let Representation { format, transform, .. } = negotiated.representation;
     matches!((format, transform), (Format::Json, Transform::None))
 }
 
@@ -223,25 +233,25 @@ fn event(
     kind: &dyn AnyKind,
     event_type: WatchEventType,
     object: &CachedObject,
-    wanted: Wanted,
+    negotiated: Negotiated,
     first: bool,
 ) -> Result<Bytes, ApiError> {
-    if is_plain(wanted) {
+    if is_plain(negotiated) {
         return Ok(if object.event_type() == event_type {
             object.frame()
         } else {
             event_line(event_type, &object.json())
         });
     }
-    let shown = transformed(kind, object.decode()?, wanted, first);
-    Ok(framed(event_type, &shown, wanted))
+    let object = transformed(kind, object.decode()?, negotiated, first);
+    Ok(framed(event_type, &object, negotiated))
 }
 
 fn bookmark(
     kind: &dyn AnyKind,
     version: &str,
     initial_end: bool,
-    wanted: Wanted,
+    negotiated: Negotiated,
     first: bool,
 ) -> Bytes {
     let mut metadata = ObjectMeta { resource_version: version.to_owned(), ..ObjectMeta::default() };
@@ -255,15 +265,15 @@ fn bookmark(
         metadata,
         fields: Map::new(),
     };
-    framed(WatchEventType::Bookmark, &transformed(kind, object, wanted, first), wanted)
+    framed(WatchEventType::Bookmark, &transformed(kind, object, negotiated, first), negotiated)
 }
 
-fn failure(error: &ApiError, wanted: Wanted) -> Bytes {
-    framed(WatchEventType::Error, &error.status().to_value(), wanted)
+fn error_event(error: &ApiError, negotiated: Negotiated) -> Bytes {
+    framed(WatchEventType::Error, &error.status().to_value(), negotiated)
 }
 
-fn framed(event_type: WatchEventType, object: &Value, wanted: Wanted) -> Bytes {
-    match wanted.representation.format {
+fn framed(event_type: WatchEventType, object: &Value, negotiated: Negotiated) -> Bytes {
+    match negotiated.representation.format {
         Format::Json => event_line(event_type, object.to_string().as_bytes()),
         Format::Yaml => {
             let event = json!({ "type": event_type.as_str(), "object": object });
@@ -272,14 +282,14 @@ fn framed(event_type: WatchEventType, object: &Value, wanted: Wanted) -> Bytes {
     }
 }
 
-fn transformed(kind: &dyn AnyKind, object: Object, wanted: Wanted, columns: bool) -> Value {
-    match wanted.representation.transform {
+fn transformed(kind: &dyn AnyKind, object: Object, negotiated: Negotiated, columns: bool) -> Value {
+    match negotiated.representation.transform {
         Transform::None => object.into_value(),
         Transform::Table { version } => {
             let columns = if columns { table::columns(kind) } else { Vec::new() };
             let mut whole = table::empty(version, columns);
             let resource_version = json!({ "resourceVersion": object.metadata.resource_version });
-            whole.rows.push(table::row(kind, object, wanted.include, version, wanted.now));
+            whole.rows.push(table::row(kind, object, negotiated.include, version, negotiated.now));
             with_metadata(whole.into_value(), resource_version)
         }
         Transform::PartialObjectMetadata { version }
@@ -298,5 +308,5 @@ fn with_metadata(mut whole: Value, metadata: Value) -> Value {
 
 fn read_back<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
     postern_meta::decode::decode_typed(json)
-        .map_err(|error| ApiError::internal("the answer could not be read back", error))
+        .map_err(|error| ApiError::internal("the response could not be read back", error))
 }

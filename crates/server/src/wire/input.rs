@@ -1,4 +1,4 @@
-//! Reading what clients send: the body within its limit, and an object out of it.
+//! Reads what clients send: the body within its limit, and the object in it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,36 +19,36 @@ use serde_json::Value;
 
 use crate::stages::parse::Parsed;
 
-/// Bytes in a request's body, as in kube-apiserver.
+/// The longest body of a request, in bytes, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// Bytes that are set aside for a body which is only announced so far.
+/// The most bytes that are allocated for the announced length of a body.
 const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
-/// Bytes of a body that is too large which are still read, and how long.
+/// How many bytes of a body that is too large are still read, and for how long.
 const MAX_DISCARDED_BYTES: usize = 2 * MAX_BODY_BYTES;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request's body, of which a copy is kept when the audit log wants it.
-pub(crate) struct Received {
+/// A request's body. A copy is kept when the audit policy wants it.
+pub(crate) struct RequestBody {
     incoming: Incoming,
     copy: Option<Arc<OnceLock<Bytes>>>,
 }
 
-impl Received {
-    /// The body as it comes in, and where a copy is to go.
+impl RequestBody {
+    /// Returns a body that has not been read yet; a copy is put into `copy`.
     pub(crate) fn new(incoming: Incoming, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
         Self { incoming, copy }
     }
 
-    /// Reads all of it.
+    /// Returns all bytes of the body.
     ///
     /// # Errors
-    /// 413 above the limit, as soon as that is known; 400 when the client breaks off.
+    /// 413 above the limit, as soon as that is known; 400 when the client stops before the end.
     pub(crate) async fn read(self) -> Result<Bytes, ApiError> {
         let whole = read(self.incoming).await?;
         if let Some(copy) = self.copy {
-            // It is read once.
+            // It cannot be set already: the body is read once.
             let _ = copy.set(whole.clone());
         }
         Ok(whole)
@@ -64,9 +64,8 @@ async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(0);
     let mut whole = BytesMut::with_capacity(announced.min(MAX_RESERVED_BYTES));
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            ApiError::bad_request("the body broke off before its end").with_inner(error)
-        })?;
+        let frame = frame
+            .map_err(|error| ApiError::bad_request("the body is incomplete").with_inner(error))?;
         if let Ok(data) = frame.into_data() {
             if whole.len() + data.len() > MAX_BODY_BYTES {
                 discard(body).await;
@@ -78,8 +77,8 @@ async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
     Ok(whole.freeze())
 }
 
-/// Reads on for a while what is thrown away: a client that is still sending would else see its
-/// connection break instead of the answer.
+/// Reads more of a body for a while, and drops it. Otherwise a client that is still sending would
+/// get a connection error and not the response.
 async fn discard(mut body: Incoming) {
     let read = async {
         let mut bytes = 0;
@@ -90,20 +89,20 @@ async fn discard(mut body: Incoming) {
             }
         }
     };
-    // Whether it came to its end makes no difference.
+    // It makes no difference whether this reached the end.
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
-/// Decodes a body in the format that its Content-Type names.
+/// Returns a body, decoded in the format that its Content-Type names.
 ///
 /// # Errors
-/// 415 for a format that is not read, 400 for a body that is not in it.
+/// 415 for a format that is not supported, 400 for a body that is not in its format.
 pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiError> {
     let format = content_type_of_body(parsed.header(CONTENT_TYPE))?;
     decode::decode_body(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// An object out of a decoded body, with the warnings that reading it gave.
+/// Returns the object in a decoded body, with the warnings about it.
 ///
 /// # Errors
 /// 400 when it is no object of the kind; under strict validation also for fields that the kind
@@ -114,13 +113,13 @@ pub(crate) fn object_of(
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
-    let findings = findings(kind, &mut value, &duplicates);
-    let warnings = judged(findings, validation).map_err(|reason| unreadable(kind, &reason))?;
+    let problems = field_problems(kind, &mut value, &duplicates);
+    let warnings = validated(problems, validation).map_err(|reason| unreadable(kind, &reason))?;
     finish(kind, value, warnings)
 }
 
-/// An object out of a patched one: what is wrong with it is the patch's fault, and said without
-/// the object, which holds secrets.
+/// Returns the object in a patched value, with the warnings about it. An error is one in the patch;
+/// its message does not contain the object, which may have secrets.
 ///
 /// # Errors
 /// 422 under strict validation, 400 when it is no object of the kind.
@@ -131,8 +130,8 @@ pub(crate) fn patched_object_of(
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    let findings = findings(kind, &mut value, duplicates);
-    let warnings = judged(findings, validation).map_err(|reason| {
+    let problems = field_problems(kind, &mut value, duplicates);
+    let warnings = validated(problems, validation).map_err(|reason| {
         let mut errors = FieldErrors::default();
         errors.push(FieldError::invalid("patch", BadValue::Omitted, reason));
         ApiError::invalid(kind.info().group_kind(), name, errors)
@@ -140,14 +139,14 @@ pub(crate) fn patched_object_of(
     finish(kind, value, warnings)
 }
 
-/// What becomes of unknown and duplicate fields: nothing, warnings, or the reason to refuse.
-fn judged(findings: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
+/// Returns the warnings about unknown and duplicate fields, or the reason to reject them.
+fn validated(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict if !findings.is_empty() => {
-            Err(format!("strict decoding error: {}", findings.join(", ")))
+        FieldValidation::Strict if !problems.is_empty() => {
+            Err(format!("strict decoding error: {}", problems.join(", ")))
         }
-        FieldValidation::Warn | FieldValidation::Strict => Ok(findings),
+        FieldValidation::Warn | FieldValidation::Strict => Ok(problems),
     }
 }
 
@@ -162,8 +161,9 @@ fn finish(
     Ok((object, warnings))
 }
 
-/// Takes out what the schema does not know, and says what that was.
-fn findings(kind: &dyn AnyKind, value: &mut Value, duplicates: &[String]) -> Vec<String> {
+/// Removes fields that the schema does not have. Returns a message for each of them, and for each
+/// duplicate field.
+fn field_problems(kind: &dyn AnyKind, value: &mut Value, duplicates: &[String]) -> Vec<String> {
     let unknown = kind.schema().prune_unknown(value);
     let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
     unknown.chain(duplicates.iter().map(|path| format!("duplicate field \"{path}\""))).collect()
@@ -193,7 +193,8 @@ fn typed(kind: &dyn AnyKind, mut value: Value) -> Result<Object, ApiError> {
     Object::from_value(value).map_err(|reason| unreadable(kind, &reason))
 }
 
-/// Fills in what the endpoint says anyway; answers what was sent if that is something else.
+/// Sets a field whose value follows from the endpoint, if it is empty. The error is the value that
+/// was sent, if that is another one.
 fn infer(
     fields: &mut serde_json::Map<String, Value>,
     field: &str,

@@ -1,4 +1,5 @@
-//! What goes over the wire: bodies in and out, and objects in the forms that clients ask for.
+//! What goes over the wire: the bodies of requests and responses, and objects in the forms that
+//! clients ask for.
 
 pub(crate) mod body;
 pub(crate) mod encode;

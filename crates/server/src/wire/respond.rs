@@ -1,4 +1,4 @@
-//! The only place that makes a response.
+//! Makes responses; nothing else does.
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
@@ -13,40 +13,43 @@ use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
 
 use super::body::{Body, ListBody};
-use super::encode::{self, Wanted};
+use super::encode::{self, Negotiated};
 use crate::metrics::WatchMeter;
 use crate::registry::EncodedObject;
 use crate::registry::read::ObjectPage;
 use crate::registry::watch::Watcher;
-use crate::stages::flow::WatchSlot;
+use crate::stages::flow::WatchPermit;
 
-/// Answers longer than this are compressed for clients that accept it, as upstream.
+/// Responses with more bytes than this are compressed for clients that accept it, as upstream.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
-/// All warnings of one answer; above it each is shortened.
+/// The most bytes of all warnings of a response; with more, each warning is shortened.
 const MAX_WARNING_BYTES: usize = 4096;
 const SHORT_WARNING_CHARS: usize = 256;
 
-/// Warnings of one answer.
+/// The most warnings of a response.
 const MAX_WARNINGS: usize = 50;
 
-/// An object.
+/// Returns a response with an object.
+///
+/// # Errors
+/// 500 when the stored bytes cannot be decoded.
 pub(crate) fn object(
     kind: &dyn AnyKind,
     code: StatusCode,
     object: EncodedObject,
-    wanted: Wanted,
+    negotiated: Negotiated,
 ) -> Result<Response<Body>, ApiError> {
-    let bytes = encode::object(kind, object.json, wanted)?;
-    Ok(compressed(whole(code, wanted.representation.content_type(), bytes), wanted))
+    let bytes = encode::object(kind, object.json, negotiated)?;
+    Ok(compressed(whole(code, negotiated.representation.content_type(), bytes), negotiated))
 }
 
-/// A value that is no stored object: a Status, a document.
+/// Returns a response with a value that is no stored object: a Status, a document.
 pub(crate) fn value(code: StatusCode, value: &serde_json::Value, pretty: bool) -> Response<Body> {
     whole(code, "application/json", encode::value(value, Format::Json, pretty))
 }
 
-/// Bytes that are ready.
+/// Returns a response with these bytes.
 pub(crate) fn whole(code: StatusCode, content_type: &'static str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Some(bytes)));
     *response.status_mut() = code;
@@ -54,7 +57,7 @@ pub(crate) fn whole(code: StatusCode, content_type: &'static str, bytes: Bytes) 
     response
 }
 
-/// Plain text, for health checks.
+/// Returns a response with plain text, for health checks.
 pub(crate) fn text(code: StatusCode, text: String) -> Response<Body> {
     let mut response = whole(code, "text/plain; charset=utf-8", Bytes::from(text));
     let nosniff = HeaderValue::from_static("nosniff");
@@ -62,28 +65,31 @@ pub(crate) fn text(code: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// An answer without a body.
+/// Returns a response without a body.
 pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::Whole(None));
     *response.status_mut() = code;
     response
 }
 
-/// A list: streamed when it is plain JSON, else put together.
+/// Returns a response with a list: streamed when it is plain JSON, otherwise whole.
+///
+/// # Errors
+/// 500 when the stored bytes cannot be decoded.
 pub(crate) fn list(
     kind: &dyn AnyKind,
     list: ObjectPage,
-    wanted: Wanted,
+    negotiated: Negotiated,
 ) -> Result<Response<Body>, ApiError> {
-    let content_type = wanted.representation.content_type();
-    let plain = wanted.representation.format == Format::Json
-        && matches!(wanted.representation.transform, Transform::None);
-    if !plain || wanted.pretty {
-        let bytes = encode::list(kind, &list, wanted)?;
-        return Ok(compressed(whole(StatusCode::OK, content_type, bytes), wanted));
+    let content_type = negotiated.representation.content_type();
+    let plain = negotiated.representation.format == Format::Json
+        && matches!(negotiated.representation.transform, Transform::None);
+    if !plain || negotiated.pretty {
+        let bytes = encode::list(kind, &list, negotiated)?;
+        return Ok(compressed(whole(StatusCode::OK, content_type, bytes), negotiated));
     }
     let mut body = ListBody::new(encode::list_head(kind, &list), list.objects);
-    let compress = wanted.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
+    let compress = negotiated.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
     if compress {
         body = body.gzipped();
     }
@@ -95,10 +101,10 @@ pub(crate) fn list(
     Ok(response)
 }
 
-/// A whole body, compressed if it is large and the client accepts that.
-fn compressed(mut response: Response<Body>, wanted: Wanted) -> Response<Body> {
+/// Returns the response with its whole body compressed, if that is large and the client accepts it.
+fn compressed(mut response: Response<Body>, negotiated: Negotiated) -> Response<Body> {
     if let Body::Whole(Some(bytes)) = response.body()
-        && wanted.gzip
+        && negotiated.gzip
         && bytes.len() > GZIP_FROM_BYTES
     {
         *response.body_mut() = Body::gzipped(bytes);
@@ -107,31 +113,31 @@ fn compressed(mut response: Response<Body>, wanted: Wanted) -> Response<Body> {
     response
 }
 
-/// Says that the body is compressed.
+/// Sets the headers of a compressed body.
 pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// A watch: a stream of events, one line each, that ends when the watch does.
+/// Returns the response of a watch: a stream of events, one line each, that ends with the watch.
 pub(crate) fn watch(
     watcher: Watcher,
-    slot: WatchSlot,
+    permit: WatchPermit,
     meter: WatchMeter,
-    wanted: Wanted,
+    negotiated: Negotiated,
 ) -> Response<Body> {
-    // In a box, because each event hands it on by value.
-    let state = (Box::new(watcher), (slot, meter), true);
-    let events = stream::unfold(state, move |(mut watcher, held, first)| async move {
+    // Boxed, because it is moved with each event.
+    let state = (Box::new(watcher), (permit, meter), true);
+    let events = stream::unfold(state, move |(mut watcher, owned, first)| async move {
         let deliveries = watcher.next().await?;
-        held.1.sent(deliveries.len());
+        owned.1.sent(deliveries.len());
         let kind = watcher.kind();
         let lines = deliveries.into_iter().enumerate().map(move |(index, delivery)| {
-            encode::delivery(kind, &delivery, wanted, first && index == 0)
+            encode::delivery(kind, &delivery, negotiated, first && index == 0)
         });
-        Some((stream::iter(lines), (watcher, held, false)))
+        Some((stream::iter(lines), (watcher, owned, false)))
     });
-    let content_type = match wanted.representation.format {
+    let content_type = match negotiated.representation.format {
         Format::Json => Format::Json.media_type(),
         Format::Yaml => "application/yaml;stream=watch",
     };
@@ -140,7 +146,7 @@ pub(crate) fn watch(
     response
 }
 
-/// A Status that tells what went wrong.
+/// Returns a response with an error's Status.
 pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<Body> {
     if let Some(inner) = error.inner() {
         tracing::warn!(code = error.code(), inner, "{}", error.status().message);
@@ -158,8 +164,8 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
     response
 }
 
-/// What every answer carries: the audit id, caching rules, warnings; a HEAD request's has no
-/// body.
+/// Returns the response with what every response has: the audit id, caching rules, warnings. The
+/// response to a HEAD request loses its body.
 pub(crate) fn finish(
     mut response: Response<Body>,
     audit_id: &HeaderValue,
@@ -212,11 +218,11 @@ mod tests {
 
     #[test]
     fn warnings_are_unique_quoted_and_bounded() {
-        let shown = warning_headers(&["a \"b\"".to_owned(), "a \"b\"".to_owned()]);
-        assert_eq!(shown, vec![HeaderValue::from_static("299 - \"a \\\"b\\\"\"")]);
+        let headers = warning_headers(&["a \"b\"".to_owned(), "a \"b\"".to_owned()]);
+        assert_eq!(headers, vec![HeaderValue::from_static("299 - \"a \\\"b\\\"\"")]);
         let long: Vec<String> = (0..60).map(|i| format!("{i}{}", "x".repeat(500))).collect();
-        let shown = warning_headers(&long);
-        assert_eq!(shown.len(), MAX_WARNINGS);
-        assert!(shown.iter().all(|warning| warning.len() <= SHORT_WARNING_CHARS + 8));
+        let headers = warning_headers(&long);
+        assert_eq!(headers.len(), MAX_WARNINGS);
+        assert!(headers.iter().all(|warning| warning.len() <= SHORT_WARNING_CHARS + 8));
     }
 }

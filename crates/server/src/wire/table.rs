@@ -1,4 +1,4 @@
-//! Objects as rows: what `kubectl get` shows.
+//! Objects as rows of a table: what `kubectl get` prints.
 
 use postern_kinds::{AnyKind, Cell};
 use postern_meta::object::Object;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cache::IncludeObject;
 
-/// Reads `includeObject`.
+/// Returns the value of `includeObject`.
 ///
 /// # Errors
 /// 400 for any other value.
@@ -26,7 +26,7 @@ pub(crate) fn include_of(query: &Query) -> Result<IncludeObject, ApiError> {
     }
 }
 
-/// The columns of a kind: its name, its own columns, its age.
+/// Returns the columns of a kind: its name, its own columns, its age.
 pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     let column = |name: &str, r#type: &str, format: &str, description: &str, priority| Column {
         name: name.to_owned(),
@@ -43,7 +43,7 @@ pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     columns
 }
 
-/// One row.
+/// Returns the row of an object.
 pub(crate) fn row(
     kind: &dyn AnyKind,
     object: Object,
@@ -64,7 +64,7 @@ pub(crate) fn row(
     Row { cells, object }
 }
 
-/// A table without rows yet.
+/// Returns a table without rows.
 pub(crate) fn empty(version: &'static str, columns: Vec<Column>) -> Table {
     Table::new(version, columns)
 }

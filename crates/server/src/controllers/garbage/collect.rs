@@ -1,4 +1,5 @@
-//! What the garbage collector does with one object: nothing, delete it, or take out a reference.
+//! What the garbage collector does with one object: nothing, delete it, or remove owner references
+//! from it. The states and decisions are upstream's (`attemptToDeleteItem`).
 
 use std::sync::Arc;
 
@@ -16,19 +17,20 @@ use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// What an owner reference leads to.
+/// The state of the owner that a reference names, in upstream's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
-    /// An owner that is there, or a kind that is not served here.
+    /// The owner exists, or its kind is not served here.
     Solid,
-    /// None: it is gone, and its uid never comes back.
+    /// The owner is gone; its uid never comes back.
     Absent,
-    /// An owner that is being deleted, and waits for its dependents to go first.
+    /// The owner is being deleted, and waits for its dependents to be removed first.
     Waiting,
 }
 
-/// Returns the storage key of the owner that a reference names. An owner in a namespace can own only in its
-/// own; as upstream, such a reference of an object without namespace leads nowhere.
+/// Returns the storage key of the owner that a reference names. An owner in a namespace can own
+/// only objects in the same one; as upstream, such a reference in a cluster-scoped object names
+/// nothing.
 fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
     let info = postern_kinds::of_reference(&reference.api_version, &reference.kind)?.info();
     let namespace = match (info.is_namespaced(), dependent.namespace.as_str()) {
@@ -58,7 +60,7 @@ struct LoadedObject {
     object: Object,
 }
 
-/// The kind in whose collection a key lies, in memory.
+/// Returns the cache of the kind whose collection has a key.
 fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCache> {
     registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
 }
@@ -99,19 +101,19 @@ impl LoadedObject {
         let uid = &self.metadata().uid;
         let permit = self.permit(Verb::Update);
         let changed = operations::release(registry, &permit, |object| {
-            // A namesake that came meanwhile is not meant.
+            // Another object that has the same name by now is not meant.
             if object.metadata.uid == *uid {
                 change(&mut object.metadata);
             }
         });
-        gone_is_fine(changed.await.map(drop))
+        ignore_not_found(changed.await.map(drop))
     }
 
     async fn remove_finalizer(&self, registry: &Registry, finalizer: &str) -> Result<(), ApiError> {
         self.rewrite(registry, |metadata| metadata.finalizers.retain(|one| one != finalizer)).await
     }
 
-    /// Deletes it as it was looked at, or not at all.
+    /// Deletes it, unless it has changed since it was read.
     async fn delete(&self, registry: &Registry, how: Propagation) -> Result<(), ApiError> {
         let options = DeleteOptions {
             propagation: Some(how),
@@ -120,54 +122,56 @@ impl LoadedObject {
             ..DeleteOptions::default()
         };
         tracing::debug!(key = %self.key, ?how, "no owner is left");
-        gone_is_fine(
+        ignore_not_found(
             operations::delete(registry, &self.permit(Verb::Delete), &options).await.map(drop),
         )
     }
 
-    fn names(&self, uid: &str) -> Option<&OwnerReference> {
+    fn reference_to(&self, uid: &str) -> Option<&OwnerReference> {
         self.metadata().owner_references.iter().find(|one| one.uid == uid)
     }
 }
 
-fn gone_is_fine(done: Result<(), ApiError>) -> Result<(), ApiError> {
-    match done {
+fn ignore_not_found(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    match result {
         Err(error) if error.code() == 404 => Ok(()),
-        done => done,
+        result => result,
     }
 }
 
-/// May this be an owner that ends and has its dependents seen to first? What cannot be read is met
-/// again when it is looked at.
+/// Returns whether this may be an owner that is being deleted and waits for its dependents. An
+/// error is ignored here: it occurs again when the object is processed.
 pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     let Some(resource) = resource_of(registry, key) else { return false };
-    resource.get(key).is_ok_and(|found| found.is_some_and(|object| object.may_be_deleting()))
+    let object = resource.get(key).ok().flatten();
+    object.is_some_and(|object| object.may_be_deleting())
 }
 
-/// Does for one object what is to be done now. Returns which others are to be looked at.
-pub(super) async fn look_at(
+/// Does for one object what is to be done now. Returns which other objects are to be processed.
+pub(super) async fn process(
     registry: &Registry,
     index: &Index,
     key: &Arc<str>,
 ) -> Result<Vec<Arc<str>>, ApiError> {
-    let Some(found) = LoadedObject::at(registry, key)? else { return Ok(Vec::new()) };
-    if found.is_terminating() {
-        if found.has_finalizer(ORPHAN_FINALIZER) {
-            orphan_dependents(registry, index, &found).await?;
+    let Some(object) = LoadedObject::at(registry, key)? else { return Ok(Vec::new()) };
+    if object.is_terminating() {
+        if object.has_finalizer(ORPHAN_FINALIZER) {
+            orphan_dependents(registry, index, &object).await?;
         }
-        if found.has_finalizer(FOREGROUND_FINALIZER) {
-            return delete_dependents(registry, index, &found).await;
+        if object.has_finalizer(FOREGROUND_FINALIZER) {
+            return delete_dependents(registry, index, &object).await;
         }
         return Ok(Vec::new());
     }
-    if found.metadata().owner_references.is_empty() {
+    if object.metadata().owner_references.is_empty() {
         return Ok(Vec::new());
     }
-    judge(registry, index, &found).await?;
+    attempt_to_delete(registry, index, &object).await?;
     Ok(Vec::new())
 }
 
-/// The objects that name this very object as owner: its namesakes' dependents are not its own.
+/// Returns the objects that name this object as owner, by its uid: those of an earlier object of
+/// the same name are not its own.
 fn dependents(
     registry: &Registry,
     index: &Index,
@@ -175,13 +179,13 @@ fn dependents(
 ) -> Result<Vec<LoadedObject>, ApiError> {
     let mut dependents = Vec::new();
     for key in index.dependents_of(&owner.key) {
-        let found = LoadedObject::at(registry, &key)?;
-        dependents.extend(found.filter(|one| one.names(&owner.metadata().uid).is_some()));
+        let object = LoadedObject::at(registry, &key)?;
+        dependents.extend(object.filter(|one| one.reference_to(&owner.metadata().uid).is_some()));
     }
     Ok(dependents)
 }
 
-/// Its dependents live on without it.
+/// Removes the owner from the references of its dependents, which stay.
 async fn orphan_dependents(
     registry: &Registry,
     index: &Index,
@@ -198,7 +202,8 @@ async fn orphan_dependents(
     owner.remove_finalizer(registry, ORPHAN_FINALIZER).await
 }
 
-/// Its dependents go first; it waits for those that say so.
+/// Returns the dependents to delete before their owner. The owner waits only for those that block
+/// its deletion.
 async fn delete_dependents(
     registry: &Registry,
     index: &Index,
@@ -207,62 +212,67 @@ async fn delete_dependents(
     let uid = &owner.metadata().uid;
     let dependents = dependents(registry, index, owner)?;
     let blocks = |one: &LoadedObject| {
-        one.names(uid).is_some_and(|reference| reference.block_owner_deletion == Some(true))
+        one.reference_to(uid).is_some_and(|reference| reference.block_owner_deletion == Some(true))
     };
     if !dependents.iter().any(blocks) {
         owner.remove_finalizer(registry, FOREGROUND_FINALIZER).await?;
     }
-    let going = dependents.into_iter().filter(|one| !one.is_terminating());
-    Ok(going.map(|one| one.key).collect())
+    let to_delete = dependents.into_iter().filter(|one| !one.is_terminating());
+    Ok(to_delete.map(|one| one.key).collect())
 }
 
-/// Does the object still have an owner? As upstream decides.
-async fn judge(registry: &Registry, index: &Index, found: &LoadedObject) -> Result<(), ApiError> {
+/// Deletes the object if it has no owner any more, as upstream decides.
+async fn attempt_to_delete(
+    registry: &Registry,
+    index: &Index,
+    object: &LoadedObject,
+) -> Result<(), ApiError> {
     let mut resolved = Vec::new();
-    for reference in &found.metadata().owner_references {
+    for reference in &object.metadata().owner_references {
         resolved
-            .push((reference.uid.as_str(), owner_state(registry, reference, found.metadata())?));
+            .push((reference.uid.as_str(), owner_state(registry, reference, object.metadata())?));
     }
     let with = |wanted| {
-        let matching = resolved.iter().filter(move |(_, key)| *key == wanted);
+        let matching = resolved.iter().filter(move |(_, state)| *state == wanted);
         matching.map(|(uid, _)| (*uid).to_owned()).collect::<Vec<_>>()
     };
     let (absent, waiting) = (with(OwnerState::Absent), with(OwnerState::Waiting));
     if !with(OwnerState::Solid).is_empty() {
-        // It stays, for the sake of one owner; the others need not wait for it.
-        let leave = [absent, waiting].concat();
-        if leave.is_empty() {
+        // It stays, since one owner exists. The references to the others are removed, so that those
+        // need not wait for it.
+        let dangling = [absent, waiting].concat();
+        if dangling.is_empty() {
             return Ok(());
         }
-        let keep = |one: &OwnerReference| !leave.contains(&one.uid);
-        return found.rewrite(registry, |metadata| metadata.owner_references.retain(keep)).await;
+        let keep = |one: &OwnerReference| !dangling.contains(&one.uid);
+        return object.rewrite(registry, |metadata| metadata.owner_references.retain(keep)).await;
     }
-    let dependents = dependents(registry, index, found)?;
+    let dependents = dependents(registry, index, object)?;
     if !waiting.is_empty() && !dependents.is_empty() {
         if dependents.iter().any(LoadedObject::waits_for_dependents) {
-            // A circle of owners, each waiting for the next: somebody has to stop.
-            unblock_owners(registry, found).await?;
-            let Some(now) = LoadedObject::at(registry, &found.key)? else { return Ok(()) };
-            return now.delete(registry, Propagation::Foreground).await;
+            // There may be a cycle of owners, each waiting for the next: this one stops waiting.
+            unblock_owners(registry, object).await?;
+            let Some(current) = LoadedObject::at(registry, &object.key)? else { return Ok(()) };
+            return current.delete(registry, Propagation::Foreground).await;
         }
-        return found.delete(registry, Propagation::Foreground).await;
+        return object.delete(registry, Propagation::Foreground).await;
     }
-    found.delete(registry, policy_of(found)).await
+    object.delete(registry, policy_of(object)).await
 }
 
-/// Finalizers that its writer put on it say how it wants to go.
-fn policy_of(found: &LoadedObject) -> Propagation {
-    if found.has_finalizer(ORPHAN_FINALIZER) {
+/// Returns the propagation policy of the object's own finalizers; the default is background.
+fn policy_of(object: &LoadedObject) -> Propagation {
+    if object.has_finalizer(ORPHAN_FINALIZER) {
         Propagation::Orphan
-    } else if found.has_finalizer(FOREGROUND_FINALIZER) {
+    } else if object.has_finalizer(FOREGROUND_FINALIZER) {
         Propagation::Foreground
     } else {
         Propagation::Background
     }
 }
 
-async fn unblock_owners(registry: &Registry, found: &LoadedObject) -> Result<(), ApiError> {
-    found
+async fn unblock_owners(registry: &Registry, object: &LoadedObject) -> Result<(), ApiError> {
+    object
         .rewrite(registry, |metadata| {
             for reference in &mut metadata.owner_references {
                 reference.block_owner_deletion = None;

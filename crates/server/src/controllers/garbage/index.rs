@@ -1,12 +1,12 @@
-//! Who names whom as owner, by storage keys.
+//! Which objects name which as owner, by storage keys.
 //!
-//! By places and not by uids: that an owner of the right uid stands there is looked up when it
-//! matters, in the cache. So the index costs nothing for objects that have no owners.
+//! The index has keys and not uids: whether the object with that key has the right uid is looked up
+//! in the cache when it matters. So the index costs nothing for objects that have no owners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Owners and dependents.
+/// Owners and dependents, each by the other.
 #[derive(Default)]
 pub(super) struct Index {
     owners: HashMap<Arc<str>, Vec<Arc<str>>>,
@@ -14,7 +14,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Notes the owners of an object. Returns those that it no longer has.
+    /// Sets the owners of an object. Returns those that it no longer has.
     pub(super) fn set(&mut self, key: &Arc<str>, owners: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let before = self.owners.remove(key).unwrap_or_default();
         for owner in &before {
@@ -28,30 +28,30 @@ impl Index {
         for owner in &owners {
             self.dependents.entry(owner.clone()).or_default().insert(key.clone());
         }
-        let left = before.into_iter().filter(|owner| !owners.contains(owner)).collect();
+        let removed = before.into_iter().filter(|owner| !owners.contains(owner)).collect();
         if !owners.is_empty() {
             self.owners.insert(key.clone(), owners);
         }
-        left
+        removed
     }
 
-    /// The objects that name this one as owner.
+    /// Returns the objects that name this one as owner.
     pub(super) fn dependents_of(&self, owner: &str) -> Vec<Arc<str>> {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Forgets everything about the objects of a collection, but not who depends on them. Returns
-    /// their owners, and their dependents.
-    pub(super) fn forget_collection(&mut self, prefix: &str) -> Vec<Arc<str>> {
-        let mine: Vec<_> =
+    /// Removes the owners of all objects of a collection, but not their dependents. Returns these
+    /// owners and dependents.
+    pub(super) fn clear_collection(&mut self, prefix: &str) -> Vec<Arc<str>> {
+        let members: Vec<_> =
             self.owners.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
-        let mut concerned = Vec::new();
-        for key in mine {
-            concerned.extend(self.set(&key, Vec::new()));
+        let mut related = Vec::new();
+        for key in members {
+            related.extend(self.set(&key, Vec::new()));
         }
-        let of_mine = self.dependents.iter().filter(|(owner, _)| owner.starts_with(prefix));
-        concerned.extend(of_mine.flat_map(|(_, dependents)| dependents.iter().cloned()));
-        concerned
+        let of_members = self.dependents.iter().filter(|(owner, _)| owner.starts_with(prefix));
+        related.extend(of_members.flat_map(|(_, dependents)| dependents.iter().cloned()));
+        related
     }
 }
 
@@ -77,11 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_is_forgotten_with_those_whom_that_concerns() {
+    fn a_collection_is_cleared_and_related_objects_are_returned() {
         let mut index = Index::default();
         index.set(&"k/1".into(), keys(&["u/1"]));
         index.set(&"z/1".into(), keys(&["k/1"]));
-        assert_eq!(index.forget_collection("k/"), keys(&["u/1", "z/1"]));
+        assert_eq!(index.clear_collection("k/"), keys(&["u/1", "z/1"]));
         assert_eq!(index.dependents_of("k/1"), keys(&["z/1"]));
     }
 }

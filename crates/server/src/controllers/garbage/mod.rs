@@ -1,9 +1,9 @@
-//! Collects objects whose owners are gone, and sees to owners that are deleted in the foreground
-//! or orphaning (wire contract 1.5).
+//! Deletes objects whose owners are gone, and handles owners that are deleted with foreground or
+//! orphan propagation (wire contract 1.5).
 //!
-//! It follows the cache as a watcher does. What it knows beyond the cache is one index: who names
-//! whom as owner. It is made anew from what is stored at every start, so a restart forgets nothing;
-//! and an object is looked at again whenever something happens to it or to one of its owners.
+//! It follows the cache as a watcher does. In addition to the cache it has one index: which objects
+//! name which as owner. The index is built from what is stored at every start, so a restart loses
+//! nothing. An object is processed again whenever it or one of its owners changes.
 
 mod collect;
 mod index;
@@ -19,22 +19,22 @@ use self::index::Index;
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
 
-/// Changes of this long are taken together: a burst of writes wakes the collector once.
-const GATHER: Duration = Duration::from_millis(10);
+/// The changes of this time are processed together: a burst of writes wakes the collector once.
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What failed is tried again after this long, at the latest.
+/// The longest time until what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Objects that are looked at before others have their turn.
-const OBJECTS_PER_TURN: usize = 64;
+/// Objects that are read before the task yields to others.
+const OBJECTS_PER_READ: usize = 64;
 
-/// What the collector knows and has yet to do.
+/// The collector's index, its cursors, and its queue.
 struct Collector {
     registry: Arc<Registry>,
     index: Index,
-    /// Up to where each kind's events have been seen; `None` where the kind is to be read anew.
-    places: Vec<Option<Position>>,
-    /// Storage keys of objects to look at.
+    /// The cursor in each kind's events; `None` where the kind has to be read again.
+    cursors: Vec<Option<Position>>,
+    /// Storage keys of objects to process.
     queue: BTreeSet<Arc<str>>,
 }
 
@@ -51,51 +51,51 @@ pub(crate) async fn run(registry: Arc<Registry>) {
         } else if progress.changed().await.is_err() {
             return;
         }
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(BATCH_INTERVAL).await;
     }
 }
 
 impl Collector {
-    /// One that has seen nothing yet.
+    /// Returns a collector that has read nothing yet.
     fn new(registry: Arc<Registry>) -> Self {
-        let places = registry.cache().resources().iter().map(|_| None).collect();
-        Self { registry, index: Index::default(), places, queue: BTreeSet::new() }
+        let cursors = registry.cache().resources().iter().map(|_| None).collect();
+        Self { registry, index: Index::default(), cursors, queue: BTreeSet::new() }
     }
 
-    /// Takes in everything that has happened.
+    /// Reads all events since the last call.
     async fn catch_up(&mut self) {
         let registry = self.registry.clone();
-        for (number, resource) in registry.cache().resources().iter().enumerate() {
-            while let Some(place) = self.places[number] {
-                match resource.events_after(place) {
+        for (index, resource) in registry.cache().resources().iter().enumerate() {
+            while let Some(cursor) = self.cursors[index] {
+                match resource.events_after(cursor) {
                     Next::Events(events) => {
                         for event in &events {
                             self.note(&event.object, event.event_type == WatchEventType::Deleted);
-                            self.places[number] = Some(event.position());
+                            self.cursors[index] = Some(event.position());
                         }
                     }
                     Next::Idle(revision) => {
-                        self.places[number] = Some(place.max(Position::end_of(revision)));
+                        self.cursors[index] = Some(cursor.max(Position::end_of(revision)));
                         break;
                     }
-                    Next::Expired(_) => self.places[number] = None,
+                    Next::Expired(_) => self.cursors[index] = None,
                 }
             }
-            if self.places[number].is_none() {
-                self.places[number] = Some(self.read_anew(resource).await);
+            if self.cursors[index].is_none() {
+                self.cursors[index] = Some(self.relist(resource).await);
             }
         }
     }
 
-    /// Reads all objects of a kind. Returns from where its events go on.
-    async fn read_anew(&mut self, resource: &ResourceCache) -> Position {
-        // What changes while this goes on is seen again by its event.
+    /// Reads all objects of a kind. Returns the cursor from which its events continue.
+    async fn relist(&mut self, resource: &ResourceCache) -> Position {
+        // A change during the read comes again as an event.
         let from = Position::end_of(self.registry.cache().applied());
-        let gone = self.index.forget_collection(resource.prefix());
-        self.queue.extend(gone);
+        let related = self.index.clear_collection(resource.prefix());
+        self.queue.extend(related);
         let mut after = None;
         loop {
-            let objects = resource.page(after.as_deref(), OBJECTS_PER_TURN);
+            let objects = resource.page(after.as_deref(), OBJECTS_PER_READ);
             let Some(last) = objects.last() else { return from };
             after = Some(last.key().clone());
             for object in &objects {
@@ -105,13 +105,13 @@ impl Collector {
         }
     }
 
-    /// Takes in one object as it now is, or as it was at its end.
+    /// Indexes and enqueues one object as it is now, or as it was when it was removed.
     fn note(&mut self, object: &CachedObject, gone: bool) {
         let key = object.key();
         let concerned = object.may_have_owners() || object.may_be_deleting();
         let owners = if concerned && !gone { collect::owners_of(object) } else { Vec::new() };
-        // Whoever waits for it to go, or to let go, looks again; and so do those who may not have
-        // known that it came.
+        // Owners are processed again: those that wait until it is removed or no longer names them,
+        // and those that may not have known of it.
         self.queue.extend(owners.iter().cloned());
         self.queue.extend(self.index.set(key, owners));
         if gone {
@@ -121,8 +121,7 @@ impl Collector {
         }
     }
 
-    /// Looks at everything that is to be looked at. Returns whether anything went wrong; that is
-    /// tried again.
+    /// Processes the queue. Returns whether anything failed; that stays in the queue.
     async fn work(&mut self) -> bool {
         let mut failed = BTreeSet::new();
         if self.registry.cache().wait_until_current().await.is_err() {
@@ -130,13 +129,13 @@ impl Collector {
         }
         while let Some(key) = self.queue.pop_first() {
             if collect::may_wait_on_dependents(&self.registry, &key) {
-                // Owners are read as they are now. Before one is let go, everything that came to
-                // depend on it before it began to end has to be known.
+                // Owners are read as they are now. Before the finalizer of one is removed, all
+                // objects that named it as owner before its deletion have to be known.
                 self.catch_up().await;
             }
-            match collect::look_at(&self.registry, &self.index, &key).await {
+            match collect::process(&self.registry, &self.index, &key).await {
                 Ok(more) => self.queue.extend(more),
-                // It has changed since it was looked at: its event brings it back.
+                // It has changed since it was read: its event brings it back.
                 Err(error) if error.code() == 409 || error.code() == 404 => {}
                 Err(error) => {
                     let inner = error.inner().unwrap_or_default();
@@ -179,14 +178,14 @@ mod tests {
             "metadata": { "name": name, "ownerReferences": owners },
         }));
         let permit = permit(Verb::Create, name);
-        let made = operations::create(&registry, &permit, object.unwrap(), &Writing::by_server())
+        let made = operations::create(registry, &permit, object.unwrap(), &Writing::by_server())
             .await
             .unwrap();
         decoded(&made).unwrap()
     }
 
     #[tokio::test]
-    async fn an_owner_is_let_go_when_its_newest_dependents_are_known() {
+    async fn an_owner_is_released_when_its_newest_dependents_are_known() {
         let fixture = fixture().await;
         let registry = fixture.registry.clone();
         let mut collector = Collector::new(registry.clone());
@@ -201,7 +200,7 @@ mod tests {
         let orphaning =
             DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
         operations::delete(&registry, &permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
-        // The owner's turn comes before the collector has heard of either.
+        // The owner is processed before the collector has read either event.
         collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
         for _ in 0..3 {
             assert!(!collector.work().await);
@@ -213,6 +212,6 @@ mod tests {
         };
         assert_eq!(get("owner").await.unwrap_err().code(), 404);
         let dependent = decoded(&get("dependent").await.unwrap()).unwrap();
-        assert!(dependent.metadata.owner_references.is_empty(), "it lives on, without the owner");
+        assert!(dependent.metadata.owner_references.is_empty(), "it stays, without the owner");
     }
 }

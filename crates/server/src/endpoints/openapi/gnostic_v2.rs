@@ -1,5 +1,5 @@
-//! OpenAPI 2 in protobuf: the messages of gnostic's `openapi.v2`, as far as our document has
-//! something to put into them.
+//! OpenAPI 2 in protobuf: the messages of gnostic's `openapi.v2`, with the fields that our document
+//! uses.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// A document of version 2.
+/// Returns a document of version 2, encoded.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     document.as_object().map(|fields| protobuf::encode(&DOCUMENT, fields)).unwrap_or_default()
 }
@@ -70,7 +70,8 @@ static RESPONSE: Message = Message {
     extensions: Some(5),
 };
 
-/// A parameter lies in an envelope for "not a reference", and one for where it stands.
+/// Returns the shape of a parameter: it is wrapped in a message for "not a reference", and in one
+/// for its location.
 fn parameter(value: &Value) -> &'static Shape {
     static BODY: Shape = Wrapped(1, &Wrapped(1, &Shape::Message(&BODY_PARAMETER)));
     static QUERY: Shape = Wrapped(1, &Wrapped(2, &Wrapped(3, &Shape::Message(&QUERY_PARAMETER))));

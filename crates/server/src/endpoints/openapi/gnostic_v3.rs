@@ -1,5 +1,5 @@
-//! OpenAPI 3 in protobuf: the messages of gnostic's `openapi.v3`, as far as our documents have
-//! something to put into them.
+//! OpenAPI 3 in protobuf: the messages of gnostic's `openapi.v3`, with the fields that our
+//! documents use.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// A document of version 3.
+/// Returns a document of version 3, encoded.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     document.as_object().map(|fields| protobuf::encode(&DOCUMENT, fields)).unwrap_or_default()
 }
@@ -152,7 +152,7 @@ fn additional(value: &Value) -> &'static Shape {
     if value.is_boolean() { &FLAG } else { &SCHEMA_SHAPE }
 }
 
-/// A default can be a number, a boolean or a string here, and nothing else.
+/// Returns the shape of a default, which can only be a number, a boolean or a string here.
 fn default(value: &Value) -> &'static Shape {
     static NUMBER: Shape = Wrapped(1, &Double);
     static FLAG: Shape = Wrapped(2, &Flag);

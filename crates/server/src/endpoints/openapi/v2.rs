@@ -1,7 +1,7 @@
 //! `/openapi/v2`: one document for all groups, made from those of version 3.
 //!
-//! kubectl up to 1.28 cannot create or explain anything without it, and others read it still.
-//! Version 2 knows less: bodies are parameters there, one schema serves all media types, and a
+//! kubectl up to 1.28 cannot create or explain anything without it, and other clients still read
+//! it. Version 2 knows less: bodies are parameters there, one schema serves all media types, and a
 //! schema has no `oneOf`, `anyOf`, `not` or `nullable`.
 
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use super::gnostic_v2::{self, MEDIA_TYPE, OLD_MEDIA_TYPE};
 use super::v3;
 use crate::endpoints::fixed::Fixed;
 
-/// Media types that are asked for when protobuf is meant.
+/// The media types by which clients ask for protobuf.
 pub(crate) const PROTOBUF_TYPES: [&str; 2] = [MEDIA_TYPE, OLD_MEDIA_TYPE];
 
 /// Keywords of schemas that version 2 does not have.
@@ -28,7 +28,7 @@ pub(crate) struct OpenApiV2 {
     pub(crate) protobuf: Fixed,
 }
 
-/// The document, made on first use.
+/// Returns the document, which is made on first use.
 pub(crate) fn document() -> &'static OpenApiV2 {
     static DOCUMENT: OnceLock<OpenApiV2> = OnceLock::new();
     DOCUMENT.get_or_init(|| {
@@ -40,7 +40,7 @@ pub(crate) fn document() -> &'static OpenApiV2 {
     })
 }
 
-/// Documents of version 3 as one of version 2.
+/// Returns documents of version 3 as one of version 2.
 fn convert<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for document in documents {
@@ -61,7 +61,7 @@ fn convert<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
             "type": "apiKey",
             "name": "authorization",
             "in": "header",
-            "description": "An access key, behind the word Bearer.",
+            "description": "An access key, after the word Bearer.",
         } },
         "security": [{ "BearerToken": [] }],
     })
@@ -121,7 +121,7 @@ fn parameters(parameters: &Value) -> Value {
     Value::Array(parameters.map(parameter).collect())
 }
 
-/// What a parameter's schema says stands beside its name here.
+/// Returns a parameter in version 2, where the keywords of its schema are next to its name.
 fn parameter(parameter: &Value) -> Value {
     let mut new: Map<String, Value> = fields(parameter)
         .filter(|(name, _)| *name != "schema")
@@ -148,12 +148,12 @@ fn response(response: &Value) -> Value {
     new
 }
 
-/// The schema of a body: the same for all of its media types.
+/// Returns the schema of a body: the same for all of its media types.
 fn content_schema(body: &Value) -> Value {
     fields(&body["content"]).next().map_or_else(|| json!({}), |(_, media)| schema(&media["schema"]))
 }
 
-/// A schema in the words of version 2. A choice between schemas cannot be said there; what all of
+/// Returns a schema in the keywords of version 2, which has no choice between schemas: what all of
 /// the choices have in common stays, and the rest is left open.
 fn schema(old: &Value) -> Value {
     let Some(old) = old.as_object() else { return old.clone() };
@@ -166,8 +166,8 @@ fn schema(old: &Value) -> Value {
                 let name = name.rsplit('/').next().unwrap_or_default();
                 new.insert(keyword.clone(), format!("#/definitions/{name}").into());
             }
-            // Readers of version 2 do not look for fields behind `allOf`: what stands around a
-            // reference only to describe it, stands beside it.
+            // Readers of version 2 do not look for fields in `allOf`: where it is around a single
+            // reference to describe it, the reference is next to the description.
             "allOf" => match value.as_array().map(Vec::as_slice) {
                 Some([only]) => new.extend(schema(only).as_object().cloned().unwrap_or_default()),
                 _ => {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_said_in_the_words_of_version_2() {
+    fn schemas_are_converted_to_the_keywords_of_version_2() {
         for (old, new) in [
             (
                 json!({ "allOf": [{ "$ref": "#/components/schemas/a.B" }], "description": "Why." }),

@@ -19,7 +19,7 @@ use crate::endpoints::fixed::Fixed;
 pub(crate) const PATCH_TYPES: [&str; 2] =
     ["application/json-patch+json", "application/merge-patch+json"];
 
-/// Media types that are asked for when protobuf is meant.
+/// The media types by which clients ask for protobuf.
 pub(crate) const PROTOBUF_TYPES: [&str; 2] = [gnostic_v3::MEDIA_TYPE, gnostic_v3::OLD_MEDIA_TYPE];
 
 const BODY_TYPES: [&str; 2] = ["application/json", "application/yaml"];
@@ -30,31 +30,31 @@ pub(crate) struct OpenApi {
     pub(crate) version: GroupVersion,
     /// The document.
     pub(crate) value: Value,
-    /// It in JSON.
+    /// The document in JSON.
     pub(crate) json: Fixed,
-    /// It in protobuf.
+    /// The document in protobuf.
     pub(crate) protobuf: Fixed,
 }
 
 impl OpenApi {
-    /// What names its state, whatever the form.
+    /// Returns the hash of the document, the same for all forms.
     pub(crate) fn hash(&self) -> &str {
         self.json.hash()
     }
 }
 
-/// Every document, made on first use.
+/// Returns every document; they are made on first use.
 pub(crate) fn documents() -> &'static [OpenApi] {
     static DOCUMENTS: OnceLock<Vec<OpenApi>> = OnceLock::new();
     DOCUMENTS.get_or_init(|| versions().iter().map(build).collect())
 }
 
-/// The path of a version below `/openapi/v3/`, and in URLs.
+/// Returns the path of a version below `/openapi/v3/`, and in URLs.
 pub(crate) fn path_of(version: &GroupVersion) -> String {
     if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") }
 }
 
-/// `/openapi/v3`. The URLs are without the base path: clients put it in front themselves.
+/// Returns `/openapi/v3`. The URLs are without the base path: clients prepend it themselves.
 pub(crate) fn index() -> Value {
     let paths: Map<String, Value> = documents()
         .iter()
@@ -67,7 +67,7 @@ pub(crate) fn index() -> Value {
     json!({ "paths": paths })
 }
 
-/// The hash of the index.
+/// Returns the hash of the index.
 pub(crate) fn index_hash() -> String {
     hex::encode_upper(digest(&SHA512, index().to_string().as_bytes()))
 }
@@ -147,9 +147,9 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
         "type": "object",
         "description": "What a list says about itself.",
         "properties": {
-            "resourceVersion": { "type": "string", "description": "The version of the list, from which a watch goes on." },
-            "continue": { "type": "string", "description": "Where the next page begins, when there is one." },
-            "remainingItemCount": { "type": "integer", "format": "int64", "description": "How many items stand behind this page, when that is known." },
+            "resourceVersion": { "type": "string", "description": "The version of the list, from which a watch continues." },
+            "continue": { "type": "string", "description": "The token for the next page, when there is one." },
+            "remainingItemCount": { "type": "integer", "format": "int64", "description": "How many items there are after this page, when that is known." },
         },
     });
     schemas.insert(LIST_META_NAME.to_owned(), list_meta);
@@ -170,14 +170,14 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     schemas.insert(format!("{name}List"), list);
 }
 
-/// The kinds that actions are sent and answer, which need not be in the list of kinds.
+/// Adds the kinds of the bodies of actions, which need not be in the list of kinds.
 fn add_bodies(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     for action in kind.info().actions {
-        let answered = match action.response {
+        let response = match action.response {
             Response::Object(kind) => Some(kind),
             Response::Same | Response::ListOf(_) => None,
         };
-        for body in action.request.into_iter().chain(answered) {
+        for body in action.request.into_iter().chain(response) {
             let name = component_name(body);
             add_definitions(schemas, &name, body.schema());
             if let Some(root) = schemas.get_mut(&name) {
@@ -231,7 +231,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     if info.is_namespaced() {
         let mut everywhere = operations(kind, &[(Verb::List, "get")]);
         for operation in everywhere.values_mut() {
-            // An id stands for one operation only.
+            // An id is for one operation only.
             let id = operation["operationId"].as_str().unwrap_or_default();
             operation["operationId"] = format!("{id}ForAllNamespaces").into();
         }
@@ -246,7 +246,7 @@ fn operations(kind: &dyn AnyKind, verbs: &[(Verb, &str)]) -> Map<String, Value> 
 
 fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     let name = component_name(kind);
-    let answer = match verb {
+    let response = match verb {
         Verb::List => reference(&format!("{name}List")),
         Verb::Delete => reference("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
         _ => reference(&name),
@@ -258,7 +258,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
         "x-kubernetes-group-version-kind": identity(kind),
         "parameters": query_parameters(verb),
         "responses": {
-            code: { "description": "Done.", "content": content(&BODY_TYPES, &answer) },
+            code: { "description": "Done.", "content": content(&BODY_TYPES, &response) },
             "401": { "description": "The access key is missing, unknown, expired or disabled." },
         },
     });
@@ -276,7 +276,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     operation
 }
 
-/// The operations of one subresource, from the kind's table of actions.
+/// Returns the operations of one subresource, from the kind's table of actions.
 fn action_operations(kind: &dyn AnyKind, subresource: &str) -> Map<String, Value> {
     let actions = kind.info().actions.iter().filter(|action| action.subresource == subresource);
     actions
@@ -300,7 +300,7 @@ fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
     let id = format!("{}{words}", operation["operationId"].as_str().unwrap_or_default());
     operation["operationId"] = id.into();
     operation["description"] = action.description.into();
-    let answer = match action.response {
+    let response = match action.response {
         Response::Same => reference(&component_name(kind)),
         Response::Object(other) => reference(&component_name(other)),
         Response::ListOf(other) => {
@@ -310,7 +310,7 @@ fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
         }
     };
     let code = if action.verb == Verb::Create { "201" } else { "200" };
-    operation["responses"][code]["content"] = content(&BODY_TYPES, &answer);
+    operation["responses"][code]["content"] = content(&BODY_TYPES, &response);
     if let Some(sent) = action.request {
         let body = content(&BODY_TYPES, &reference(&component_name(sent)));
         operation["requestBody"] = json!({ "required": true, "content": body });
@@ -355,21 +355,21 @@ fn query_parameters(verb: Verb) -> Value {
             "string",
             "Only objects with such a metadata.name or metadata.namespace.",
         ),
-        ("limit", "integer", "At most so many objects; the list says where the next page begins."),
-        ("continue", "string", "Where this page begins, from the page before."),
-        ("resourceVersion", "string", "How old the answer may be."),
+        ("limit", "integer", "At most so many objects; the list has a token for the next page."),
+        ("continue", "string", "The token for this page, from the page before."),
+        ("resourceVersion", "string", "How old the response may be."),
         ("resourceVersionMatch", "string", "How to read resourceVersion: Exact or NotOlderThan."),
         ("watch", "boolean", "Follow changes."),
         ("allowWatchBookmarks", "boolean", "Send bookmarks now and then."),
-        ("sendInitialEvents", "boolean", "Begin a watch with what is there."),
+        ("sendInitialEvents", "boolean", "Start a watch with the objects that exist."),
         ("timeoutSeconds", "integer", "How long a watch lasts."),
     ];
     const GET: &[(&str, &str, &str)] =
-        &[("resourceVersion", "string", "How old the answer may be.")];
+        &[("resourceVersion", "string", "How old the response may be.")];
     const DELETE: &[(&str, &str, &str)] = &[
         ("dryRun", "string", "`All`: do everything but store."),
-        ("gracePeriodSeconds", "integer", "Seconds until the object goes."),
-        ("propagationPolicy", "string", "What becomes of dependents."),
+        ("gracePeriodSeconds", "integer", "Seconds until the object is removed."),
+        ("propagationPolicy", "string", "What happens to dependents."),
     ];
     let parameters = match verb {
         Verb::Create | Verb::Update | Verb::Patch => WRITE,
