@@ -190,7 +190,7 @@ fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
 }
 
 impl Running {
-    /// Answers requests until `stop` is done, then drains: readiness fails first, watches end,
+    /// Serves requests until `stop` is done, then drains: readiness fails first, watches end,
     /// requests that are under way are finished.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
         let Self { parts, watch, listener, tls, settings, dir, address } = self;

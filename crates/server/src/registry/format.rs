@@ -113,7 +113,7 @@ async fn move_all(
         }
         after = page.last_key().cloned();
         let is_last = page.remaining == 0 || after.is_none();
-        let moves: Vec<(Entry, Arc<str>)> = page
+        let to_move: Vec<(Entry, Arc<str>)> = page
             .entries
             .into_iter()
             .filter_map(|entry| {
@@ -121,7 +121,7 @@ async fn move_all(
                 Some((entry, key))
             })
             .collect();
-        moved += move_page(store, moves).await?;
+        moved += move_page(store, to_move).await?;
         if is_last {
             return Ok(moved);
         }

@@ -76,7 +76,7 @@ impl Fleet {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(60), gone).await;
+        let waited = tokio::time::timeout(Duration::from_mins(1), gone).await;
         assert!(waited.is_ok(), "still there: {:?}", self.stored(prefix).await);
     }
 }
@@ -200,7 +200,7 @@ async fn activity_never_goes_backwards() {
         fleet.other().registry.store_activity().await.unwrap();
         fleet.one().registry.store_activity().await.unwrap();
         let record = fleet.store.get(&activity_key("used")).await.unwrap().value.unwrap();
-        let record: Value = serde_json::from_slice(&record.value).unwrap();
+        let record: Value = postern_meta::decode::decode_typed(&record.value).unwrap();
         let want = postern_meta::time::Timestamp::from_unix_seconds(last).to_string();
         assert_eq!(record["lastActivity"], want.as_str());
     })
