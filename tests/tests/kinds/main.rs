@@ -138,8 +138,8 @@ async fn an_action_says_what_is_wrong_and_stores_nothing_in_a_dry_run() {
     let dry =
         client.post(&format!("{}?dryRun=All", paint("a"))).json(&red).send().await.expect(201);
     assert_eq!(dry["status"]["colour"], "red");
-    let read = client.get(&format!("{}/a", widgets())).send().await.expect(200);
-    assert_eq!(read["status"], json!({}));
+    let stored = client.get(&format!("{}/a", widgets())).send().await.expect(200);
+    assert_eq!(stored["status"], json!({}));
     // Whoever lacks the right is refused before anything is looked at.
     client
         .post(&based(&format!("{GROUP}/users")))
