@@ -26,6 +26,7 @@ mod secret_record;
 mod stages;
 mod start;
 mod storage_key;
+mod supervise;
 mod tls;
 mod wire;
 

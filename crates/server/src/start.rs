@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digester;
 use postern_store::seal::Sealed;
@@ -27,6 +29,7 @@ use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
+use crate::supervise::supervise;
 use crate::tls::{self, GivenCertificate, Tls};
 use crate::{controllers, database, kubeconfig, listen};
 
@@ -196,13 +199,8 @@ impl Running {
         let Self { parts, watch, listener, tls, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
-        background.spawn(registry.cache().clone().follow(watch));
+        spawn_supervised(&mut background, &registry, &server, watch, settings.history);
         background.spawn(watch_overload(server.flow().clone()));
-        background.spawn(controllers::namespaces::run(registry.clone()));
-        background.spawn(controllers::reaper::run(registry.clone()));
-        background.spawn(controllers::garbage::run(registry.clone()));
-        background.spawn(controllers::access_keys::run(registry.clone()));
-        background.spawn(controllers::compaction::run(registry.clone(), settings.history));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
             host: advertised(&settings, address),
@@ -256,6 +254,36 @@ async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
     if tokio::time::timeout(END_TIMEOUT, work).await.is_err() {
         tracing::error!("{failure} within {END_TIMEOUT:?}");
     }
+}
+
+/// Starts what must not end: the cache's follower and the controllers.
+fn spawn_supervised(
+    background: &mut JoinSet<()>,
+    registry: &Arc<Registry>,
+    server: &Server,
+    watch: Box<dyn Watch>,
+    history: Duration,
+) {
+    let restarts = server.restarts();
+    let first = parking_lot::Mutex::new(Some(watch));
+    let cache = registry.cache().clone();
+    background.spawn(supervise("cache", restarts.clone(), move || {
+        cache.clone().follow(first.lock().take())
+    }));
+    let cache = registry.cache().clone();
+    background.spawn(supervise("lag", restarts.clone(), move || cache.clone().watch_lag()));
+    let mut controller = |name, run: fn(Arc<Registry>) -> BoxFuture<'static, ()>| {
+        let registry = registry.clone();
+        background.spawn(supervise(name, restarts.clone(), move || run(registry.clone())));
+    };
+    controller("namespaces", |registry| controllers::namespaces::run(registry).boxed());
+    controller("reaper", |registry| controllers::reaper::run(registry).boxed());
+    controller("garbage", |registry| controllers::garbage::run(registry).boxed());
+    controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
+    let registry = registry.clone();
+    background.spawn(supervise("compaction", restarts.clone(), move || {
+        controllers::compaction::run(registry.clone(), history)
+    }));
 }
 
 async fn watch_overload(flow: Arc<Flow>) {

@@ -23,6 +23,7 @@ use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_store::{Batch, CorruptEntry, Entry, Error, Page, Position, Store, Watch};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 use resource::Loaded;
@@ -70,6 +71,8 @@ pub(crate) struct Cache {
     resources: Vec<ResourceCache>,
     access: AccessState,
     newest: NewestRevision,
+    /// Since when it is known to be behind the store.
+    behind_since: Mutex<Option<Instant>>,
     applied: watch::Sender<u64>,
 }
 
@@ -79,7 +82,6 @@ struct LoadedState {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
-    fatal: Option<Error>,
 }
 
 impl LoadedState {
@@ -98,8 +100,19 @@ impl LoadedState {
             objects.append(more);
         }
         self.access.append(&mut other.access);
-        self.fatal = self.fatal.take().or(other.fatal);
     }
+}
+
+/// How often it is looked whether the cache keeps up with the store.
+const LAG_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A cache that is behind the store for longer than this is not ready.
+const LAG_MAX: Duration = Duration::from_secs(1);
+
+/// Is what was missed lost? History that another server has compacted, and events that cannot be
+/// read: then everything is read anew.
+fn must_read_anew(error: &Error) -> bool {
+    matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
 }
 
 impl Cache {
@@ -140,6 +153,7 @@ impl Cache {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
             access: AccessState::new(),
             newest: NewestRevision::new(store.clone()),
+            behind_since: Mutex::new(None),
             applied: watch::Sender::new(start),
             store,
         });
@@ -182,10 +196,7 @@ impl Cache {
             into.lock().append(laid_out);
         };
         self.store.scan(at, Arc::new(visit)).await?;
-        let LoadedState { objects, mut access, fatal } = std::mem::take(&mut *loaded.lock());
-        if let Some(error) = fatal {
-            return Err(error);
-        }
+        let LoadedState { objects, mut access } = std::mem::take(&mut *loaded.lock());
         // In the order of keys, as they would come from a list.
         access.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         for (resource, objects) in self.resources.iter().zip(objects) {
@@ -200,10 +211,8 @@ impl Cache {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
-            if self.access.decides_access(&key) {
-                // Who has access is unknown: better not to start than to guess.
-                loaded.fatal = Some(Error::Corrupt { key: Some(key), reason });
-            } else if let Some(kind) = self.index_of(&key) {
+            // A corrupt user, team, key or digest lets nobody in by it, and keeps nobody else out.
+            if let Some(kind) = self.index_of(&key) {
                 loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
             }
         }
@@ -224,29 +233,54 @@ impl Cache {
     }
 
     /// Keeps the cache in step with the store until it is dropped, also across faults of the disk.
-    pub(crate) async fn follow(self: Arc<Self>, mut watch: Box<dyn Watch>) {
+    /// `watch` is where it goes on; without one, everything is read anew.
+    pub(crate) async fn follow(self: Arc<Self>, watch: Option<Box<dyn Watch>>) {
+        let mut watch = match watch {
+            Some(watch) => watch,
+            None => self.resume(true).await,
+        };
         loop {
             let error = self.follow_until_fault(watch).await;
             tracing::error!("the cache has lost the store: {error}");
-            // History that another server has compacted does not come back: all is read again.
-            let mut compacted = matches!(error, Error::Compacted { .. });
-            watch = loop {
-                let resumed = if compacted { self.reload().await } else { self.watch().await };
-                match resumed {
-                    Ok(watch) => break watch,
-                    Err(error) => {
-                        compacted |= matches!(error, Error::Compacted { .. });
-                        tracing::warn!("the cache still waits for the store: {error}");
-                    }
-                }
-                tokio::time::sleep(FOLLOW_RETRY).await;
-            };
+            watch = self.resume(must_read_anew(&error)).await;
             tracing::info!("the cache follows the store again");
         }
     }
 
     /// Follows the store until that fails, and returns the error: from then on, nothing says that
     /// what is read here is current.
+    /// Tries to go on until that works.
+    async fn resume(self: &Arc<Self>, mut anew: bool) -> Box<dyn Watch> {
+        loop {
+            let resumed = if anew { self.reload().await } else { self.watch().await };
+            match resumed {
+                Ok(watch) => return watch,
+                Err(error) => {
+                    anew |= must_read_anew(&error);
+                    tracing::warn!("the cache still waits for the store: {error}");
+                }
+            }
+            tokio::time::sleep(FOLLOW_RETRY).await;
+        }
+    }
+
+    /// Looks now and then whether the cache has what the store has. Runs until it is dropped.
+    pub(crate) async fn watch_lag(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LAG_INTERVAL).await;
+            // A store that does not answer is reported by itself.
+            let Ok(newest) = self.newest.get().await else { continue };
+            let behind = self.applied() < newest;
+            let mut since = self.behind_since.lock();
+            *since = behind.then(|| since.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Is the cache behind the store for no longer than a moment?
+    pub(crate) fn keeps_up(&self) -> bool {
+        self.behind_since.lock().is_none_or(|since| since.elapsed() <= LAG_MAX)
+    }
+
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             match watch.next().await {

@@ -94,14 +94,14 @@ impl Slot {
 pub(super) struct Loaded {
     key: Arc<str>,
     slot: Slot,
-    may_be_deleting: bool,
+    is_deleting: bool,
 }
 
 impl Loaded {
     /// Returns what was read under a key.
     pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
-        let may_be_deleting = is_deleting(&slot);
-        Self { key, slot, may_be_deleting }
+        let is_deleting = is_deleting(&slot);
+        Self { key, slot, is_deleting }
     }
 }
 
@@ -281,7 +281,7 @@ impl ResourceCache {
     /// Replaces all objects with those of a revision, given in any order. Events from before that
     /// are gone.
     pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64) {
-        let deleting = objects.iter().filter(|object| object.may_be_deleting);
+        let deleting = objects.iter().filter(|object| object.is_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
         let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
         let objects = Objects::of(objects);
@@ -370,7 +370,7 @@ impl ResourceCache {
 }
 
 fn is_deleting(slot: &Slot) -> bool {
-    matches!(slot, Slot::Intact(object) if object.may_be_deleting())
+    matches!(slot, Slot::Intact(object) if object.is_deleting())
 }
 
 fn set(state: &mut State, key: Arc<str>, slot: Slot) {

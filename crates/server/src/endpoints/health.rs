@@ -12,6 +12,8 @@ pub(crate) struct Condition {
     pub(crate) storage: bool,
     /// The audit log can be written.
     pub(crate) audit: bool,
+    /// The cache has what the store has.
+    pub(crate) cache: bool,
     /// A shutdown has started.
     pub(crate) draining: bool,
 }
@@ -26,7 +28,7 @@ pub(crate) fn response(
     query: &str,
     condition: impl FnOnce() -> Condition,
 ) -> Option<Response<Body>> {
-    let path = path.trim_start_matches('/');
+    let path = path.strip_prefix('/')?;
     let (endpoint, single) = match path.split_once('/') {
         Some((endpoint, single)) => (endpoint, Some(single)),
         None => (path, None),
@@ -34,11 +36,12 @@ pub(crate) fn response(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let Condition { storage, audit, draining } = condition();
+    let Condition { storage, audit, cache, draining } = condition();
     let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
     if endpoint == "readyz" {
-        // A restart would repair neither: such a server is alive, but not ready.
+        // A restart would repair none of these: such a server is alive, but not ready.
         checks.push(("audit", audit));
+        checks.push(("cache", cache));
         checks.push(("shutdown", !draining));
     }
     match single {
@@ -95,7 +98,8 @@ mod tests {
     use super::*;
 
     fn checked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
-        let response = response(path, query, || Condition { storage, audit: true, draining })?;
+        let response =
+            response(path, query, || Condition { storage, audit: true, cache: true, draining })?;
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
@@ -109,14 +113,14 @@ mod tests {
             checked("/readyz", "verbose", true, false),
             text(
                 200,
-                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]shutdown ok\nreadyz check passed\n"
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[+]shutdown ok\nreadyz check passed\n"
             )
         );
         assert_eq!(
             checked("/readyz", "", true, true),
             text(
                 500,
-                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[-]shutdown failed: reason withheld\n\
+                "[+]ping ok\n[+]storage ok\n[+]audit ok\n[+]cache ok\n[-]shutdown failed: reason withheld\n\
                  readyz check failed\n"
             )
         );

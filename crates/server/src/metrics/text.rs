@@ -25,6 +25,8 @@ pub(crate) struct Readings {
     pub(crate) audit_errors: u64,
     /// Requests that were rejected because the audit log could not be written.
     pub(crate) audit_rejected: u64,
+    /// Background tasks that were started again, and how often.
+    pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
 /// Returns all counts and the readings as text.
@@ -36,6 +38,11 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
+    let name = "postern_background_task_restarts_total";
+    head(&mut text, name, "counter", "Background tasks that failed and were started again.");
+    for (task, count) in &readings.restarts {
+        let _ = writeln!(text, "{name}{{task=\"{task}\"}} {count}");
+    }
     process::write(&mut text, metrics.started.unix_seconds());
     text
 }

@@ -106,7 +106,8 @@ fn public(
     measured: &mut Measured,
 ) -> Option<Response<Body>> {
     let path = request.uri().path();
-    let path = path.strip_prefix(BASE_PATH).unwrap_or(path);
+    let under_base = path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
+    let path = under_base.unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
     let response = if path.strip_suffix('/').unwrap_or(path) == "/version" {
         respond::value(StatusCode::OK, &version::document(), true)
@@ -129,18 +130,14 @@ async fn protected(
 ) -> Outcome {
     let (parts, body) = request.into_parts();
     let mut form = encode::error_form(&parts.headers);
-    let outcome = match Parsed::new(parts) {
-        Ok(parsed) => {
-            measured.set_request(&parsed);
-            form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
-            audited(server, client, parsed, body, audit_id).await
-        }
-        Err(error) => Err(error),
-    };
+    let parsed = Parsed::new(parts);
+    measured.set_request(&parsed);
+    form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
+    let outcome = audited(server, client, parsed, body, audit_id).await;
     outcome.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
-/// Serves a request that could be parsed, and records it in the audit log with its result.
+/// Serves a request, and records it in the audit log with its result.
 async fn audited(
     server: &Server,
     client: &Client,
@@ -193,7 +190,8 @@ async fn within_time(
     let now = server.source.now();
     let (digester, principals) = (registry.digester(), || registry.cache().principals());
     let misplaced = names_a_key(&parsed, digester, &principals());
-    if misplaced {
+    let problem = parsed.problem().cloned();
+    if misplaced || problem.is_some() {
         audit_context.hide_names();
     }
     let authenticated = authenticate(parsed, digester, &principals(), now);
@@ -205,6 +203,9 @@ async fn within_time(
         audit_context.set_authenticated(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
         return Err(parse::names_a_key());
+    }
+    if let Some(problem) = problem {
+        return Err(problem);
     }
     let acting = impersonate(authenticated, &principals(), &registry.cache().policy());
     match &acting {

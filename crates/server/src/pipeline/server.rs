@@ -12,6 +12,7 @@ use crate::endpoints::health::Condition;
 use crate::metrics::{Metrics, Readings};
 use crate::registry::Registry;
 use crate::stages::flow::{Flow, Limits};
+use crate::supervise::Restarts;
 
 /// The parts of the server that every request works with.
 pub(crate) struct Server {
@@ -23,6 +24,7 @@ pub(crate) struct Server {
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     store: Arc<dyn Store>,
+    restarts: Arc<Restarts>,
 }
 
 impl Server {
@@ -44,6 +46,7 @@ impl Server {
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             store,
+            restarts: Arc::default(),
         }
     }
 
@@ -73,11 +76,17 @@ impl Server {
         self.draining.send_replace(true);
     }
 
+    /// Returns how often background tasks were started again.
+    pub(crate) fn restarts(&self) -> &Arc<Restarts> {
+        &self.restarts
+    }
+
     /// Returns what the health endpoints report.
     pub(super) fn condition(&self) -> Condition {
         Condition {
             storage: self.store.health().is_ok(),
             audit: self.audit.works(),
+            cache: self.registry.cache().keeps_up(),
             draining: self.unready.load(Ordering::Acquire),
         }
     }
@@ -94,6 +103,7 @@ impl Server {
             audit_events: audit.events,
             audit_errors: audit.errors,
             audit_rejected: audit.rejected,
+            restarts: self.restarts.counts(),
         }
     }
 }

@@ -264,8 +264,7 @@ impl Registry {
         let key = storage_key::object(Namespace.info(), None, namespace);
         let found = self.cache().of(Namespace.info()).get(&key)?;
         let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
-        // A search in the bytes saves nearly every create from decoding the namespace.
-        if found.may_be_deleting() && found.decode()?.metadata.is_terminating() {
+        if found.is_deleting() {
             let resource = kind.info().group_resource();
             return Err(ApiError::namespace_terminating(resource, name, namespace));
         }

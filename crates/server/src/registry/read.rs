@@ -146,7 +146,12 @@ impl Registry {
         }
         let kind = permit.kind();
         let resource = self.cache().of(kind.info());
-        let found = resource.get(&key_of(permit, resource)?)?;
+        let key = key_of(permit, resource)?;
+        if resource.corrupt_at(&key).is_some() {
+            // Whose it is cannot be read: callers who do not hold the right on all learn nothing.
+            permit.check_owned_by(None)?;
+        }
+        let found = resource.get(&key)?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
         Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })

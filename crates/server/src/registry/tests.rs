@@ -93,7 +93,7 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let Prepared { digester, first } =
         first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
     let (cache, changes) = Cache::load(store.clone()).await.unwrap();
-    let following = tokio::spawn(cache.clone().follow(changes));
+    let following = tokio::spawn(cache.clone().follow(Some(changes)));
     let registry =
         Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
     Fixture { registry, store, clock, draining: watch::Sender::new(false), following, first }

@@ -445,6 +445,7 @@ pub(crate) fn delete_corrupt(
     key: Arc<str>,
     position: Position,
 ) -> Result<Admitted, ApiError> {
+    permit.check_owned_by(None)?;
     let name = permit.name().to_owned();
     permit.kind().check_delete(&ObjectMeta { name, ..ObjectMeta::default() })?;
     Ok(Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position }))

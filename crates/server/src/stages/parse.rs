@@ -109,30 +109,27 @@ pub(crate) struct Parsed {
     query: Query,
     headers: HeaderMap,
     target: Target,
+    /// Why the request cannot be served, whoever sent it. Only callers who are authenticated are
+    /// told: others get 401 for every path that is not public.
+    problem: Option<ApiError>,
 }
 
 impl Parsed {
-    /// Reads a request's head.
-    ///
-    /// # Errors
-    /// 400 for a path or query that cannot be read; 405 for a method that the resource does not
-    /// have.
-    pub(crate) fn new(parts: Parts) -> Result<Self, ApiError> {
-        check_host(&parts)?;
-        let raw = parts.uri.path();
-        if raw.len() > MAX_PATH_BYTES {
-            return Err(ApiError::bad_request("the path is longer than any object's"));
-        }
-        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        // Split first, decode then: an encoded slash must not become a separator.
-        let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-        // OpenAPI and metrics are served at the root, too (decision 8).
-        let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
-        let target = match under_base.or_else(at_root) {
-            None | Some("/") => Target::Nothing,
-            Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
+    /// Reads a request's head. What is wrong with it is kept for the caller.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (read, problem) = match read(&parts) {
+            Ok(read) => (read, None),
+            Err(problem) => ((Query::default(), Target::Nothing), Some(problem)),
         };
-        Ok(Self { method: parts.method, uri: parts.uri, query, headers: parts.headers, target })
+        let (query, target) = read;
+        let Parts { method, uri, headers, .. } = parts;
+        Self { method, uri, query, headers, target, problem }
+    }
+
+    /// Returns why the request cannot be served, if it cannot: 400 for a path or query that cannot
+    /// be read; 405 for a method that the resource does not have.
+    pub(crate) fn problem(&self) -> Option<&ApiError> {
+        self.problem.as_ref()
     }
 
     /// Returns the HTTP method.
@@ -176,6 +173,26 @@ impl Parsed {
     }
 }
 
+fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
+    check_host(parts)?;
+    let raw = parts.uri.path();
+    if raw.len() > MAX_PATH_BYTES {
+        return Err(ApiError::bad_request("the path is longer than any object's"));
+    }
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    // Split first, decode then: an encoded slash must not become a separator.
+    let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
+    // OpenAPI and metrics are served at the root, too (decision 8).
+    let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
+    let target = match under_base.or_else(at_root) {
+        None | Some("/") => Target::Nothing,
+        // Two readers of one path must not see two: `//apis` is not `/apis`.
+        Some(rest) if rest.starts_with("//") => Target::Nothing,
+        Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
+    };
+    Ok((query, target))
+}
+
 /// Checks that there is exactly one Host, which HTTP/1.1 requires (RFC 9112 section 3.2): two
 /// readers of one request must not see two servers in it.
 fn check_host(parts: &Parts) -> Result<(), ApiError> {
@@ -192,7 +209,7 @@ fn is_metrics(path: &str) -> bool {
 
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     // A trailing slash is tolerated, as upstream does; an empty segment inside is not.
-    let path = path.trim_start_matches('/');
+    let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     path.split('/').map(segment).collect()
 }
@@ -301,8 +318,10 @@ fn resource_target(
         return subresource_target(method, kind, namespace, name, subresource);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
-    if verb == Verb::Create && info.is_namespaced() && namespace.is_none() {
-        return Err(ApiError::method_not_allowed(info.group_resource(), "create"));
+    // What writes to a collection names the namespace; reads may be of all of them.
+    let writes = matches!(verb, Verb::Create | Verb::DeleteCollection);
+    if writes && info.is_namespaced() && namespace.is_none() {
+        return Err(ApiError::method_not_allowed(info.group_resource(), verb.as_str()));
     }
     let name = match name {
         Some(name) => Some(name.to_owned()),
@@ -389,7 +408,7 @@ mod tests {
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        match Parsed::new(parts).map(|parsed| parsed.target) {
+        match super::read(&parts).map(|(_, target)| target) {
             Err(error) => error.code().to_string(),
             Ok(Target::Nothing) => "nothing".to_owned(),
             Ok(Target::Document(document)) => format!("{document:?}"),
@@ -426,6 +445,8 @@ mod tests {
             ("GET", "/selves/me", "get selves - me"),
             ("GET", "/selves", "405"),
             ("POST", "/sharedsecrets", "405"),
+            ("DELETE", "/sharedsecrets", "405"),
+            ("DELETE", "/users", "deletecollection users - -"),
             ("OPTIONS", "/sharedsecrets", "405"),
             ("GET", "/sharedsecrets?watch=maybe", "400"),
         ] {
@@ -462,6 +483,9 @@ mod tests {
         assert_eq!(read("GET", "/apis/management.platform.sh/v1/sharedsecrets"), "nothing");
         assert_eq!(read("GET", &GROUP.replace("kubernetes", "kubenretes")), "nothing");
         assert_eq!(read("GET", "/kubernetes/management/"), "nothing");
+        for path in ["//apis", "/kubernetes/management//apis", "/kubernetes/managementapis"] {
+            assert_eq!(read("GET", path), "nothing", "{path}");
+        }
     }
 
     #[test]
@@ -481,7 +505,7 @@ mod tests {
                 request = request.header("host", *host);
             }
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            Parsed::new(parts).map_or_else(|error| error.code(), |_| 200)
+            super::read(&parts).map_or_else(|error| error.code(), |_| 200)
         };
         assert_eq!(read(&["h"], http::Version::HTTP_11), 200);
         assert_eq!(read(&[], http::Version::HTTP_11), 400);

@@ -144,7 +144,7 @@ fn ignore_not_found(result: Result<(), ApiError>) -> Result<(), ApiError> {
 pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     let Some(resource) = resource_of(registry, key) else { return false };
     let object = resource.get(key).ok().flatten();
-    object.is_some_and(|object| object.may_be_deleting())
+    object.is_some_and(|object| object.is_deleting())
 }
 
 /// Does for one object what is to be done now. Returns which other objects are to be processed.

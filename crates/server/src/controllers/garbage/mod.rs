@@ -108,7 +108,7 @@ impl Collector {
     /// Indexes and enqueues one object as it is now, or as it was when it was removed.
     fn note(&mut self, object: &CachedObject, gone: bool) {
         let key = object.key();
-        let concerned = object.may_have_owners() || object.may_be_deleting();
+        let concerned = object.may_have_owners() || object.is_deleting();
         let owners = if concerned && !gone { collect::owners_of(object) } else { Vec::new() };
         // Owners are processed again: those that wait until it is removed or no longer names them,
         // and those that may not have known of it.

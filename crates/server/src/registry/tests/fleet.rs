@@ -384,7 +384,7 @@ async fn compaction_by_one_server_is_survived_by_the_other() {
         }
         // As the controller does it, which keeps the newest state listable.
         fleet.store.compact(fleet.store.revision().await.unwrap() - 1).await.unwrap();
-        let following = cache.clone().follow(missed);
+        let following = cache.clone().follow(Some(missed));
         tokio::pin!(following);
         let current = cache.wait_until_current();
         tokio::select! {

@@ -1,0 +1,84 @@
+//! Background tasks that must not end. One that panics is logged, counted and started again, after a
+//! pause that grows; what it works from is stored, so a new start forgets nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// The pause before the first new start.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause. A task that ran longer than this begins with the shortest again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often each task was started again.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Restarts {
+    fn count(&self, task: &'static str) {
+        *self.0.lock().entry(task).or_default() += 1;
+    }
+
+    /// Returns the tasks that were started again, and how often.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.0.lock().iter().map(|(task, count)| (*task, *count)).collect()
+    }
+}
+
+/// Runs a task for ever: `start` makes it, and makes it again when it has ended.
+pub(crate) async fn supervise<F>(
+    task: &'static str,
+    restarts: Arc<Restarts>,
+    start: impl Fn() -> F + Send,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let began = Instant::now();
+        // A set of one: dropped with this future, it ends the task.
+        let mut running = JoinSet::new();
+        running.spawn(start());
+        match running.join_next().await {
+            Some(Err(error)) => tracing::error!(task, "a background task failed: {error}"),
+            Some(Ok(())) | None => tracing::error!(task, "a background task has ended"),
+        }
+        restarts.count(task);
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = SHORTEST_PAUSE;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        tracing::info!(task, "the background task is started again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_is_started_again_and_counted() {
+        let (restarts, runs) = (Arc::new(Restarts::default()), Arc::new(AtomicU64::new(0)));
+        let begun = runs.clone();
+        let start = move || {
+            let run = begun.fetch_add(1, Ordering::Relaxed);
+            async move {
+                assert!(run >= 3, "the first runs fail");
+                std::future::pending::<()>().await;
+            }
+        };
+        let supervised = supervise("test", restarts.clone(), start);
+        let waited = tokio::time::timeout(Duration::from_mins(1), supervised).await;
+        assert!(waited.is_err(), "it never ends");
+        assert_eq!(runs.load(Ordering::Relaxed), 4);
+        assert_eq!(restarts.counts(), [("test", 3)]);
+    }
+}
