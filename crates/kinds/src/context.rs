@@ -12,6 +12,8 @@ pub struct Caller {
     pub user: Option<String>,
     /// The name of the Team, if the caller is one.
     pub team: Option<String>,
+    /// The uid of that User or Team, as it was authenticated; empty for neither.
+    pub uid: String,
 }
 
 /// The input of a kind's hooks besides the object.

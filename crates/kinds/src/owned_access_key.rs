@@ -365,7 +365,14 @@ impl Kind for OwnedAccessKey {
 fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     let Some(owner) = new.fields.spec.owner() else { return };
     let Some(principal) = owner.principal() else { return };
-    let Some(uid) = ctx.principals.uid(principal) else { return };
+    let caller = ctx.caller;
+    let is_caller = match principal {
+        Principal::User(name) => caller.user.as_deref() == Some(name),
+        Principal::Team(name) => caller.team.as_deref() == Some(name),
+    };
+    // Callers are who they were when they were authenticated, whoever has their name by now.
+    let own = Some(caller.uid.clone()).filter(|uid| is_caller && !uid.is_empty());
+    let Some(uid) = own.or_else(|| ctx.principals.uid(principal)) else { return };
     let (info, name) = match principal {
         Principal::User(name) => (&user::User::INFO, name),
         Principal::Team(name) => (&team::Team::INFO, name),

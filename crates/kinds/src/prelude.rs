@@ -16,7 +16,9 @@ pub use crate::fields::{Draft, NoStatus};
 pub use crate::kind::action::{
     Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
 };
-pub use crate::kind::{Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, UniqueKeys};
+pub use crate::kind::{
+    Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, UniqueKey, UniqueKeys,
+};
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{
     AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal, Principals, TeamFacts, UserFacts,

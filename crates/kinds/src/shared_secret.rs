@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_caller_owns_what_they_create_and_an_update_keeps_the_owner_as_sent() {
-        let caller = Caller { user: Some("ada".to_owned()), team: None };
+        let caller = Caller { user: Some("ada".to_owned()), ..Caller::default() };
         let ctx = context(&caller);
         let mut new = draft(&serde_json::json!({}));
         SharedSecret::prepare(&mut new, None, &ctx);

@@ -82,10 +82,7 @@ impl Kind for User {
         ]
     }
 
-    const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(UniqueKeys {
-        field: "spec.subject",
-        of: |metadata, spec| vec![subject(metadata, spec)],
-    });
+    const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(names);
 
     const ACCESS_ROLE: Option<AccessRole<Spec>> =
         Some(AccessRole::User(|metadata, spec| UserFacts {
@@ -98,11 +95,16 @@ impl Kind for User {
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
 }
 
-/// Returns the name that access decisions see. It is unique: two users with one name would have each
-/// other's rights.
-fn subject(metadata: &ObjectMeta, spec: &Spec) -> String {
-    let name = if spec.subject.is_empty() { &metadata.name } else { &spec.subject };
-    name.clone()
+/// Returns all names of a user, with the fields that they come from. No two users share one, of
+/// whichever field: access decisions would take one for the other.
+fn names(metadata: &ObjectMeta, spec: &Spec) -> Vec<UniqueKey> {
+    let mut names = vec![("metadata.name", metadata.name.clone())];
+    for (field, name) in [("spec.subject", &spec.subject), ("spec.username", &spec.username)] {
+        if !name.is_empty() && names.iter().all(|(_, known)| known != name) {
+            names.push((field, name.clone()));
+        }
+    }
+    names
 }
 
 /// Returns the changes that remove a user from their teams. Otherwise a later user of the same name

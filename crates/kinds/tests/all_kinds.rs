@@ -57,7 +57,7 @@ fn every_field_is_described_and_every_reference_resolves() {
 
 #[test]
 fn preparing_twice_changes_nothing_more() {
-    let caller = Caller { user: Some("ada".to_owned()), team: None };
+    let caller = Caller { user: Some("ada".to_owned()), ..Caller::default() };
     let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
     for kind in all() {
         let info = kind.info();

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Companion, DraftOf, Info, Kind, UniqueKeys};
+use super::{Companion, DraftOf, Info, Kind, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
@@ -89,10 +89,7 @@ pub trait AnyKind: Send + Sync {
     ///
     /// # Errors
     /// 400 if the object cannot be decoded as this kind.
-    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError>;
-
-    /// Returns the field that the unique keys come from, for errors.
-    fn unique_field(&self) -> &'static str;
+    fn unique_keys(&self, object: &Object) -> Result<Vec<UniqueKey>, ApiError>;
 
     /// Returns the changes of other objects that go with the removal of one.
     ///
@@ -284,13 +281,9 @@ impl<K: Kind> AnyKind for K {
         Some(role.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
     }
 
-    fn unique_keys(&self, object: &Object) -> Result<Vec<String>, ApiError> {
-        let Some(UniqueKeys { of, .. }) = K::UNIQUE_KEYS else { return Ok(Vec::new()) };
+    fn unique_keys(&self, object: &Object) -> Result<Vec<UniqueKey>, ApiError> {
+        let Some(of) = K::UNIQUE_KEYS else { return Ok(Vec::new()) };
         Ok(of(&object.metadata, &fields::<K>(object)?.spec))
-    }
-
-    fn unique_field(&self) -> &'static str {
-        K::UNIQUE_KEYS.map_or("metadata.name", |unique| unique.field)
     }
 
     fn on_remove(

@@ -26,14 +26,11 @@ pub use info::{Info, ResourceScope};
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
 
-/// What no other object of a kind may have, beyond its name.
-#[derive(Clone, Copy, Debug)]
-pub struct UniqueKeys<Spec> {
-    /// The field that they come from, for errors.
-    pub field: &'static str,
-    /// The keys of one object.
-    pub of: fn(&ObjectMeta, &Spec) -> Vec<String>,
-}
+/// What no other object of a kind may have: the field that it comes from, for errors, and the value.
+pub type UniqueKey = (&'static str, String);
+
+/// Returns the unique keys of an object.
+pub type UniqueKeys<Spec> = fn(&ObjectMeta, &Spec) -> Vec<UniqueKey>;
 
 /// A change of another object that goes with a write, in the same transaction. It is admitted as
 /// any change is.

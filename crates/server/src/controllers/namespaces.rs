@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postern_kinds::namespace::{CONTENT_FINALIZER, Namespace};
 use postern_kinds::{AnyKind as _, Verb, all};
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use serde_json::Value;
@@ -43,7 +43,7 @@ async fn sweep(registry: &Registry) -> bool {
         if object.metadata.deletion_timestamp.is_none() || !awaits_content(&object) {
             continue;
         }
-        if let Err(error) = finalize(registry, &object.metadata.name).await {
+        if let Err(error) = finalize(registry, &object.metadata).await {
             let inner = error.inner().unwrap_or_default();
             tracing::warn!(namespace = object.metadata.name, inner, "{}", error.status().message);
             failed = true;
@@ -61,7 +61,8 @@ fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
 }
 
 /// Deletes what is in a namespace; when nothing is, removes the finalizer of its content.
-async fn finalize(registry: &Registry, namespace: &str) -> Result<(), ApiError> {
+async fn finalize(registry: &Registry, found: &ObjectMeta) -> Result<(), ApiError> {
+    let namespace = found.name.as_str();
     let mut remaining = 0;
     for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
         let resource = registry.cache().of(kind.info());
@@ -77,6 +78,10 @@ async fn finalize(registry: &Registry, namespace: &str) -> Result<(), ApiError> 
     }
     let permit = Permit::for_server(&Namespace, Verb::Update, None, namespace);
     let released = operations::release(registry, &permit, |object| {
+        // A namespace of that name that was made meanwhile, through another server, is not meant.
+        if object.metadata.uid != found.uid {
+            return;
+        }
         if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
             spec.remove("finalizers");
         }
@@ -95,8 +100,11 @@ async fn delete(
 ) -> Result<(), ApiError> {
     let (_, name) = storage_key::split(registry.cache().of(kind.info()).prefix(), object.key());
     let permit = Permit::for_server(kind, Verb::Delete, Some(namespace), name);
-    match operations::delete(registry, &permit, &DeleteOptions::default()).await {
-        Err(error) if error.code() != 404 => Err(error),
+    // As it was found, or not at all: a namesake in a new namespace is not meant.
+    let uid = object.decode()?.metadata.uid;
+    let options = DeleteOptions { precondition_uid: Some(uid), ..DeleteOptions::default() };
+    match operations::delete(registry, &permit, &options).await {
+        Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
         _ => Ok(()),
     }
 }

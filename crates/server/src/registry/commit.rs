@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_kinds::namespace::Namespace;
-use postern_kinds::{AnyKind, SecretText};
+use postern_kinds::principal::{AccessChange, Principal};
+use postern_kinds::{AnyKind, SecretText, all};
 use postern_meta::decode::decode_typed;
-use postern_meta::object::Object;
+use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
-use super::side_records::{RecordsOf, SideRecords, conflict_of};
+use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
@@ -55,6 +56,15 @@ struct StagedChange {
     /// The state for the response: the new one, or the last one of an object that is removed.
     result: Bytes,
     side: SideRecords,
+    /// The user or team that must still be there under its uid, for a new object that is theirs.
+    owner: Option<OwnerCondition>,
+}
+
+/// The principal that owns a new object: whoever gets their name later is somebody else.
+struct OwnerCondition {
+    kind: &'static dyn AnyKind,
+    name: String,
+    uid: String,
 }
 
 impl Registry {
@@ -128,11 +138,15 @@ impl Registry {
     ) -> Result<Option<StagedChange>, ApiError> {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
+        let mut owner = None;
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
-                let side = self.side_records_of_new(of, &object, &write_only, dry_run)?;
+                owner = owner_condition(kind, &object);
+                let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
+                let side =
+                    self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 let stored = to_stored(object);
                 (key, None, Some(stored.clone()), stored, side)
             }
@@ -154,7 +168,7 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, result, side }))
+        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, result, side, owner }))
     }
 
     /// Commits all changes and returns the position of the first. A dry run only checks whether
@@ -199,6 +213,9 @@ impl Registry {
             }
         }
         for one in staged {
+            if let Some(owner) = &one.owner {
+                conditions.push(self.owner_is_there(one, owner)?);
+            }
             conditions.extend(one.side.conditions.iter().cloned());
             if let (None, Some(namespace)) = (one.previous, &one.namespace) {
                 conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
@@ -225,7 +242,7 @@ impl Registry {
                     None => Ok(()),
                 };
             }
-            let Some(error) = conflict_of(one.kind, &one.name, key) else { continue };
+            let Some(error) = one.side.conflict(one.kind, &one.name, key) else { continue };
             if one.previous.is_some() {
                 return Err(error.into());
             }
@@ -245,7 +262,8 @@ impl Registry {
             for condition in &one.side.conditions {
                 let Condition::Absent(key) = condition else { continue };
                 let found = self.store().get(key).await.map_err(from_store)?.value;
-                if let Some(error) = found.and_then(|_| conflict_of(one.kind, &one.name, key)) {
+                if let Some(error) = found.and_then(|_| one.side.conflict(one.kind, &one.name, key))
+                {
                     return Err(error);
                 }
             }
@@ -271,9 +289,49 @@ impl Registry {
         Ok(Condition::At(key, found.position()))
     }
 
+    /// The owner of a new object is the one that it was admitted for, until the commit.
+    fn owner_is_there(
+        &self,
+        one: &StagedChange,
+        owner: &OwnerCondition,
+    ) -> Result<Condition, ApiError> {
+        let key = storage_key::object(owner.kind.info(), None, &owner.name);
+        let found = self.cache().of(owner.kind.info()).get(&key)?;
+        match found {
+            Some(found) if found.decode()?.metadata.uid == owner.uid => {
+                Ok(Condition::At(key, found.position()))
+            }
+            _ => {
+                let resource = one.kind.info().group_resource();
+                let text = format!(
+                    "its owner, {} \"{}\", has been deleted meanwhile",
+                    owner.kind.info().singular,
+                    owner.name
+                );
+                Err(ApiError::conflict(resource, &one.name, text))
+            }
+        }
+    }
+
     fn head(&self, kind: &'static dyn AnyKind) -> &str {
         self.cache().of(kind.info()).head()
     }
+}
+
+/// Returns the condition on the owner of a new object, by the uid that admission has put into its
+/// owner reference.
+fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
+    let owner = kind.owner(&object.to_json_bytes())?;
+    let (role, name) = match owner.principal()? {
+        Principal::User(name) => (AccessChange::User(None), name),
+        Principal::Team(name) => (AccessChange::Team(None), name),
+    };
+    let kind =
+        all().iter().copied().find(|kind| kind.access_change(None).as_ref() == Some(&role))?;
+    let references = &object.metadata.owner_references;
+    let is_owner = |one: &&OwnerReference| one.kind == kind.info().kind && one.name == name;
+    let uid = references.iter().find(is_owner)?.uid.clone();
+    Some(OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
 /// Returns the changes of a transaction: the objects first, each at its index, then their side

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use postern_kinds::{AnyKind, all};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::Object;
 use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, limits};
 
 use crate::storage_key;
@@ -44,6 +46,9 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
     }
     tracing::info!(from = version, to = CURRENT, "the database gets a new format");
     let moved = side_records_get_group_and_namespace(store).await?;
+    for kind in all() {
+        record_unique_keys(store, *kind).await?;
+    }
     // Another server may have recorded it meanwhile: the same.
     store.commit(Txn { conditions: Vec::new(), changes: vec![record()] }).await?;
     tracing::info!(moved, "the database has the format {CURRENT}");
@@ -83,6 +88,63 @@ fn unique_key(rest: &str) -> Option<Arc<str>> {
 fn activity_key(rest: &str) -> Option<Arc<str>> {
     let info = postern_kinds::owned_access_key::OwnedAccessKey.info();
     (!rest.contains('/')).then(|| storage_key::activity(info, rest))
+}
+
+/// From 1 to 2: of a user with a subject, only the subject was a unique key, and not the name. What
+/// two objects share by now stays with the one that has it.
+async fn record_unique_keys(
+    store: &Arc<dyn Store>,
+    kind: &'static dyn AnyKind,
+) -> anyhow::Result<()> {
+    let prefix = storage_key::collection(kind.info());
+    let mut after = None;
+    loop {
+        let request = ListRequest {
+            prefix: prefix.clone(),
+            after: after.take(),
+            limit: MOVES_PER_TXN,
+            ..ListRequest::default()
+        };
+        let page = store.list(request).await?;
+        after = page.last_key().cloned();
+        let is_last = page.remaining == 0 || after.is_none();
+        for entry in page.entries {
+            let Ok(object) = decode_typed::<Object>(&entry.value) else { continue };
+            let Ok(unique_keys) = kind.unique_keys(&object) else { continue };
+            for (field, value) in unique_keys {
+                record_unique_key(store, kind, &object.metadata.name, field, &value).await?;
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+async fn record_unique_key(
+    store: &Arc<dyn Store>,
+    kind: &'static dyn AnyKind,
+    name: &str,
+    field: &str,
+    value: &str,
+) -> anyhow::Result<()> {
+    let key = storage_key::unique_key(kind.info(), value);
+    let holder = Bytes::from(serde_json::to_vec(name)?);
+    if let Some(found) = store.get(&key).await?.value {
+        if found.value != holder {
+            let resource = kind.info().plural;
+            tracing::warn!("{resource} {name}: {field} is also another's: change one of them");
+        }
+        return Ok(());
+    }
+    let change = Change::Put { key: key.clone(), value: holder };
+    match store
+        .commit(Txn { conditions: vec![Condition::Absent(key)], changes: vec![change] })
+        .await
+    {
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The kinds with side records in version 1 all had plural names of their own.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_auth::principal_index::DigestRecord;
 use postern_kinds::write_only::WriteOnlyValues;
-use postern_kinds::{AnyKind, Principals as _, SecretText, access_key};
+use postern_kinds::{AnyKind, SecretText, UniqueKey, access_key};
 use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
@@ -32,6 +32,8 @@ pub(super) struct SideRecords {
     pub(super) conditions: Vec<Condition>,
     /// What is written.
     pub(super) changes: Vec<Change>,
+    /// The fields of the unique keys that are new, by their storage keys.
+    unique_fields: Vec<(Arc<str>, &'static str)>,
     /// The value of a new access key, for the one response that has it.
     pub(super) issued: Option<SecretText>,
 }
@@ -58,7 +60,7 @@ impl SideRecords {
         Ok(())
     }
 
-    /// Adds the unique keys that are new, and removes those that the object no longer has.
+    /// Adds unique keys that are new, and removes those that are given up.
     fn unique_keys(
         &mut self,
         kind: &'static dyn AnyKind,
@@ -67,13 +69,15 @@ impl SideRecords {
     ) -> Result<(), ApiError> {
         let of = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.unique_keys(o));
         let (new_keys, old_keys) = (of(new)?, of(old)?);
-        for unique_key in new_keys.iter().filter(|key| !old_keys.contains(key)) {
-            let key = storage_key::unique_key(kind.info(), unique_key);
+        let has = |keys: &[UniqueKey], value: &str| keys.iter().any(|(_, known)| known == value);
+        for (field, value) in new_keys.iter().filter(|(_, value)| !has(&old_keys, value)) {
+            let key = storage_key::unique_key(kind.info(), value);
             self.conditions.push(Condition::Absent(key.clone()));
+            self.unique_fields.push((key.clone(), field));
             self.put(key, &new.map(|object| object.metadata.name.as_str()))?;
         }
-        for unique_key in old_keys.iter().filter(|key| !new_keys.contains(key)) {
-            let key = storage_key::unique_key(kind.info(), unique_key);
+        for (_, value) in old_keys.iter().filter(|(_, value)| !has(&new_keys, value)) {
+            let key = storage_key::unique_key(kind.info(), value);
             self.changes.push(Change::Delete { key });
         }
         Ok(())
@@ -116,6 +120,7 @@ impl Registry {
         &self,
         of: RecordsOf<'_>,
         object: &Object,
+        owner_uid: &str,
         written: &WriteOnlyValues,
         dry_run: bool,
     ) -> Result<SideRecords, ApiError> {
@@ -125,7 +130,7 @@ impl Registry {
             return Ok(side);
         }
         let uid = object.metadata.uid.clone();
-        let mut secrets = SecretRecord::new(uid, self.owner_uid(of.kind, object));
+        let mut secrets = SecretRecord::new(uid, owner_uid.to_owned());
         if let Some(field) = credential_field(of.kind) {
             let given = written.get(field.path).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
@@ -221,24 +226,26 @@ impl Registry {
         side.conditions.push(Condition::Absent(storage_key::digest(digest)));
         side.put(storage_key::digest(digest), &record)
     }
-
-    /// Returns the uid of the object's owner; empty for a raw subject and without an owner.
-    fn owner_uid(&self, kind: &'static dyn AnyKind, object: &Object) -> String {
-        let owner = kind.owner(&object.to_json_bytes());
-        let principal = owner.as_ref().and_then(postern_kinds::Owner::principal);
-        principal.and_then(|one| self.cache().principals().uid(one)).unwrap_or_default()
-    }
 }
 
-/// Returns the error for a conflict on a side record; `None` when the key is of something else.
-pub(super) fn conflict_of(kind: &'static dyn AnyKind, name: &str, key: &str) -> Option<ApiError> {
-    if key.starts_with(storage_key::DIGESTS) {
-        return Some(key_in_use(kind, name));
+impl SideRecords {
+    /// Returns the error for a conflict on one of these records; `None` when the key is of something
+    /// else.
+    pub(super) fn conflict(
+        &self,
+        kind: &'static dyn AnyKind,
+        name: &str,
+        key: &str,
+    ) -> Option<ApiError> {
+        if key.starts_with(storage_key::DIGESTS) {
+            return Some(key_in_use(kind, name));
+        }
+        let (unique_key, field) = self.unique_fields.iter().find(|(known, _)| **known == *key)?;
+        let value = unique_key.strip_prefix(&*storage_key::unique_key(kind.info(), ""))?;
+        let mut errors = FieldErrors::default();
+        errors.push(FieldError::duplicate(*field, value));
+        Some(ApiError::invalid(kind.info().group_kind(), name, errors))
     }
-    let unique_key = key.strip_prefix(&*storage_key::unique_key(kind.info(), ""))?;
-    let mut errors = FieldErrors::default();
-    errors.push(FieldError::duplicate(kind.unique_field(), unique_key));
-    Some(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 
 fn key_in_use(kind: &'static dyn AnyKind, name: &str) -> ApiError {

@@ -65,7 +65,8 @@ impl Permit {
 
     /// Returns the caller, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
-        Caller { user: self.identity().user.clone(), team: self.identity().team.clone() }
+        let Identity { user, team, uid, .. } = self.identity();
+        Caller { user: user.clone(), team: team.clone(), uid: uid.clone() }
     }
 
     /// Returns whether it covers every object in its target. Then no single object need be checked.

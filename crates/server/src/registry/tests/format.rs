@@ -84,6 +84,23 @@ async fn keys_and_unique_names_hold_after_a_migration() {
 }
 
 #[tokio::test]
+async fn a_user_with_a_subject_gets_the_name_as_a_unique_key_too() {
+    let fixture = fixture().await;
+    let spec = json!({ "spec": { "subject": "oidc|7" } });
+    fixture.try_make(&User, "ada", &spec).await.unwrap();
+    let current = everything(&fixture.store).await;
+    let name = "/unique/management.platform.sh/users/ada";
+    let old: Arc<dyn Store> = Arc::new(Memory::new());
+    let kept = |key: &str| key != crate::storage_key::FORMAT && key != name;
+    for (key, value) in current.iter().filter(|(key, _)| kept(key)) {
+        let change = Change::Put { key: old_key(key).into(), value: value.clone() };
+        old.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
+    }
+    migrate(&old).await.unwrap();
+    assert_eq!(everything(&old).await, current);
+}
+
+#[tokio::test]
 async fn a_store_that_is_newer_than_the_server_is_left_alone() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let newer = bytes::Bytes::from((CURRENT + 1).to_string());

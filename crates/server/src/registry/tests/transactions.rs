@@ -132,6 +132,59 @@ async fn a_user_who_is_removed_leaves_their_teams_in_the_same_transaction() {
 }
 
 #[tokio::test]
+async fn no_two_users_share_a_name_of_whichever_field() {
+    let fixture = fixture().await;
+    let ada = json!({ "spec": { "subject": "oidc|7", "username": "lovelace" } });
+    fixture.try_make(&User, "ada", &ada).await.unwrap();
+    for (name, spec, field) in [
+        ("oidc-7", json!({ "subject": "oidc|7" }), "spec.subject"),
+        ("bob", json!({ "subject": "ada" }), "spec.subject"),
+        ("bob", json!({ "subject": "lovelace" }), "spec.subject"),
+        ("bob", json!({ "username": "oidc|7" }), "spec.username"),
+        ("lovelace", json!({}), "metadata.name"),
+    ] {
+        let error = fixture.try_make(&User, name, &json!({ "spec": spec })).await.unwrap_err();
+        let message = &error.status().message;
+        assert_eq!(error.code(), 422, "{message}");
+        assert!(message.contains(field) && message.contains("Duplicate"), "{message}");
+    }
+    // What is given up can be taken.
+    let permit = Permit::for_server(&User, Verb::Delete, None, "ada");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    fixture.try_make(&User, "lovelace", &json!({ "spec": { "subject": "ada" } })).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_never_belongs_to_a_namesake_of_its_owner() {
+    let fixture = fixture().await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "late");
+    let key = new_object(&OwnedAccessKey, "late", &json!({ "user": "ada" }));
+    let (view, writing) = (fixture.registry.admission(), Writing::by_server());
+    let admitted = admit::create(&view, &permit, key, &writing).unwrap();
+    // Admitted for ada; before it is committed, ada is somebody else.
+    let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
+    operations::delete(&fixture.registry, &gone, &DeleteOptions::default()).await.unwrap();
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    let error = fixture.registry.commit(admitted, false).await.unwrap_err();
+    assert_eq!(error.code(), 409, "{}", error.status().message);
+    // Another change of the owner meanwhile is no reason to refuse.
+    let key = new_object(&OwnedAccessKey, "later", &json!({ "user": "ada" }));
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "later");
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let admitted = admit::create(&fixture.registry.admission(), &permit, key, &writing).unwrap();
+    let change = Permit::for_server(&User, Verb::Update, None, "ada");
+    let rename = |user: &Object| {
+        let mut user = user.clone().into_value();
+        user["spec"]["displayName"] = "Ada".into();
+        Ok(Object::from_value(user).unwrap())
+    };
+    operations::update(&fixture.registry, &change, &writing, rename).await.unwrap();
+    fixture.registry.commit(admitted, false).await.unwrap();
+}
+
+#[tokio::test]
 async fn somebody_elses_change_does_not_end_a_watch_and_an_own_one_does() {
     let fixture = fixture().await;
     let digest = fixture.key("mine", json!({})).await;
