@@ -373,8 +373,8 @@ mod tests {
         let data = data(&[("bin", &[0xff]), ("empty", b""), ("two", b"hush\n\x1b[2J")]);
         let hidden = key_table(&data, false).unwrap();
         assert_eq!(*hidden, "KEY     BYTES\nbin     1\nempty   0\ntwo     9\n");
-        let shown = key_table(&data, true).unwrap();
-        assert!(shown.contains("<binary>") && shown.contains("hush\\n\\u{1b}[2J"), "{shown:?}");
+        let table = key_table(&data, true).unwrap();
+        assert!(table.contains("<binary>") && table.contains("hush\\n\\u{1b}[2J"), "{table:?}");
     }
 
     #[test]
