@@ -132,3 +132,29 @@ async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     assert!(said.contains("no Postern") && said.contains("--context postern"), "{said}");
     assert!(both.ok(&["whoami", "--context", "postern"]).await.contains("admin"));
 }
+
+#[tokio::test]
+async fn a_key_on_the_command_line_brings_a_warning() {
+    let server = Server::start().await;
+    let (url, user, key) = (url(&server), CliUser::new(), &server.kubeconfig().token);
+    let ca = authority(&user, &server);
+    for command in [&["login", &url][..], &["whoami", "--server", &url]] {
+        let command = [command, &["--ca-file", &ca]].concat();
+        let output = user.run(&[&command[..], &["--access-key", key]].concat()).await;
+        assert_eq!(output.code, 0, "{}", output.all_output());
+        let warnings: Vec<_> =
+            output.err.lines().filter(|line| line.starts_with("warning: ")).collect();
+        assert_eq!(warnings.len(), 1, "{}", output.err);
+        for wanted in ["list of processes", "--access-key -", "POSTERN_ACCESS_KEY"] {
+            assert!(warnings[0].contains(wanted), "{}", output.err);
+        }
+        assert!(!output.all_output().contains(key), "{}", output.err);
+
+        let piped = [&command[..], &["--access-key", "-"]].concat();
+        let output = user.run_with(&piped, key.as_bytes()).await;
+        assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
+        let keyed = user.clone().with("POSTERN_ACCESS_KEY", key);
+        let output = keyed.run(&command).await;
+        assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
+    }
+}

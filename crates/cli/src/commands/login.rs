@@ -84,7 +84,7 @@ impl Login {
             Some(key) => key,
             None => ask_key(process)?,
         };
-        let status = self.check(&server, &key, &trust).await?;
+        let status = self.check(&server, &key, &trust, process).await?;
         let authority = match &trust {
             Trust::System => None,
             Trust::Authorities(pem) => Some(STANDARD.encode(pem)),
@@ -121,6 +121,7 @@ impl Login {
         server: &ServerUrl,
         key: &SecretText,
         trust: &Trust,
+        process: &Process,
     ) -> Result<selves::Status, CliError> {
         let settings = Settings {
             server: server.clone(),
@@ -131,7 +132,7 @@ impl Login {
             tls_server_name: None,
             request_timeout: self.credential.timeout,
         };
-        let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned())?;
+        let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned(), process)?;
         let asked = whoami::ask(&mut session).await;
         asked.map(|(_, status)| status).map_err(|error| {
             let mistyped = error.reason() == Some(Reason::Unauthorized)
