@@ -84,6 +84,7 @@ impl Session {
     ) -> Result<Self, CliError> {
         let files = Files::find(flags.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
         let resolved = choose(&config, flags.context.as_deref())?;
         let server = server_of(&config, &resolved)?;
         let trust = match &flags.credential.ca_file {

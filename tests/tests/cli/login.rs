@@ -158,3 +158,29 @@ async fn a_key_on_the_command_line_brings_a_warning() {
         assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
     }
 }
+
+#[tokio::test]
+async fn a_missing_file_in_kubeconfig_is_named() {
+    let server = Server::start().await;
+    let user = CliUser::new();
+    let missing = user.path().join("missing").display().to_string();
+    let file = server.home().kubeconfig();
+    let both = user.clone().with("KUBECONFIG", &format!("{missing}:{}", file.display()));
+    let output = both.run(&["whoami", "-o", "name"]).await;
+    assert_eq!((output.code, output.text()), (0, "user.management.platform.sh/admin\n"));
+    let note = format!("note: KUBECONFIG names files that do not exist: {missing}\n");
+    assert_eq!(output.err, note);
+    let alone = user.clone().with("KUBECONFIG", &missing);
+    for command in [&["whoami"][..], &["list", "users"], &["logout"]] {
+        let said = alone.fails(1, command).await;
+        assert!(said.contains("names no file that exists") && said.contains(&missing), "{said}");
+        assert!(said.contains("postern login"), "{said}");
+    }
+    // The default need not exist, and `login` creates what is missing.
+    assert!(!user.fails(1, &["whoami"]).await.contains("KUBECONFIG"));
+    let (url, ca) = (url(&server), authority(&user, &server));
+    let keyed = alone.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let output = keyed.run(&["login", &url, "--ca-file", &ca]).await;
+    assert!(output.code == 0 && !output.err.contains("note:"), "{}", output.err);
+    assert!(alone.run(&["whoami"]).await.err.is_empty());
+}

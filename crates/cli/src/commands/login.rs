@@ -74,9 +74,8 @@ impl Login {
             Some(name) => name.clone(),
             None => context_name(&server),
         };
-        let mut files = Files::find(self.kubeconfig.as_ref(), process)?;
-        files.must_exist = false;
-        // Read before the key is asked for: when it cannot be read, nobody types a key in vain.
+        let files = Files::find(self.kubeconfig.as_ref(), process)?;
+        // The file need not exist: it is created. Read before the key is asked for: when it cannot be read, nobody types a key in vain.
         let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
         let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
@@ -149,6 +148,7 @@ impl Logout {
     pub(crate) fn run(self, process: &Process) -> Result<(), CliError> {
         let files = Files::find(self.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
         let name = match self.context.as_deref().or(config.current()) {
             Some(name) => name.to_owned(),
             None => {
