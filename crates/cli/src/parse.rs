@@ -35,7 +35,7 @@ pub(crate) fn identity(text: &str) -> Result<String, String> {
 /// A shared secret, or one key of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretPath {
-    /// The secret's name, which has no dot.
+    /// The secret's name.
     pub(crate) name: String,
     /// The key in its data.
     pub(crate) key: Option<String>,
@@ -48,6 +48,29 @@ impl SecretPath {
             None => self.name.clone(),
             Some(key) => format!("{}.{key}", self.name),
         }
+    }
+
+    /// Returns what the path names, in words.
+    pub(crate) fn describe(&self) -> String {
+        match &self.key {
+            None => format!("this is the secret {}", self.name),
+            Some(key) => format!("this is the key {key} of the secret {}", self.name),
+        }
+    }
+
+    /// Returns the paths with a longer name that are written in the same way, the longest name
+    /// first: of `a` and its key `b.c`, these are `a.b.c`, and `a.b` with its key `c`.
+    pub(crate) fn with_longer_names(&self) -> Vec<Self> {
+        let Some(key) = &self.key else { return Vec::new() };
+        let whole = Self { name: self.written(), key: None };
+        let splits = key.rmatch_indices('.').map(|(at, _)| Self {
+            name: format!("{}.{}", self.name, &key[..at]),
+            key: Some(key[at + 1..].to_owned()),
+        });
+        let is_valid = |path: &Self| {
+            name(&path.name).is_ok() && path.key.as_deref().is_none_or(|k| data_key(k).is_ok())
+        };
+        std::iter::once(whole).chain(splits).filter(is_valid).collect()
     }
 }
 
@@ -63,13 +86,9 @@ pub(crate) fn secret_path(text: &str) -> Result<SecretPath, String> {
     Ok(SecretPath { name: name(secret)?, key: key.map(str::to_owned) })
 }
 
-/// Parses `NAME.KEY`; the key must be there.
-pub(crate) fn secret_key(text: &str) -> Result<SecretPath, String> {
-    let path = secret_path(text)?;
-    if path.key.is_none() {
-        return Err(format!("name the key, too: {text}.KEY"));
-    }
-    Ok(path)
+/// Parses a key of a secret's data.
+pub(crate) fn data_key(text: &str) -> Result<String, String> {
+    config_map_key(text).map(|()| text.to_owned())
 }
 
 /// Returns a secret text in a type that cannot be printed.
@@ -124,6 +143,22 @@ mod tests {
         for wrong in ["", ".", ".key", "db.", "Db.key", "d_b", "db.a/b", "db...", "a/b", "db.ü"] {
             assert!(secret_path(wrong).is_err(), "{wrong}");
         }
-        assert!(secret_key("db").unwrap_err().contains("db.KEY"));
+    }
+
+    #[test]
+    fn a_path_is_also_read_with_longer_names() {
+        let longer = |text: &str| {
+            let paths = secret_path(text).unwrap().with_longer_names().into_iter();
+            paths.map(|path| (path.name, path.key.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        let pair = |name: &str, key: &str| (name.to_owned(), key.to_owned());
+        assert_eq!(longer("db"), []);
+        assert_eq!(longer("db.password"), [pair("db.password", "")]);
+        assert_eq!(
+            longer("a.b.c.d"),
+            [pair("a.b.c.d", ""), pair("a.b.c", "d"), pair("a.b", "c.d")]
+        );
+        assert_eq!(longer("db.MAIN.url"), [], "none of them is a name");
+        assert_eq!(longer("db.main.URL"), [pair("db.main", "URL")]);
     }
 }
