@@ -90,6 +90,17 @@ async fn help_completions_and_manual_pages() {
     }
     let help = user.ok(&["delete", "accesskey", "--help"]).await;
     assert!(help.contains("bearer credential"), "the kind's own words: {help}");
+    for (kind, wanted) in [
+        ("user", "The access keys of the user stop working at once"),
+        ("team", "The access keys of the team stop working at once"),
+        ("accesskey", "The key stops working at once"),
+        ("namespace", "Everything in the namespace"),
+    ] {
+        let help = user.ok(&["delete", kind, "--help"]).await;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(wanted), "{kind}: {help}");
+        assert!(!help.replace("...", "").contains(".."), "{kind}: {help}");
+    }
     assert!(user.ok(&["--version"]).await.starts_with("postern "));
     for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let script = user.ok(&["completion", shell]).await;
