@@ -58,8 +58,8 @@ pub(crate) struct ImpersonationFlags {
 #[command(next_help_heading = "Connection")]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub(crate) struct CredentialFlags {
-    /// The access key; - reads it from the standard input, so that it is in no list of processes
-    /// [env: POSTERN_ACCESS_KEY]
+    /// The access key; - reads it from the standard input. Others on the machine can read a key that
+    /// is written here [env: POSTERN_ACCESS_KEY]
     #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
     pub(crate) access_key: Option<SecretText>,
 

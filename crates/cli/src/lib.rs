@@ -5,6 +5,7 @@
 //! the server and its commands are not here.
 
 mod commands;
+mod duration;
 mod error;
 mod explain;
 mod flags;
@@ -23,6 +24,7 @@ mod usage;
 use std::process::ExitCode;
 
 pub use commands::Command;
+pub use duration::{parse_duration, parse_positive_duration};
 pub use usage::parse_or_exit;
 
 use crate::process::Process;

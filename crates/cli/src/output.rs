@@ -171,19 +171,6 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Returns a duration in the largest units that fit: `30d`, `1h30m`.
-pub(crate) fn duration(seconds: i64) -> String {
-    let mut rest = seconds;
-    let mut out = String::new();
-    for (unit, size) in [("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1)] {
-        if rest >= size {
-            out = format!("{out}{}{unit}", rest / size);
-            rest %= size;
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -219,14 +206,6 @@ mod tests {
         let list = json!({ "metadata": {}, "items": [object] });
         for text in [super::json(object.clone()), yaml(list)] {
             assert!(text.contains("name") && !text.contains("managedFields"), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn durations() {
-        for (seconds, want) in [(45, "45s"), (5400, "1h30m"), (720 * 3600, "30d"), (86_401, "1d1s")]
-        {
-            assert_eq!(duration(seconds), want);
         }
     }
 

@@ -1,18 +1,18 @@
-//! Parsing of arguments: names, `NAME.KEY`, durations, keys. Flags are in `flags.rs`.
+//! Parsing of arguments: names, `NAME.KEY`, keys, and how long a duration may be in each. Flags are
+//! in `flags.rs`, the form of durations in `duration.rs`.
 
 use std::time::Duration;
 
 use postern_kinds::{SecretText, identity_name};
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
+use crate::duration::{parse_duration, parse_positive_duration};
+
 /// The largest `ttl` of an access key: with a larger one the date cannot be represented.
-const TTL_MAX_SECONDS: i64 = 1000 * 366 * 24 * 3600;
+const TTL_MAX: Duration = Duration::from_hours(1000 * 366 * 24);
 
 /// The longest timeout of a request.
-const TIMEOUT_MAX_SECONDS: i64 = 3600;
-
-/// How to write a duration, for errors.
-const DURATION_FORM: &str = "write a duration as 720h, 30m, 1h30m or 30d, or as plain seconds";
+const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 
 /// Parses the name of an object.
 pub(crate) fn name(text: &str) -> Result<String, String> {
@@ -35,7 +35,7 @@ pub(crate) fn identity(text: &str) -> Result<String, String> {
 /// A shared secret, or one key of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretPath {
-    /// The secret's name, which has no dot.
+    /// The secret's name.
     pub(crate) name: String,
     /// The key in its data.
     pub(crate) key: Option<String>,
@@ -48,6 +48,29 @@ impl SecretPath {
             None => self.name.clone(),
             Some(key) => format!("{}.{key}", self.name),
         }
+    }
+
+    /// Returns what the path names, in words.
+    pub(crate) fn describe(&self) -> String {
+        match &self.key {
+            None => format!("this is the secret {}", self.name),
+            Some(key) => format!("this is the key {key} of the secret {}", self.name),
+        }
+    }
+
+    /// Returns the paths with a longer name that are written in the same way, the longest name
+    /// first: of `a` and its key `b.c`, these are `a.b.c`, and `a.b` with its key `c`.
+    pub(crate) fn with_longer_names(&self) -> Vec<Self> {
+        let Some(key) = &self.key else { return Vec::new() };
+        let whole = Self { name: self.written(), key: None };
+        let splits = key.rmatch_indices('.').map(|(at, _)| Self {
+            name: format!("{}.{}", self.name, &key[..at]),
+            key: Some(key[at + 1..].to_owned()),
+        });
+        let is_valid = |path: &Self| {
+            name(&path.name).is_ok() && path.key.as_deref().is_none_or(|k| data_key(k).is_ok())
+        };
+        std::iter::once(whole).chain(splits).filter(is_valid).collect()
     }
 }
 
@@ -63,13 +86,9 @@ pub(crate) fn secret_path(text: &str) -> Result<SecretPath, String> {
     Ok(SecretPath { name: name(secret)?, key: key.map(str::to_owned) })
 }
 
-/// Parses `NAME.KEY`; the key must be there.
-pub(crate) fn secret_key(text: &str) -> Result<SecretPath, String> {
-    let path = secret_path(text)?;
-    if path.key.is_none() {
-        return Err(format!("name the key, too: {text}.KEY"));
-    }
-    Ok(path)
+/// Parses a key of a secret's data.
+pub(crate) fn data_key(text: &str) -> Result<String, String> {
+    config_map_key(text).map(|()| text.to_owned())
 }
 
 /// Returns a secret text in a type that cannot be printed.
@@ -80,54 +99,13 @@ pub(crate) fn hidden(text: &str) -> Result<SecretText, String> {
 
 /// Parses the `ttl` of an access key, in seconds; 0 is without end.
 pub(crate) fn ttl(text: &str) -> Result<i64, String> {
-    seconds(text, TTL_MAX_SECONDS)
+    let seconds = parse_duration(text, TTL_MAX)?.as_secs();
+    i64::try_from(seconds).map_err(|error| error.to_string())
 }
 
 /// Parses the timeout of a request.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
-    let seconds = seconds(text, TIMEOUT_MAX_SECONDS)?;
-    match u64::try_from(seconds) {
-        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err("it must be above zero".to_owned()),
-    }
-}
-
-/// Parses `720h`, `30m`, `1h30m`, `30d`, or plain seconds.
-fn seconds(text: &str, max: i64) -> Result<i64, String> {
-    let form = || DURATION_FORM.to_owned();
-    if text.starts_with('-') {
-        return Err(format!("a duration is not negative; {DURATION_FORM}"));
-    }
-    let mut total: i64 = 0;
-    let mut rest = text;
-    let mut last = i64::MAX;
-    while !rest.is_empty() || text.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, behind) = rest.split_at(digits);
-        let letters = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (unit, behind) = behind.split_at(letters);
-        let number: i64 = number.parse().map_err(|_| form())?;
-        let unit = match unit {
-            "d" => 24 * 3600,
-            "h" => 3600,
-            "m" => 60,
-            "s" => 1,
-            "" if digits == text.len() => 1,
-            _ => return Err(form()),
-        };
-        // The same unit twice, or a larger unit after a smaller one, is a mistake.
-        if unit >= last {
-            return Err(form());
-        }
-        last = unit;
-        total =
-            number.checked_mul(unit).and_then(|part| total.checked_add(part)).unwrap_or(max + 1);
-        rest = behind;
-    }
-    if total > max {
-        return Err(format!("it is too long: at most {max} seconds"));
-    }
-    Ok(total)
+    parse_positive_duration(text, TIMEOUT_MAX)
 }
 
 #[cfg(test)]
@@ -135,31 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_as_users_write_them() {
-        for (text, want) in [
-            ("720h", 720 * 3600),
-            ("30m", 1800),
-            ("30d", 30 * 86_400),
-            ("1h30m", 5400),
-            ("1d12h", 36 * 3600),
-            ("45s", 45),
-            ("3600", 3600),
-            ("0", 0),
-        ] {
-            assert_eq!(ttl(text), Ok(want), "{text}");
-        }
-    }
-
-    #[test]
-    fn bad_durations_say_the_form() {
-        for text in ["", "h", "5x", "5 m", "1.5h", "m5", "30m1h", "1h1h", "5m3", "１h", "soon"] {
-            assert!(ttl(text).expect_err(text).contains("720h"), "{text}");
-        }
-        assert!(ttl("-5m").unwrap_err().contains("negative"));
+    fn a_ttl_may_be_zero_and_has_a_limit() {
+        assert_eq!(ttl("30d"), Ok(30 * 86_400));
+        assert_eq!(ttl("0"), Ok(0));
+        assert_eq!(ttl("366000d"), Ok(366_000 * 86_400));
         for text in ["99999999999999999999", "9223372036854775807d", "9223372036854775807"] {
             assert!(ttl(text).is_err(), "{text}");
         }
-        assert!(ttl("366001d").unwrap_err().contains("too long"));
+        assert_eq!(ttl("366001d").unwrap_err(), "it is too long: at most 366000d");
     }
 
     #[test]
@@ -182,6 +143,22 @@ mod tests {
         for wrong in ["", ".", ".key", "db.", "Db.key", "d_b", "db.a/b", "db...", "a/b", "db.ü"] {
             assert!(secret_path(wrong).is_err(), "{wrong}");
         }
-        assert!(secret_key("db").unwrap_err().contains("db.KEY"));
+    }
+
+    #[test]
+    fn a_path_is_also_read_with_longer_names() {
+        let longer = |text: &str| {
+            let paths = secret_path(text).unwrap().with_longer_names().into_iter();
+            paths.map(|path| (path.name, path.key.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        let pair = |name: &str, key: &str| (name.to_owned(), key.to_owned());
+        assert_eq!(longer("db"), []);
+        assert_eq!(longer("db.password"), [pair("db.password", "")]);
+        assert_eq!(
+            longer("a.b.c.d"),
+            [pair("a.b.c.d", ""), pair("a.b.c", "d"), pair("a.b", "c.d")]
+        );
+        assert_eq!(longer("db.MAIN.url"), [], "none of them is a name");
+        assert_eq!(longer("db.main.URL"), [pair("db.main", "URL")]);
     }
 }

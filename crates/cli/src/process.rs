@@ -75,6 +75,20 @@ impl Process {
         self.print_status(&format!("{} {text}", self.coloured("note:", "33")));
     }
 
+    /// Prints a warning, about something that may do harm.
+    pub(crate) fn print_warning(&self, text: &str) {
+        self.warning_printer()(text);
+    }
+
+    /// Returns what prints a warning, for those who cannot keep the process itself.
+    pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + use<> {
+        let label = self.coloured("warning:", "1;33");
+        move |text| {
+            // When that fails, nobody can be told.
+            let _ = writeln!(io::stderr(), "{label} {text}");
+        }
+    }
+
     /// Prints why a command failed, unless that has been printed.
     pub(crate) fn print_error(&self, error: &CliError) {
         if !error.is_to_print() {

@@ -16,6 +16,7 @@ use crate::explain::{LOGIN_HINT, explain};
 use crate::flags::{ConnectionFlags, CredentialFlags, NamespaceFlag};
 use crate::impersonation_config;
 use crate::kubeconfig::{Files, Kubeconfig, ResolvedContext};
+use crate::output::escape;
 use crate::process::{Process, read_file};
 use crate::similar::nearest;
 
@@ -73,7 +74,7 @@ impl Session {
             tls_server_name: None,
             request_timeout: flags.credential.timeout,
         };
-        Self::new(settings, None, HOME_NAMESPACE.to_owned())
+        Self::new(settings, None, HOME_NAMESPACE.to_owned(), process)
     }
 
     fn by_kubeconfig(
@@ -83,6 +84,7 @@ impl Session {
     ) -> Result<Self, CliError> {
         let files = Files::find(flags.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
         let resolved = choose(&config, flags.context.as_deref())?;
         let server = server_of(&config, &resolved)?;
         let trust = match &flags.credential.ca_file {
@@ -103,17 +105,20 @@ impl Session {
             request_timeout: flags.credential.timeout,
         };
         let namespace = text_in(resolved.context, "namespace").unwrap_or(HOME_NAMESPACE);
-        Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned())
+        Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned(), process)
     }
 
-    /// Returns a session with settings that have been chosen.
+    /// Returns a session with settings that have been chosen. The server's warnings are printed.
     pub(crate) fn new(
         settings: Settings,
         context: Option<String>,
         namespace: String,
+        process: &Process,
     ) -> Result<Self, CliError> {
         let client = Client::new(settings);
-        let client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
+        let mut client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
+        let print = process.warning_printer();
+        client.set_warning_handler(Box::new(move |text| print(&escape(text))));
         Ok(Self { client, context, namespace })
     }
 
@@ -169,7 +174,13 @@ pub(crate) fn start_log() {
     drop(started);
 }
 
-/// Returns the access key of `--access-key` or `POSTERN_ACCESS_KEY`.
+/// What is wrong with a key on the command line, and how else to give it.
+const KEY_IS_VISIBLE: &str = "others on this machine can read an access key on the command line, in the list of processes, \
+     and the shell may keep it in its history: give --access-key - and the key on the standard \
+     input, or set POSTERN_ACCESS_KEY";
+
+/// Returns the access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of one that is written
+/// on the command line.
 pub(crate) fn given_key(
     flags: &CredentialFlags,
     process: &Process,
@@ -179,7 +190,10 @@ pub(crate) fn given_key(
             let bytes = process.read_stdin(KEY_MAX_BYTES)?;
             ("the standard input", key_from(&bytes, "the standard input")?)
         }
-        Some(key) => ("--access-key", key.clone()),
+        Some(key) => {
+            process.print_warning(KEY_IS_VISIBLE);
+            ("--access-key", key.clone())
+        }
         None => match process.text("POSTERN_ACCESS_KEY")? {
             Some(key) => ("POSTERN_ACCESS_KEY", SecretText::from(key.trim().to_owned())),
             None => return Ok(None),

@@ -27,6 +27,7 @@ use crate::request::{
 };
 use crate::server_url::ServerUrl;
 use crate::trust::Trust;
+use crate::warnings::{WarningHandler, Warnings};
 
 /// The largest answer that is read. The server's largest object has 3 MiB, and a page of whole
 /// objects has 20 of them.
@@ -69,6 +70,7 @@ pub struct Client {
     tls: Arc<ClientConfig>,
     sender: Option<Sender>,
     tasks: JoinSet<()>,
+    warnings: Warnings,
 }
 
 impl fmt::Debug for Client {
@@ -90,8 +92,21 @@ impl Client {
         let impersonation = settings.impersonation.as_ref().map(impersonation_headers::headers);
         let impersonation = impersonation.transpose()?.unwrap_or_default();
         let tls = settings.trust.tls()?;
-        let tasks = JoinSet::new();
-        Ok(Self { settings, authorization, impersonation, tls, sender: None, tasks })
+        Ok(Self {
+            settings,
+            authorization,
+            impersonation,
+            tls,
+            sender: None,
+            tasks: JoinSet::new(),
+            warnings: Warnings::default(),
+        })
+    }
+
+    /// Sets what is done with the server's warnings, each of which is passed on once. Without a
+    /// handler they are dropped.
+    pub fn set_warning_handler(&mut self, handler: WarningHandler) {
+        self.warnings.set_handler(handler);
     }
 
     /// Returns the server's address.
@@ -225,6 +240,7 @@ impl Client {
                 code = code.as_u16(),
                 "answer"
             );
+            self.warnings.receive(response.headers());
             let wait = retry_after(code, response.headers())
                 .filter(|wait| *wait <= RETRY_AFTER_MAX)
                 .filter(|_| request.method.is_idempotent() && attempt < ATTEMPTS_MAX);

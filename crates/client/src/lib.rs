@@ -11,6 +11,7 @@ mod impersonation_headers;
 mod request;
 mod server_url;
 mod trust;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -21,3 +22,4 @@ pub use error::{CertificateProblem, Error};
 pub use request::{Representation, decode_fields};
 pub use server_url::ServerUrl;
 pub use trust::Trust;
+pub use warnings::WarningHandler;

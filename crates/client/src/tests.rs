@@ -184,6 +184,23 @@ async fn every_request_has_the_impersonation_headers() {
 }
 
 #[tokio::test]
+async fn warnings_of_every_answer_are_passed_on_once() {
+    let warning = "Warning: 299 - \"be \\\"careful\\\"\"\r\nWarning: 299 - \"new\"";
+    let found = answer(&format!("200 OK\r\n{warning}"), "{\"metadata\":{\"name\":\"db\"}}");
+    let status = json!({ "kind": "Status", "reason": "NotFound", "message": "no" }).to_string();
+    let missing = answer("404 Not Found\r\nWarning: 299 - \"also with an error\"", &status);
+    let mut script = script(&[&found, &found, &missing], LONG_TIMEOUT).await;
+    let passed_on = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&passed_on);
+    let handler = move |text: &str| sink.lock().unwrap().push(text.to_owned());
+    script.client.set_warning_handler(Box::new(handler));
+    script.client.get(secrets(), "db").await.unwrap();
+    script.client.get(secrets(), "db").await.unwrap();
+    script.client.get(secrets(), "db").await.unwrap_err();
+    assert_eq!(*passed_on.lock().unwrap(), ["be \"careful\"", "new", "also with an error"]);
+}
+
+#[tokio::test]
 async fn nobody_is_impersonated_without_being_asked() {
     let found = answer("200 OK", "{\"metadata\":{\"name\":\"db\"}}");
     let mut script = script(&[&found], LONG_TIMEOUT).await;

@@ -243,16 +243,13 @@ fn key_policy(max_ttl: Option<&str>, retention: Option<&str>) -> anyhow::Result<
 }
 
 /// The longest duration that any setting takes.
-const LONGEST_SECONDS: u64 = 366 * 24 * 3600;
+const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 
-/// Parses `90s`, `5m`, `1h`, `1h30m`.
+/// Parses a setting's duration, in the form that every flag of `postern` takes.
 fn duration(name: &str, text: Option<&str>, default: Duration) -> anyhow::Result<Duration> {
     let Some(text) = text else { return Ok(default) };
-    let wrong = || format!("--{name} {text:?} is not a duration: write it as 90s, 5m or 1h30m");
-    let span: jiff::SignedDuration = text.parse().with_context(wrong)?;
-    let span = Duration::try_from(span).ok().filter(|span| !span.is_zero());
-    let span = span.filter(|span| span.as_secs() <= LONGEST_SECONDS);
-    span.with_context(|| format!("--{name} {text:?} must be above zero and at most a year"))
+    postern_cli::parse_positive_duration(text, DURATION_MAX)
+        .map_err(|error| anyhow::anyhow!("--{name} {text:?}: {error}"))
 }
 
 /// Checks that a host is a DNS name or an IP address: it is written into certificates and
@@ -293,9 +290,13 @@ mod tests {
         let of = |text| duration("history", Some(text), Duration::ZERO);
         assert_eq!(of("90s").unwrap(), Duration::from_secs(90));
         assert_eq!(of("1h30m").unwrap(), Duration::from_mins(90));
-        for wrong in ["", "5", "-5m", "0s", "x", "9000000h"] {
+        assert_eq!(of("30d").unwrap(), Duration::from_hours(720));
+        assert_eq!(of("5").unwrap(), Duration::from_secs(5));
+        for wrong in ["", "5x", "-5m", "0s", "x", "9000000h", "1.5h", "PT5M"] {
             let error = of(wrong).unwrap_err().to_string();
             assert!(error.contains("--history"), "{wrong}: {error}");
+            let by_cli = postern_cli::parse_positive_duration(wrong, DURATION_MAX).unwrap_err();
+            assert!(error.ends_with(&by_cli), "the same text as in every flag: {error}");
         }
     }
 

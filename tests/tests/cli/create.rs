@@ -130,6 +130,23 @@ async fn errors_name_the_document_and_the_others_are_created() {
 }
 
 #[tokio::test]
+async fn warnings_of_the_server_are_printed_once() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let copy = "  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}'}";
+    let file = admin.file(
+        "secrets.yaml",
+        document("SharedSecret", "a", copy) + &document("SharedSecret", "b", copy),
+    );
+    let output = admin.run(&["create", "-f", &file, "-o", "name"]).await;
+    assert_eq!((output.code, output.text().lines().count()), (0, 2), "{}", output.all_output());
+    let mut warnings = output.err.lines().filter(|line| line.starts_with("warning: "));
+    let warning = warnings.next().unwrap_or_else(|| panic!("{}", output.err));
+    assert!(warning.contains("holds a copy of spec.data"), "{}", output.err);
+    assert_eq!(warnings.next(), None, "the same warning twice: {}", output.err);
+}
+
+#[tokio::test]
 async fn a_new_access_key_is_printed_or_not_created_at_all() {
     let server = Server::start().await;
     let admin = admin(&server);

@@ -44,9 +44,9 @@ fn user_with(server: &Server, more: &Value) -> CliUser {
 }
 
 async fn status(user: &CliUser, flags: &[&str]) -> Value {
-    let shown = user.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
-    let mut shown: Value = serde_json::from_str(&shown).unwrap();
-    shown["status"].take()
+    let printed = user.ok(&[&["whoami", "-o", "json"], flags].concat()).await;
+    let mut object: Value = serde_json::from_str(&printed).unwrap();
+    object["status"].take()
 }
 
 /// Returns the same status as kubectl prints it.
@@ -60,8 +60,8 @@ async fn status_by_kubectl(server: &Server, user: &CliUser, flags: &[&str]) -> V
     kubectl.env("KUBECONFIG", user.kubeconfig());
     let said = server.kubectl().run_command(kubectl).await;
     assert!(said.ok, "{said:?}");
-    let mut shown: Value = serde_json::from_str(&said.out).unwrap();
-    shown["status"].take()
+    let mut object: Value = serde_json::from_str(&said.out).unwrap();
+    object["status"].take()
 }
 
 #[tokio::test]
@@ -69,14 +69,14 @@ async fn with_as_a_request_has_the_rights_of_that_user_alone() {
     let server = Server::start().await;
     let admin = admin_and_users(&server).await;
     assert_eq!(admin.ok(&["whoami", "-o", "name", "--as", "bob"]).await, BOB);
-    let shown = admin.ok(&["whoami", "--as=bob"]).await;
-    assert!(shown.contains("Acting as:") && shown.contains("platform:user:bob"), "{shown}");
+    let printed = admin.ok(&["whoami", "--as=bob"]).await;
+    assert!(printed.contains("Acting as:") && printed.contains("platform:user:bob"), "{printed}");
     assert!(!admin.ok(&["whoami"]).await.contains("Acting as:"));
     let flags = ["--as", "carol", "--as-group", "a,b", "--as-group=system:masters"];
-    let shown = status(&admin, &[&flags[..], &["--as-uid", "u-7"]].concat()).await;
-    assert_eq!((&shown["subject"], &shown["uid"]), (&json!("carol"), &json!("u-7")));
+    let by_us = status(&admin, &[&flags[..], &["--as-uid", "u-7"]].concat()).await;
+    assert_eq!((&by_us["subject"], &by_us["uid"]), (&json!("carol"), &json!("u-7")));
     let everyone = ["platform:authenticated", "system:authenticated"];
-    assert_eq!(shown["groups"], json!([&["a,b", "system:masters"][..], &everyone].concat()));
+    assert_eq!(by_us["groups"], json!([&["a,b", "system:masters"][..], &everyone].concat()));
 
     // With every command; and what is created belongs to that user.
     admin.ok(&[&["set", "secret", "db.password", "x"], &flags[..]].concat()).await;
@@ -127,10 +127,10 @@ async fn a_kubeconfig_says_as_whom_to_act_and_flags_win_as_with_kubectl() {
         (json!({}), &["--as", "bob", "--as-uid", "u-9"]),
     ] {
         let user = user_with(&server, &fields);
-        let shown = status(&user, flags).await;
-        assert!(shown["subject"].is_string(), "{shown}");
+        let by_us = status(&user, flags).await;
+        assert!(by_us["subject"].is_string(), "{by_us}");
         let by_kubectl = status_by_kubectl(&server, &user, flags).await;
-        assert_eq!(shown, by_kubectl, "{fields} {flags:?}");
+        assert_eq!(by_us, by_kubectl, "{fields} {flags:?}");
     }
 }
 

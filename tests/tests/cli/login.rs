@@ -132,3 +132,55 @@ async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     assert!(said.contains("no Postern") && said.contains("--context postern"), "{said}");
     assert!(both.ok(&["whoami", "--context", "postern"]).await.contains("admin"));
 }
+
+#[tokio::test]
+async fn a_key_on_the_command_line_brings_a_warning() {
+    let server = Server::start().await;
+    let (url, user, key) = (url(&server), CliUser::new(), &server.kubeconfig().token);
+    let ca = authority(&user, &server);
+    for command in [&["login", &url][..], &["whoami", "--server", &url]] {
+        let command = [command, &["--ca-file", &ca]].concat();
+        let output = user.run(&[&command[..], &["--access-key", key]].concat()).await;
+        assert_eq!(output.code, 0, "{}", output.all_output());
+        let warnings: Vec<_> =
+            output.err.lines().filter(|line| line.starts_with("warning: ")).collect();
+        assert_eq!(warnings.len(), 1, "{}", output.err);
+        for wanted in ["list of processes", "--access-key -", "POSTERN_ACCESS_KEY"] {
+            assert!(warnings[0].contains(wanted), "{}", output.err);
+        }
+        assert!(!output.all_output().contains(key), "{}", output.err);
+
+        let piped = [&command[..], &["--access-key", "-"]].concat();
+        let output = user.run_with(&piped, key.as_bytes()).await;
+        assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
+        let keyed = user.clone().with("POSTERN_ACCESS_KEY", key);
+        let output = keyed.run(&command).await;
+        assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_file_in_kubeconfig_is_named() {
+    let server = Server::start().await;
+    let user = CliUser::new();
+    let missing = user.path().join("missing").display().to_string();
+    let file = server.home().kubeconfig();
+    let both = user.clone().with("KUBECONFIG", &format!("{missing}:{}", file.display()));
+    let output = both.run(&["whoami", "-o", "name"]).await;
+    assert_eq!((output.code, output.text()), (0, "user.management.platform.sh/admin\n"));
+    let note = format!("note: KUBECONFIG names files that do not exist: {missing}\n");
+    assert_eq!(output.err, note);
+    let alone = user.clone().with("KUBECONFIG", &missing);
+    for command in [&["whoami"][..], &["list", "users"], &["logout"]] {
+        let said = alone.fails(1, command).await;
+        assert!(said.contains("names no file that exists") && said.contains(&missing), "{said}");
+        assert!(said.contains("postern login"), "{said}");
+    }
+    // The default need not exist, and `login` creates what is missing.
+    assert!(!user.fails(1, &["whoami"]).await.contains("KUBECONFIG"));
+    let (url, ca) = (url(&server), authority(&user, &server));
+    let keyed = alone.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let output = keyed.run(&["login", &url, "--ca-file", &ca]).await;
+    assert!(output.code == 0 && !output.err.contains("note:"), "{}", output.err);
+    assert!(alone.run(&["whoami"]).await.err.is_empty());
+}

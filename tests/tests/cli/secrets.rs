@@ -1,6 +1,9 @@
 //! Reading and writing shared secrets.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use postern_tests::Server;
+use postern_tests::kubectl::repository;
 use postern_tests::objects::{secret, secrets};
 use serde_json::{Value, json};
 
@@ -82,7 +85,8 @@ async fn what_does_not_exist_is_an_error_with_similar_names() {
     for (arguments, wanted) in [
         (&["get", "secret", "databsae"][..], "did you mean database?"),
         (&["get", "secret", "database.pasword"], "did you mean password?"),
-        (&["get", "secret", "web.token"], "kubectl get sharedsecret web.token"),
+        (&["get", "secret", "web.token.x"], "\"web\" not found"),
+        (&["get", "secret", "web.token", "-o", "value"], "\"web\" not found"),
         (&["get", "secret", "database.password", "-n", "absent"], "not found"),
         (&["set", "secret", "x.y", "hush", "-n", "absent"], "absent"),
         (&["delete", "secret", "database.password"], "secrets are deleted whole"),
@@ -94,6 +98,128 @@ async fn what_does_not_exist_is_an_error_with_similar_names() {
     }
     let deleted = admin.ok(&["delete", "secret", "web.token", "-o", "name"]).await;
     assert_eq!(deleted, "sharedsecret.management.platform.sh/web.token\n");
+}
+
+/// Creates a secret, also with dots in its name.
+async fn make(server: &Server, name: &str, data: Value) {
+    let data: serde_json::Map<_, _> = data
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| (key.clone(), STANDARD.encode(value.as_str().unwrap()).into()))
+        .collect();
+    let object = json!({ "metadata": { "name": name }, "spec": { "data": data } });
+    server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
+}
+
+/// Returns which names a command with `--debug` asked for, each with its method.
+fn asked(debug: &str) -> Vec<String> {
+    let requests = debug.lines().filter(|line| line.contains("method="));
+    requests
+        .map(|line| {
+            let field = |name: &str| {
+                let (_, behind) = line.split_once(&format!("{name}=")).unwrap();
+                behind.split_whitespace().next().unwrap().trim_matches('"').to_owned()
+            };
+            format!("{} {}", field("method"), field("path").rsplit('/').next().unwrap())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_name_ends_at_the_first_dot_where_there_is_such_a_secret() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    make(&server, "a", json!({ "b.c": "short", "b": "one" })).await;
+    make(&server, "a.b", json!({ "c": "long" })).await;
+    make(&server, "a.b.c", json!({ "value": "whole" })).await;
+    for (arguments, value, names) in [
+        // One request, and none for a secret that was not asked for.
+        (&["a.b.c"][..], "short", &["GET a"][..]),
+        (&["a.b"], "one", &["GET a"]),
+        (&["a.b", "--key", "c"], "long", &["GET a.b"]),
+        (&["a.b.c", "--key", "value", "-o", "value"], "whole", &["GET a.b.c"]),
+        (&["a.b.c", "--whole"], "KEY     BYTES\nvalue   5\n", &["GET a.b.c"]),
+        // The secret `a` has no such key, so the longest name comes next.
+        (&["a.b.c.value"], "whole", &["GET a", "GET a.b.c.value", "GET a.b.c"]),
+    ] {
+        let command = [&["get", "secret", "--debug"], arguments].concat();
+        let output = admin.run(&command).await;
+        assert_eq!((output.code, output.text()), (0, value), "{arguments:?}: {}", output.err);
+        assert_eq!(asked(&output.err), names, "{arguments:?}");
+    }
+    let output = admin.run(&["get", "secret", "a.b.c.value"]).await;
+    assert_eq!(output.err, "note: this is the key value of the secret a.b.c\n");
+}
+
+#[tokio::test]
+async fn longer_names_are_tried_where_there_is_no_shorter_one() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    make(&server, "db.main", json!({ "password": "hunter2" })).await;
+    assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "hunter2");
+    let output = admin.run(&["get", "secret", "db.main"]).await;
+    assert_eq!(output.text(), "KEY        BYTES\npassword   7\n", "{}", output.err);
+    assert_eq!(output.err, "note: this is the secret db.main\n");
+    let yaml = admin.ok(&["get", "secret", "db.main", "-o", "yaml"]).await;
+    assert!(yaml.contains("name: db.main\n"), "{yaml}");
+    let all = admin.ok(&["get", "secret", "db.main", "--whole", "--all"]).await;
+    assert!(all.contains("hunter2"), "{all}");
+    let said = admin.fails(1, &["get", "secret", "db.main.user"]).await;
+    assert!(said.contains("\"db\" not found"), "{said}");
+    let long = format!("a{}", ".b".repeat(20));
+    let said = admin.fails(1, &["get", "secret", &long]).await;
+    assert!(said.contains("--key KEY"), "{said}");
+}
+
+#[tokio::test]
+async fn a_secret_that_one_may_not_see_is_not_taken_for_absent() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "bob"]).await;
+    make(&server, "a.b", json!({ "c": "hush" })).await;
+    let command = ["get", "secret", "a.b.c", "--as", "bob", "--debug"];
+    let said = admin.fails(1, &command).await;
+    assert!(said.contains("forbidden") && said.contains("--key KEY"), "{said}");
+    assert!(!said.contains("not found") && !said.contains("hush"), "{said}");
+    assert_eq!(asked(&said), ["GET a"], "no other is tried");
+}
+
+#[tokio::test]
+async fn no_second_secret_is_created_by_surprise() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    make(&server, "db.main", json!({ "password": "old" })).await;
+    for path in ["db.main.password", "db.main"] {
+        let said = admin.fails(1, &["set", "secret", path, "hush"]).await;
+        assert!(said.contains("but there is db.main") && !said.contains("hush"), "{said}");
+        assert!(said.contains("nothing was changed") && said.contains("--key"), "{said}");
+    }
+    let names = admin.ok(&["list", "secrets", "-o", "name"]).await;
+    assert_eq!(names, "sharedsecret.management.platform.sh/db.main\n");
+    assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "old");
+    admin.ok(&["set", "secret", "db.main", "new", "--key", "password"]).await;
+    assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "new");
+    // What was said is what helps.
+    admin.ok(&["set", "secret", "db", "short", "--key", "main.password"]).await;
+    assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "short");
+    // Once it is there, one request is enough.
+    let output = admin.run(&["set", "secret", "db.main.password", "x", "--debug"]).await;
+    assert_eq!((output.code, asked(&output.err)), (0, vec!["PATCH db".to_owned()]));
+    let long = format!("a{}", ".b".repeat(20));
+    let said = admin.fails(1, &["set", "secret", &long, "hush"]).await;
+    assert!(said.contains("too many ways") && said.contains("--key"), "{said}");
+}
+
+#[tokio::test]
+async fn the_example_with_a_plain_name_is_read_by_key() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let example = repository().join("examples/sharedsecret-plain.yaml");
+    admin.ok(&["create", "-f", example.to_str().unwrap()]).await;
+    assert_eq!(admin.ok(&["get", "secret", "shop-database.password"]).await, "hunter2");
+    let output = admin.run(&["get", "secret", "shop-database.password", "--debug"]).await;
+    assert_eq!(asked(&output.err), ["GET shop-database"]);
 }
 
 #[tokio::test]

@@ -16,7 +16,11 @@ async fn what_makes_no_sense_exits_with_2_and_says_why() {
         (&["get", "secret", "db", "-n", "a.b"], "--namespace"),
         (&["get", "secret", "db", "--timeout", "0"], "above zero"),
         (&["get", "secret", "db", "--server", "https://h", "--context", "x"], "cannot be used"),
+        (&["get", "secret", "db.a", "--whole", "-o", "value"], "db.a --key KEY"),
+        (&["get", "secret", "db", "--key", "a/b"], "--key"),
+        (&["get", "secret", "db", "--whole", "--key", "a"], "cannot be used with"),
         (&["set", "secret", "db", "hush"], "db.KEY"),
+        (&["set", "secret", "db.A", "hush", "--key", "x"], "lower"),
         (&["set", "secret", "db.key", "hush", "--from-file", "x"], "cannot be used with"),
         (&["set", "secret", "db.key", "hush", "more-hush"], "after --"),
         (&["set", "secret", "db.key", "--hush"], "after --"),
@@ -86,6 +90,17 @@ async fn help_completions_and_manual_pages() {
     }
     let help = user.ok(&["delete", "accesskey", "--help"]).await;
     assert!(help.contains("bearer credential"), "the kind's own words: {help}");
+    for (kind, wanted) in [
+        ("user", "The access keys of the user stop working at once"),
+        ("team", "The access keys of the team stop working at once"),
+        ("accesskey", "The key stops working at once"),
+        ("namespace", "Everything in the namespace"),
+    ] {
+        let help = user.ok(&["delete", kind, "--help"]).await;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(wanted), "{kind}: {help}");
+        assert!(!help.replace("...", "").contains(".."), "{kind}: {help}");
+    }
     assert!(user.ok(&["--version"]).await.starts_with("postern "));
     for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let script = user.ok(&["completion", shell]).await;

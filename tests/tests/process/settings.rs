@@ -61,6 +61,27 @@ async fn an_error_names_the_wrong_setting() {
     assert!(message.contains("history"), "{message}");
 }
 
+#[tokio::test]
+async fn durations_are_read_as_in_every_other_flag() {
+    let home = Home::new();
+    let flags = ["history", "shutdown-delay", "drain-timeout", "access-key-max-ttl"];
+    for flag in flags.into_iter().chain(["expired-key-retention"]) {
+        for (value, wanted) in [
+            ("soon", "write a duration as 720h, 30m, 1h30m or 30d, or as plain seconds"),
+            ("-5m", "a duration is not negative"),
+            ("367d", "it is too long: at most 366d"),
+            ("0d", "it must be above zero"),
+        ] {
+            let setup = Setup::bare(&home).argument("serve").argument("--data-dir");
+            let setup = setup.argument(home.data()).argument(format!("--{flag}={value}"));
+            let message = refused(setup).await;
+            assert!(message.contains(flag) && message.contains(wanted), "{value}: {message}");
+        }
+    }
+    let in_days = Setup::on(&home).argument("--history=1d").argument("--access-key-max-ttl=30d");
+    in_days.argument("--drain-timeout=5").start().await.stop().await;
+}
+
 fn file(home: &Home, text: &str) -> String {
     let path = home.path().join("postern.yaml");
     std::fs::write(&path, text).unwrap();

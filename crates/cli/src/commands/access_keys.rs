@@ -1,6 +1,8 @@
 //! Creating, disabling, enabling and rotating access keys. Reading and deleting them is as for
 //! other kinds.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use postern_client::{Collection, decode_fields};
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
@@ -9,6 +11,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use serde_json::json;
 
 use super::{new_object, whoami};
+use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::output::{self, escape};
@@ -191,9 +194,12 @@ fn describe(spec: &Spec) -> String {
         Some(Owner::Subject(name)) => format!(" for {}", escape(&name)),
         None => String::new(),
     };
-    match spec.ttl {
-        0 => format!("{owner}; it does not expire"),
-        seconds => format!("{owner}; it expires in {}", output::duration(seconds)),
+    match u64::try_from(spec.ttl) {
+        Ok(seconds @ 1..) => {
+            let ttl = display_duration(Duration::from_secs(seconds));
+            format!("{owner}; it expires in {ttl}")
+        }
+        _ => format!("{owner}; it does not expire"),
     }
 }
 

@@ -28,6 +28,11 @@ pub trait KindArgs: Args {
 
     /// Returns what the subcommand does, in one sentence without a full stop.
     fn about(info: &Info) -> String;
+
+    /// Returns what else follows from the command for this kind, in whole sentences.
+    fn consequence(_info: &Info) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A verb's subcommand.
@@ -67,10 +72,14 @@ fn add_kind<A: KindArgs>(command: Command, info: &'static Info) -> Command {
     if info.is_namespaced() {
         subcommand = A::NamespaceArgs::augment_args(subcommand);
     }
+    let consequence = A::consequence(info);
+    let long_about = [Some(about.as_str()), Some(info.description), consequence];
+    let long_about: Vec<_> =
+        long_about.into_iter().flatten().map(|text| text.trim_end_matches('.')).collect();
     command.subcommand(
         A::augment_args(subcommand)
             .about(format!("{about}. {}", info.description.trim_end_matches('.')))
-            .long_about(format!("{about}.\n\n{}", info.description)),
+            .long_about(format!("{}.", long_about.join(".\n\n"))),
     )
 }
 

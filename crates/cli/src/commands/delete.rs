@@ -3,7 +3,11 @@
 
 use clap::{Args, Subcommand};
 use postern_client::{Collection, Error};
+use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
 use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::status::Reason;
 
@@ -28,6 +32,26 @@ pub struct Delete {
     #[command(flatten)]
     connection: ConnectionFlags,
 }
+
+/// What follows when an object is deleted on which others depend.
+const CONSEQUENCES: [(&Info, &str); 4] = [
+    (
+        &User::INFO,
+        "The access keys of the user stop working at once, and are deleted. A new user of the same \
+         name does not get them back.",
+    ),
+    (
+        &Team::INFO,
+        "The access keys of the team stop working at once, and are deleted. Its users lose the \
+         rights that they have through the team.",
+    ),
+    (
+        &OwnedAccessKey::INFO,
+        "The key stops working at once, for everybody who has it, and its value cannot be \
+         restored. `postern disable accesskey` can be undone.",
+    ),
+    (&Namespace::INFO, "Everything in the namespace is deleted with it."),
+];
 
 /// Delete commands that are written for one kind.
 #[derive(Subcommand, Debug)]
@@ -58,6 +82,10 @@ impl KindArgs for Delete {
 
     fn about(info: &Info) -> String {
         format!("Delete {} by name", kinds::plural_name(info))
+    }
+
+    fn consequence(info: &Info) -> Option<&'static str> {
+        CONSEQUENCES.iter().find(|(of, _)| of.kind == info.kind).map(|(_, text)| *text)
     }
 }
 

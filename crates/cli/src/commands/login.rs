@@ -74,9 +74,8 @@ impl Login {
             Some(name) => name.clone(),
             None => context_name(&server),
         };
-        let mut files = Files::find(self.kubeconfig.as_ref(), process)?;
-        files.must_exist = false;
-        // Read before the key is asked for: when it cannot be read, nobody types a key in vain.
+        let files = Files::find(self.kubeconfig.as_ref(), process)?;
+        // The file need not exist: it is created. Read before the key is asked for: when it cannot be read, nobody types a key in vain.
         let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
         let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
@@ -84,7 +83,7 @@ impl Login {
             Some(key) => key,
             None => ask_key(process)?,
         };
-        let status = self.check(&server, &key, &trust).await?;
+        let status = self.check(&server, &key, &trust, process).await?;
         let authority = match &trust {
             Trust::System => None,
             Trust::Authorities(pem) => Some(STANDARD.encode(pem)),
@@ -121,6 +120,7 @@ impl Login {
         server: &ServerUrl,
         key: &SecretText,
         trust: &Trust,
+        process: &Process,
     ) -> Result<selves::Status, CliError> {
         let settings = Settings {
             server: server.clone(),
@@ -131,7 +131,7 @@ impl Login {
             tls_server_name: None,
             request_timeout: self.credential.timeout,
         };
-        let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned())?;
+        let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned(), process)?;
         let asked = whoami::ask(&mut session).await;
         asked.map(|(_, status)| status).map_err(|error| {
             let mistyped = error.reason() == Some(Reason::Unauthorized)
@@ -148,6 +148,7 @@ impl Logout {
     pub(crate) fn run(self, process: &Process) -> Result<(), CliError> {
         let files = Files::find(self.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
         let name = match self.context.as_deref().or(config.current()) {
             Some(name) => name.to_owned(),
             None => {

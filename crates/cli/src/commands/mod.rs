@@ -10,6 +10,7 @@ mod get;
 mod list;
 mod login;
 mod principals;
+mod secret_names;
 mod secrets;
 mod whoami;
 

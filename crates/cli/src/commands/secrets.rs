@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Error, decode_fields};
+use postern_client::{Collection, Error, Representation, decode_fields};
 use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
 use postern_kinds::{Kind as _, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::new_object;
+use super::secret_names::{FindError, GivenPath, NotFound, NotUnique};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, SecretFormat};
 use crate::kinds;
@@ -37,7 +38,9 @@ pub enum Get {
     /// break follows; into a pipe or a file nothing is added. With NAME alone the keys are listed
     /// with their sizes, and without values unless --all is given.
     ///
-    /// NAME.KEY splits at the first dot. For a secret whose own name has a dot, use kubectl.
+    /// NAME ends at the first dot. Where there is no such secret, or no such key in it, longer names
+    /// are tried: of a.b.c, these are the secret a.b.c, and the key c of a.b. --key and --whole take
+    /// the whole name as it is written.
     #[command(
         name = kinds::name(&SharedSecret::INFO),
         visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
@@ -54,6 +57,9 @@ pub enum Set {
     /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on
     /// a terminal it is asked for and not shown. A VALUE on the command line is visible in the list
     /// of processes and in the shell's history.
+    ///
+    /// NAME ends at the first dot. Where there is no such secret, but one with a longer name that may
+    /// be meant, nothing is set: say with --key which it is.
     #[command(
         name = kinds::name(&SharedSecret::INFO),
         visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
@@ -68,6 +74,14 @@ pub struct GetSecret {
     /// The secret, or one key of it
     #[arg(value_name = "NAME[.KEY]", value_parser = parse::secret_path)]
     path: SecretPath,
+
+    /// The key; NAME is then the whole name of the secret, also with dots
+    #[arg(long, value_name = "KEY", value_parser = parse::data_key)]
+    key: Option<String>,
+
+    /// Take what is given as the whole name of the secret, also with dots
+    #[arg(long, conflicts_with = "key")]
+    whole: bool,
 
     /// How to print it [default: value for NAME.KEY, a table of the keys for NAME]
     #[arg(short, long, value_name = "FORMAT")]
@@ -88,12 +102,16 @@ pub struct GetSecret {
 #[derive(Args, Debug)]
 pub struct SetSecret {
     /// The secret and the key in it
-    #[arg(value_name = "NAME.KEY", value_parser = parse::secret_key)]
+    #[arg(value_name = "NAME.KEY", value_parser = parse::secret_path)]
     path: SecretPath,
 
     /// The value; - reads it from the standard input. Put one that begins with a dash after --
     #[arg(value_parser = parse::hidden, conflicts_with = "from_file")]
     value: Option<SecretText>,
+
+    /// The key; NAME is then the whole name of the secret, also with dots
+    #[arg(long, value_name = "KEY", value_parser = parse::data_key)]
+    key: Option<String>,
 
     /// Take the value from this file, byte for byte
     #[arg(long, value_name = "FILE")]
@@ -113,56 +131,121 @@ pub struct SetSecret {
 /// The values of a secret, by their keys.
 type Data = BTreeMap<String, SecretText>;
 
+/// A secret that was read, and which key of it was asked for.
+struct ReadSecret {
+    path: SecretPath,
+    object: Object,
+    data: Data,
+}
+
 impl GetSecret {
     /// Reads, and prints what was asked for.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        self.check()?;
+        let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
+        self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
         let namespace = session.namespace_or(&self.namespace);
         let of = Collection::of::<SharedSecret>(Some(&namespace));
-        let mut object = match session.client.get(of, &self.path.name).await {
-            Ok(object) => object,
-            Err(error) => return Err(explain_read(&mut session, of, &self.path, &error).await),
-        };
-        let data = decode_fields::<SharedSecret>(&object)
-            .map_err(|error| session.explain(&error))?
-            .spec
-            .data;
-        if let Some(key) = &self.path.key {
-            if !data.contains_key(key) {
-                return Err(no_key(&self.path.name, key, &data));
+        let found = self.find(&mut session, of, &given, process).await?;
+        self.print(found, process)
+    }
+
+    /// Refuses arguments that make no sense, before any request.
+    fn check(&self, path: &SecretPath) -> Result<(), CliError> {
+        let written = path.written();
+        if self.all && path.key.is_some() {
+            return Err(CliError::usage(format!("--all prints every key, and {written} is one"))
+                .hint("if it is the whole name of a secret, add --whole"));
+        }
+        if self.output == Some(SecretFormat::Value) && path.key.is_none() {
+            let name =
+                if self.whole { format!("{written} --key KEY") } else { format!("{written}.KEY") };
+            return Err(CliError::usage("-o value prints one value: name its key")
+                .hint(format!("postern get secret {name}"))
+                .hint(format!("postern get secret {written} lists the keys")));
+        }
+        Ok(())
+    }
+
+    /// Reads the secret, and says which it is where the name is longer than up to the first dot.
+    async fn find(
+        &self,
+        session: &mut Session,
+        of: Collection<'_>,
+        given: &GivenPath,
+        process: &Process,
+    ) -> Result<ReadSecret, CliError> {
+        let with_key = self.output == Some(SecretFormat::Value);
+        let found = given.find(with_key, async |path| read(session, of, path).await).await;
+        match found {
+            Ok(secret) => {
+                if secret.path != given.path {
+                    process.print_note(&secret.path.describe());
+                }
+                Ok(secret)
             }
+            Err(missing) => Err(explain_missing(session, of, given, missing).await),
+        }
+    }
+
+    fn print(&self, found: ReadSecret, process: &Process) -> Result<(), CliError> {
+        let ReadSecret { path, mut object, data } = found;
+        if let Some(key) = &path.key {
             keep_only(&mut object, key);
         }
-        match (self.output, &self.path.key) {
+        match (self.output, &path.key) {
             (Some(SecretFormat::Json), _) => {
                 process.write_stdout(output::json(object.into_value()).as_bytes())
             }
             (Some(SecretFormat::Yaml), _) => {
                 process.write_stdout(output::yaml(object.into_value()).as_bytes())
             }
-            (_, Some(key)) => print_value(&self.path, &data[key], process),
+            (_, Some(key)) => print_value(&path, &data[key], process),
             (_, None) if data.is_empty() => {
-                process.print_status(&format!("the secret {} has no keys", self.path.name));
+                process.print_status(&format!("the secret {} has no keys", path.name));
                 Ok(())
             }
             (_, None) => process.write_stdout(key_table(&data, self.all)?.as_bytes()),
         }
     }
+}
 
-    /// Refuses arguments that make no sense, before any request.
-    fn check(&self) -> Result<(), CliError> {
-        let written = self.path.written();
-        if self.all && self.path.key.is_some() {
-            return Err(CliError::usage(format!("--all prints every key, and {written} is one")));
+/// Returns why a secret could not be read, and how to say which is meant.
+async fn explain_missing(
+    session: &mut Session,
+    of: Collection<'_>,
+    given: &GivenPath,
+    missing: NotFound,
+) -> CliError {
+    let NotFound { reason, unknown } = missing;
+    let mut is_open = unknown.is_some() || given.others().is_none();
+    let explained = match reason {
+        FindError::NoKey(error) => error,
+        FindError::Request(error) => {
+            is_open |= error.reason() == Some(Reason::Forbidden);
+            session.explain_named(of, &given.path.name, &error).await
         }
-        if self.output == Some(SecretFormat::Value) && self.path.key.is_none() {
-            return Err(CliError::usage("-o value prints one value: name its key")
-                .hint(format!("postern get secret {written}.KEY"))
-                .hint(format!("postern get secret {written} lists the keys")));
-        }
-        Ok(())
-    }
+    };
+    let explained = match unknown {
+        Some(name) => explained
+            .hint(format!("you may not know whether there is a secret {name}, which may be meant")),
+        None => explained,
+    };
+    if is_open { given.with_flags_hint(explained) } else { explained }
+}
+
+/// Reads a secret. The inner error is that it has no such key.
+async fn read(
+    session: &mut Session,
+    of: Collection<'_>,
+    path: SecretPath,
+) -> Result<Result<ReadSecret, CliError>, Error> {
+    let object = session.client.get(of, &path.name).await?;
+    let data = decode_fields::<SharedSecret>(&object)?.spec.data;
+    Ok(match &path.key {
+        Some(key) if !data.contains_key(key) => Err(no_key(&path.name, key, &data)),
+        _ => Ok(ReadSecret { path, object, data }),
+    })
 }
 
 /// Removes all keys but one from the object's data.
@@ -225,28 +308,6 @@ fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
     Ok(Zeroizing::new(output::table(headings, rows)))
 }
 
-/// Returns why a secret could not be read. A secret whose own name has dots may be meant.
-async fn explain_read(
-    session: &mut Session,
-    of: Collection<'_>,
-    path: &SecretPath,
-    error: &Error,
-) -> CliError {
-    let explained = session.explain_named(of, &path.name, error).await;
-    if path.key.is_none() || error.reason() != Some(Reason::NotFound) {
-        return explained;
-    }
-    let whole = path.written();
-    if session.client.get(of, &whole).await.is_err() {
-        return explained;
-    }
-    explained.hint(format!(
-        "there is a secret named {whole}, but NAME.KEY splits at the first dot: use `kubectl get \
-         sharedsecret {whole} -n {} -o yaml`",
-        of.namespace().unwrap_or_default()
-    ))
-}
-
 fn no_key(name: &str, key: &str, data: &Data) -> CliError {
     let error = CliError::new(format!("the secret {name} has no key {key}"));
     let near = nearest(key, data.keys().map(String::as_str));
@@ -265,13 +326,16 @@ impl SetSecret {
             )
             .hint("give the value with --from-file, or the key in POSTERN_ACCESS_KEY"));
         }
+        let given = GivenPath::new(&self.path, self.key.as_ref(), false)?;
+        let SecretPath { name, key: Some(key) } = &given.path else {
+            let name = &given.path.name;
+            return Err(CliError::usage(format!("name the key, too: {name}.KEY")));
+        };
         let mut session = Session::open(&self.connection, process)?;
-        let value = SecretText::from(STANDARD.encode(&self.value(process)?));
+        let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
         let namespace = session.namespace_or(&self.namespace);
         let of = Collection::of::<SharedSecret>(Some(&namespace));
-        let (name, key) = (&self.path.name, self.path.key.as_deref().unwrap_or_default());
-        let made = write(&mut session, of, name, key, &value).await;
-        let made = made.map_err(|error| session.explain(&error))?;
+        let made = write(&mut session, of, &given, key, &value).await?;
         let what = if made { "created with the key" } else { "has a new value for the key" };
         process.print_status(&format!("secret {name} in the namespace {namespace} {what} {key}"));
         if self.output.is_none() {
@@ -285,7 +349,7 @@ impl SetSecret {
         self.from_file.is_none() && self.value.as_ref().is_none_or(|value| value.expose() == "-")
     }
 
-    fn value(&self, process: &Process) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    fn value(&self, path: &SecretPath, process: &Process) -> Result<Zeroizing<Vec<u8>>, CliError> {
         if let Some(file) = &self.from_file {
             return read_file(file, MAX_DATA_BYTES);
         }
@@ -294,7 +358,7 @@ impl SetSecret {
                 Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
             }
             None if process.stdin_is_terminal() => {
-                let value = process.prompt_hidden(&format!("Value of {}", self.path.written()))?;
+                let value = process.prompt_hidden(&format!("Value of {}", path.written()))?;
                 Ok(Zeroizing::new(value.expose().as_bytes().to_vec()))
             }
             _ => {
@@ -316,12 +380,14 @@ impl SetSecret {
 async fn write(
     session: &mut Session,
     of: Collection<'_>,
-    name: &str,
+    given: &GivenPath,
     key: &str,
     value: &SecretText,
-) -> Result<bool, Error> {
+) -> Result<bool, CliError> {
+    let name = &given.path.name;
     let patch = json!({ "spec": { "data": { (key): value.expose() } } });
     let new = new_secret(name, key, value)?;
+    let mut is_unique = false;
     for attempt in 1.. {
         let Err(refused) = session.client.merge_patch(of, name, &patch).await else {
             return Ok(false);
@@ -331,7 +397,11 @@ async fn write(
             Some(Reason::Conflict) if !last => continue,
             // The caller may be allowed to create, but not to learn that it does not exist.
             Some(Reason::NotFound | Reason::Forbidden) => {}
-            _ => return Err(refused),
+            _ => return Err(session.explain(&refused)),
+        }
+        if !is_unique {
+            check_unique(session, of, given).await?;
+            is_unique = true;
         }
         match session.client.create(of, &new).await {
             Ok(_) => return Ok(true),
@@ -339,22 +409,39 @@ async fn write(
                 // Somebody else created it meanwhile.
                 (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
                 // It exists, and the caller may not change it.
-                (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => return Err(refused),
-                _ => return Err(error),
+                (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {
+                    return Err(session.explain(&refused));
+                }
+                _ => return Err(session.explain(&error)),
             },
         }
     }
     unreachable!("the last attempt returns")
 }
 
-fn new_secret(name: &str, key: &str, value: &SecretText) -> Result<Object, Error> {
+/// Checks that no other secret can be meant. No values are asked for.
+async fn check_unique(
+    session: &mut Session,
+    of: Collection<'_>,
+    given: &GivenPath,
+) -> Result<(), CliError> {
+    let ask = async |name: &str| {
+        session.client.get_as(of, name, Representation::Metadata).await.map(drop)
+    };
+    given.check_unique(ask).await.map_err(|error| match error {
+        NotUnique::Name(error) => error,
+        NotUnique::Request(error) => session.explain(&error),
+    })
+}
+
+fn new_secret(name: &str, key: &str, value: &SecretText) -> Result<Object, CliError> {
     let spec = shared_secret::Spec {
         data: BTreeMap::from([(key.to_owned(), value.clone())]),
         ..shared_secret::Spec::default()
     };
     let fields = shared_secret::Fields { spec, ..shared_secret::Fields::default() };
     let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
-    new_object::<SharedSecret>(metadata, &fields).map_err(|_| Error::Name(name.to_owned()))
+    new_object::<SharedSecret>(metadata, &fields)
 }
 
 #[cfg(test)]
@@ -373,8 +460,8 @@ mod tests {
         let data = data(&[("bin", &[0xff]), ("empty", b""), ("two", b"hush\n\x1b[2J")]);
         let hidden = key_table(&data, false).unwrap();
         assert_eq!(*hidden, "KEY     BYTES\nbin     1\nempty   0\ntwo     9\n");
-        let shown = key_table(&data, true).unwrap();
-        assert!(shown.contains("<binary>") && shown.contains("hush\\n\\u{1b}[2J"), "{shown:?}");
+        let table = key_table(&data, true).unwrap();
+        assert!(table.contains("<binary>") && table.contains("hush\\n\\u{1b}[2J"), "{table:?}");
     }
 
     #[test]

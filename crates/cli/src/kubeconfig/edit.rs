@@ -162,7 +162,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::kubeconfig::Kubeconfig;
+    use crate::kubeconfig::{Kubeconfig, Origin};
     use crate::process::{Process, read_file};
 
     const OTHERS: &str = "\
@@ -190,7 +190,8 @@ from-the-future: [1, 2.5, null]
     }
 
     fn files(paths: &[&PathBuf]) -> Files {
-        Files { paths: paths.iter().map(|path| (*path).clone()).collect(), must_exist: false }
+        let paths = paths.iter().map(|path| (*path).clone()).collect();
+        Files { paths, origin: Origin::Environment }
     }
 
     fn entry_of(key: &SecretText) -> Login<'_> {

@@ -19,27 +19,39 @@ const FILE_MAX_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) struct Files {
     /// At least one.
     pub(crate) paths: Vec<PathBuf>,
-    /// Whether the file must exist, because it was named on the command line.
-    pub(crate) must_exist: bool,
+    /// What names them.
+    pub(crate) origin: Origin,
+}
+
+/// What names the kubeconfig.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// The command line.
+    Flag,
+    /// The environment variable `KUBECONFIG`.
+    Environment,
+    /// Nothing: it is the default, which need not exist.
+    Default,
 }
 
 impl Files {
     /// Returns the file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
     pub(crate) fn find(flag: Option<&PathBuf>, process: &Process) -> Result<Self, CliError> {
         if let Some(path) = flag {
-            return Ok(Self { paths: vec![path.clone()], must_exist: true });
+            return Ok(Self { paths: vec![path.clone()], origin: Origin::Flag });
         }
         if let Some(list) = process.variable("KUBECONFIG") {
             let given = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
             let paths: Vec<_> = given.collect();
             if !paths.is_empty() {
-                return Ok(Self { paths, must_exist: false });
+                return Ok(Self { paths, origin: Origin::Environment });
             }
         }
         let Some(home) = process.variable("HOME") else {
             return Err(CliError::new("there is no home directory to look for a kubeconfig in")
                 .hint("name the file with --kubeconfig"));
         };
-        Ok(Self { paths: vec![PathBuf::from(home).join(".kube/config")], must_exist: false })
+        let paths = vec![PathBuf::from(home).join(".kube/config")];
+        Ok(Self { paths, origin: Origin::Default })
     }
 }

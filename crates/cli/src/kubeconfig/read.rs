@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use postern_meta::decode::{Format, decode};
 use serde_json::{Map, Value};
 
-use super::{FILE_MAX_BYTES, Files};
+use super::{FILE_MAX_BYTES, Files, Origin};
 use crate::error::CliError;
-use crate::process::read_file;
+use crate::explain::LOGIN_HINT;
+use crate::process::{Process, read_file};
 
 /// The files that exist.
 pub(crate) struct Kubeconfig {
     files: Vec<(PathBuf, Value)>,
+    /// The files that do not exist.
+    missing: Vec<PathBuf>,
+    origin: Origin,
 }
 
 /// A context with the cluster and the user that it names.
@@ -36,16 +40,37 @@ impl Kubeconfig {
     /// Reads every file that exists.
     pub(crate) fn load(files: &Files) -> Result<Self, CliError> {
         let mut read = Vec::new();
+        let mut missing = Vec::new();
         for path in &files.paths {
             match read_one(path)? {
                 Some(value) => read.push((path.clone(), value)),
-                None if files.must_exist => {
-                    return Err(CliError::new(format!("there is no {}", path.display())));
-                }
-                None => {}
+                None => missing.push(path.clone()),
             }
         }
-        Ok(Self { files: read })
+        Ok(Self { files: read, missing, origin: files.origin })
+    }
+
+    /// Prints which files of `KUBECONFIG` do not exist, where others do. kubectl says nothing.
+    ///
+    /// # Errors
+    /// When a file does not exist that the command line names, or no file that `KUBECONFIG` names.
+    pub(crate) fn check_missing(&self, process: &Process) -> Result<(), CliError> {
+        let missing: Vec<_> = self.missing.iter().map(|path| path.display().to_string()).collect();
+        if missing.is_empty() || self.origin == Origin::Default {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        if self.origin == Origin::Flag {
+            return Err(CliError::new(format!("there is no {missing}")));
+        }
+        if self.files.is_empty() {
+            let message = format!("not logged in: KUBECONFIG names no file that exists: {missing}");
+            return Err(CliError::new(message)
+                .hint("correct the environment variable, or unset it to use ~/.kube/config")
+                .hint(LOGIN_HINT));
+        }
+        process.print_note(&format!("KUBECONFIG names files that do not exist: {missing}"));
+        Ok(())
     }
 
     /// Returns the name of the current context.
