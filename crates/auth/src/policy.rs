@@ -109,10 +109,21 @@ impl Policy {
 
     /// Returns what decides what the identity sees of a kind. What is changed for somebody else is
     /// not in it.
-    pub fn fingerprint(&self, identity: &Identity, group: &str, resource: &str) -> Fingerprint {
+    pub fn fingerprint(
+        &self,
+        identity: &Identity,
+        group: &str,
+        resource: &str,
+        delegated: bool,
+    ) -> Fingerprint {
+        let is_owner = |of: &str, name: &str| {
+            delegated && of == MANAGEMENT_V1.group && matches!(name, "users" | "teams")
+        };
         let concerns = |rule: &Rule| match rule {
             Rule::Everything => true,
-            Rule::Resource { group: of, resource: name, .. } => *of == group && *name == resource,
+            Rule::Resource { group: of, resource: name, .. } => {
+                (*of == group && *name == resource) || is_owner(of, name)
+            }
             Rule::Description { .. } => false,
         };
         let held = self.held_by(identity).filter(|(_, grant)| concerns(&grant.rule));
@@ -301,7 +312,7 @@ mod tests {
     #[test]
     fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
         let policy = Policy::built_in();
-        let of = |identity: &Identity| policy.fingerprint(identity, "g", "r");
+        let of = |identity: &Identity| policy.fingerprint(identity, "g", "r", true);
         let plain = identity(&["system:authenticated"]);
         let other_key = Identity { access_key: "k2".to_owned(), ..plain.clone() };
         assert_eq!(of(&plain), of(&other_key), "another key of the same owner sees the same");

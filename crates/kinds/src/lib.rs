@@ -67,7 +67,12 @@ pub fn all() -> &'static [&'static dyn AnyKind] {
 ///
 /// # Errors
 /// The kind itself, if [`all`] was called already: tables made from its result would not have it.
+/// Also if it has a part in authentication: those parts are taken, and their objects are known by
+/// name alone.
 pub fn add(kind: &'static dyn AnyKind) -> Result<(), &'static dyn AnyKind> {
+    if kind.has_access_role() {
+        return Err(kind);
+    }
     let mut served = OURS.to_vec();
     served.push(kind);
     SERVED.set(served).map_err(|_| kind)

@@ -175,9 +175,16 @@ async fn admit_admin(
 ) -> anyhow::Result<(Digester, bool)> {
     let path = dir.admin_kubeconfig();
     let host = advertised(settings, address);
-    let announce =
-        |key: &BearerToken| Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?);
+    let mut announced = false;
+    let announce = |key: &BearerToken| {
+        announced = true;
+        Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
+    };
     let Prepared { digester, first } = first_start::prepare(store, source, announce).await?;
+    if announced && !first {
+        // Another server was faster: the key in this file was never stored.
+        std::fs::remove_file(&path)?;
+    }
     if !first {
         readdress(&path, &host, trust)?;
     }

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use postern_kinds::AnyKind;
 use postern_kinds::action::{Action, ActionResult, Response};
 use postern_meta::object::Object;
-use postern_meta::options::GetOptions;
 use postern_meta::status::ApiError;
 
 use super::ActionOutput;
-use crate::registry::{EncodedObject, Registry, decoded};
+use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::{self, ActionHandler, Part, Writing};
 use crate::stages::authorize::Permit;
 
@@ -25,7 +24,7 @@ pub(super) async fn act(
     writing: &Writing,
 ) -> Result<ActionOutput, ApiError> {
     let body = body.unwrap_or_else(|| empty(permit.kind()));
-    let current = decoded(&registry.get(permit, &GetOptions::default()).await?)?;
+    let current = registry.stored(permit).await?;
     match registry.admission().act(permit, handle, &current, &body)? {
         ActionResult::Respond(object) => {
             let json = Bytes::from(object.to_json_bytes());

@@ -242,6 +242,8 @@ impl Cache {
         loop {
             let error = self.follow_until_fault(watch).await;
             tracing::error!("the cache has lost the store: {error}");
+            // A fault that comes back at once must not keep the processor busy.
+            tokio::time::sleep(FOLLOW_RETRY).await;
             watch = self.resume(must_read_anew(&error)).await;
             tracing::info!("the cache follows the store again");
         }

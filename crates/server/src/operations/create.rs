@@ -20,6 +20,16 @@ pub(crate) async fn create(
     object: Object,
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
+    let created = create_named(registry, permit, object, writing).await?;
+    Ok(registry.observed(permit, created))
+}
+
+async fn create_named(
+    registry: &Registry,
+    permit: &Permit,
+    object: Object,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
     let admit = |object| admit::create(&registry.admission(), permit, object, writing);
     // The user or team that the object names may have been created by the request before this one.
     registry.cache().wait_until_current().await?;

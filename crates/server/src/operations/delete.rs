@@ -67,7 +67,7 @@ async fn delete_corrupt(
     else {
         return Ok(None);
     };
-    let admitted = admit::delete_corrupt(permit, key.into(), position)?;
+    let admitted = admit::delete_corrupt(&registry.admission(), permit, key.into(), position)?;
     let encoded = registry.commit(admitted, options.dry_run).await?;
     let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
     let object = Object {

@@ -107,6 +107,9 @@ async fn act(
     let negotiated = Negotiated::of(parsed, offered, server.source.now())?;
     let list = list_options(parsed, lists)?;
     let writes = action.verb != Verb::Get;
+    if !writes && !lists {
+        GetOptions::parse(parsed.query())?;
+    }
     let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
     if writes {
         options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
@@ -119,8 +122,11 @@ async fn act(
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
         ActionOutput::List(kind, page) => respond::list(kind, page, negotiated).map(Outcome::from),
         ActionOutput::Object(kind, object) => {
-            let code = if writes { StatusCode::CREATED } else { StatusCode::OK };
-            let created = writes.then(|| object.json.clone());
+            let creates = action.verb == Verb::Create;
+            let code = if creates { StatusCode::CREATED } else { StatusCode::OK };
+            // An object of another kind is not the one that the request names.
+            let same = matches!(action.response, postern_kinds::action::Response::Same);
+            let created = (creates && same).then(|| object.json.clone());
             let response = respond::object(kind, code, object, negotiated)?;
             Ok(Outcome { response, warnings, created })
         }

@@ -1,8 +1,6 @@
 //! When access keys were used last. This is stored in records of its own, so that a use changes no
 //! resourceVersion and sends no event (decision 3). `observe` puts it into responses.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use postern_kinds::AnyKind as _;
 use postern_kinds::owned_access_key::OwnedAccessKey;
@@ -84,27 +82,38 @@ impl Registry {
     async fn activity_change(
         &self,
         used: &KeyUse,
-    ) -> Result<Option<([Condition; 2], Change)>, ApiError> {
+    ) -> Result<Option<(Vec<Condition>, Change)>, ApiError> {
         let info = OwnedAccessKey.info();
         let key = storage_key::object(info, None, &used.name);
         let Ok(Some(object)) = self.cache().of(info).get(&key) else { return Ok(None) };
         let record_key = storage_key::activity(info, &used.name);
-        let stored = self.store().get(&record_key).await.map_err(from_store)?.value;
+        let mut conditions = vec![Condition::At(key, object.position())];
+        let stored = match self.store().get(&record_key).await {
+            Ok(found) => found.value,
+            // A use repairs a corrupt record: it is replaced, whatever it was.
+            Err(Error::Corrupt { .. }) => return Ok(Some((conditions, record_of(used)?))),
+            Err(error) => return Err(from_store(error)),
+        };
         let record = stored.as_ref().and_then(|entry| decode_typed(&entry.value).ok());
         if record.is_some_and(|record| is_newer(&record, used)) {
             return Ok(None);
         }
-        let is_as_read = match &stored {
-            Some(entry) => Condition::At(record_key.clone(), entry.position),
-            None => Condition::Absent(record_key.clone()),
-        };
-        let last_activity = Timestamp::from_unix_seconds(used.at_unix_seconds);
-        let record = ActivityRecord { uid: used.uid.clone(), last_activity };
-        let value = serde_json::to_vec(&record)
-            .map_err(|error| ApiError::internal("a record could not be encoded", error))?;
-        let change = Change::Put { key: Arc::clone(&record_key), value: Bytes::from(value) };
-        Ok(Some(([Condition::At(key, object.position()), is_as_read], change)))
+        conditions.push(match &stored {
+            Some(entry) => Condition::At(record_key, entry.position),
+            None => Condition::Absent(record_key),
+        });
+        Ok(Some((conditions, record_of(used)?)))
     }
+}
+
+/// Returns the change that stores a use.
+fn record_of(used: &KeyUse) -> Result<Change, ApiError> {
+    let last_activity = Timestamp::from_unix_seconds(used.at_unix_seconds);
+    let record = ActivityRecord { uid: used.uid.clone(), last_activity };
+    let value = serde_json::to_vec(&record)
+        .map_err(|error| ApiError::internal("a record could not be encoded", error))?;
+    let key = storage_key::activity(OwnedAccessKey.info(), &used.name);
+    Ok(Change::Put { key, value: Bytes::from(value) })
 }
 
 fn is_newer(stored: &ActivityRecord, used: &KeyUse) -> bool {

@@ -66,9 +66,10 @@ pub(crate) async fn prepare(
     match store.commit(txn).await {
         Ok(_) => Ok(Prepared { digester, first: true }),
         Err(Error::Conflict { key, .. }) => {
-            tracing::warn!(%key, "another server was the first: the key that was announced is not valid");
+            tracing::info!(%key, "another server was the first on this store");
             let digester = stored_digester(store).await?;
             let digester = digester.context("the store was prepared by half: start again")?;
+            format::migrate(store).await?;
             Ok(Prepared { digester, first: false })
         }
         Err(error) => Err(error.into()),

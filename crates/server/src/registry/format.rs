@@ -25,6 +25,9 @@ const UNVERSIONED: u32 = 1;
 /// Values that one transaction moves: each takes two changes.
 const MOVES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
 
+/// Bytes of the values that one transaction moves, unless one value alone has more.
+const MOVED_BYTES_PER_TXN: usize = limits::TXN_BYTES / 4;
+
 /// Returns the record of the current version, for a store that is new.
 pub(super) fn record() -> Change {
     Change::Put { key: storage_key::FORMAT.into(), value: Bytes::from(CURRENT.to_string()) }
@@ -45,7 +48,15 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
         return Ok(());
     }
     tracing::info!(from = version, to = CURRENT, "the database gets a new format");
-    let moved = side_records_get_group_and_namespace(store).await?;
+    let mut moved = 0;
+    loop {
+        // Until nothing is left: another server that moves records shifts the pages of this one.
+        let now = side_records_get_group_and_namespace(store).await?;
+        if now == 0 {
+            break;
+        }
+        moved += now;
+    }
     for kind in all() {
         record_unique_keys(store, *kind).await?;
     }
@@ -161,50 +172,64 @@ async fn move_all(
     loop {
         let request = ListRequest {
             prefix: old_prefix.to_owned(),
-            after: after.take(),
+            after: after.clone(),
             limit: MOVES_PER_TXN,
             ..ListRequest::default()
         };
         let page = store.list(request).await?;
-        if let Some(corrupt) = page.corrupt.first() {
-            anyhow::bail!(
-                "{} is corrupt, and cannot get its new key: {}",
-                corrupt.key,
-                corrupt.reason
-            );
+        for corrupt in &page.corrupt {
+            // It is as unreadable under its new key: the object that it belongs to is to be mended.
+            tracing::error!(key = %corrupt.key, "a corrupt record is left behind: {}", corrupt.reason);
         }
-        after = page.last_key().cloned();
-        let is_last = page.remaining == 0 || after.is_none();
-        let to_move: Vec<(Entry, Arc<str>)> = page
-            .entries
-            .into_iter()
-            .filter_map(|entry| {
-                let key = new_key(entry.key.strip_prefix(old_prefix)?)?;
-                Some((entry, key))
-            })
-            .collect();
-        moved += move_page(store, to_move).await?;
-        if is_last {
+        let (last, is_last) = (page.last_key().cloned(), page.remaining == 0);
+        let to_move = page.entries.into_iter().filter_map(|entry| {
+            let key = new_key(entry.key.strip_prefix(old_prefix)?)?;
+            Some((entry, key))
+        });
+        match move_page(store, to_move.collect()).await? {
+            Some(count) => moved += count,
+            // Another server has moved some of them: the same range is looked at again.
+            None => continue,
+        }
+        if is_last || last.is_none() {
             return Ok(moved);
         }
+        after = last;
     }
 }
 
-async fn move_page(store: &Arc<dyn Store>, moves: Vec<(Entry, Arc<str>)>) -> anyhow::Result<usize> {
-    if moves.is_empty() {
-        return Ok(0);
-    }
-    let count = moves.len();
+/// Moves records; `None` when another server was faster with one of them.
+async fn move_page(
+    store: &Arc<dyn Store>,
+    to_move: Vec<(Entry, Arc<str>)>,
+) -> anyhow::Result<Option<usize>> {
+    let mut moved = 0;
     let mut txn = Txn::default();
-    for (entry, key) in moves {
+    let mut bytes = 0;
+    for (entry, key) in to_move {
+        if bytes > 0 && bytes + entry.value.len() > MOVED_BYTES_PER_TXN {
+            if !commit_moves(store, std::mem::take(&mut txn)).await? {
+                return Ok(None);
+            }
+            bytes = 0;
+        }
+        moved += 1;
+        bytes += entry.value.len();
         txn.conditions.push(Condition::At(entry.key.clone(), entry.position));
         txn.changes.push(Change::Put { key, value: entry.value });
         txn.changes.push(Change::Delete { key: entry.key });
     }
+    if txn.changes.is_empty() || commit_moves(store, txn).await? {
+        return Ok(Some(moved));
+    }
+    Ok(None)
+}
+
+/// Returns whether the moves were made: not, when another server has moved one of the records.
+async fn commit_moves(store: &Arc<dyn Store>, txn: Txn) -> anyhow::Result<bool> {
     match store.commit(txn).await {
-        Ok(_) => Ok(count),
-        // Another server has moved some of them: it moves the others, too.
-        Err(Error::Conflict { .. }) => Ok(0),
+        Ok(_) => Ok(true),
+        Err(Error::Conflict { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

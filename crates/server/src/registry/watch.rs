@@ -128,7 +128,11 @@ impl WatchAccess {
         let current = self.permit.credential().current(&cache.principals(), time)?;
         let Some(current) = current else { return Ok(()) };
         let fingerprint = self.permit.fingerprint_of(&cache.policy(), current.identity());
-        if current.is_disabled() || fingerprint != self.fingerprint {
+        let credential = self.permit.credential();
+        // Whoever acts as somebody else needs the right to it for as long as they watch.
+        let impersonator_changed =
+            credential.is_acting() && current.key.identity != *credential.shared_bearer();
+        if current.is_disabled() || impersonator_changed || fingerprint != self.fingerprint {
             return Err(ApiError::expired("what the caller may see has changed: list again"));
         }
         self.ends_at = current.key.ends_at();

@@ -274,6 +274,9 @@ pub(crate) fn create(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    if has_status_subresource(kind) {
+        object.fields.remove("status");
+    }
     init_system_metadata(&mut object.metadata, permit, view)?;
     let prepared = view.prepare(permit, &mut object, None)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
@@ -353,7 +356,7 @@ impl Part {
     /// Leaves in `object` only what may be written through this part; the rest is as it was.
     fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
         match self {
-            Self::Main if kind.info().action("status", Verb::Update).is_some() => {
+            Self::Main if has_status_subresource(kind) => {
                 set_or_remove(&mut object.fields, "status", old.fields.get("status"));
             }
             Self::Main | Self::Action(_) => {}
@@ -367,6 +370,11 @@ impl Part {
             }
         }
     }
+}
+
+/// Is the status of this kind written through a subresource alone?
+fn has_status_subresource(kind: &'static dyn AnyKind) -> bool {
+    [Verb::Update, Verb::Patch].iter().any(|verb| kind.info().action("status", *verb).is_some())
 }
 
 fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
@@ -392,7 +400,10 @@ pub(crate) fn update(
     let kind = permit.kind();
     let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
-    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    let written = WriteOnlyValues::take(&mut object, kind.write_only());
+    // They are part of the desired state, which the status subresource leaves alone.
+    let write_only =
+        if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
     writing.part.keep_rest(kind, &mut object, old);
     keep_system_metadata(&mut object.metadata, &old.metadata);
     let prepared = view.prepare(permit, &mut object, Some(old))?;
@@ -441,14 +452,16 @@ pub(crate) fn delete(
 /// # Errors
 /// 403 when the kind forbids it.
 pub(crate) fn delete_corrupt(
+    view: &AdmissionView<'_>,
     permit: &Permit,
     key: Arc<str>,
     position: Position,
 ) -> Result<Admitted, ApiError> {
     permit.check_owned_by(None)?;
-    let name = permit.name().to_owned();
-    permit.kind().check_delete(&ObjectMeta { name, ..ObjectMeta::default() })?;
-    Ok(Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position }))
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    permit.kind().check_delete(&metadata)?;
+    let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
+    with_companions(view, removal, permit.kind(), &metadata)
 }
 
 /// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the

@@ -136,7 +136,8 @@ impl Permit {
     /// Returns the rights that decide what an identity sees of the permit's kind under a policy.
     pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
         let info = self.kind().info();
-        policy.fingerprint(identity, info.version.group, info.plural)
+        let delegated = self.kind().is_delegated();
+        policy.fingerprint(identity, info.version.group, info.plural, delegated)
     }
 
     /// Returns the same for the caller, as it was when the permit was made.
