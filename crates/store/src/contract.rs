@@ -78,8 +78,9 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
 /// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A list
 /// fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted like
-/// any other, but not rewritten. A watcher that gets [`Error::Corrupt`] lists again and watches from
-/// there.
+/// any other, but not rewritten. Watches deliver that change: an event whose previous entry is corrupt
+/// comes without it. A watch fails only when the change itself is corrupt. A watcher that gets
+/// [`Error::Corrupt`] lists again and watches from there.
 ///
 /// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
 /// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what

@@ -239,7 +239,7 @@ pub struct Event {
     pub position: Position,
     /// The new value; `None` when the key was removed.
     pub value: Option<Bytes>,
-    /// The entry that was replaced; `None` when the key is new.
+    /// The entry that was replaced; `None` when the key is new, or that entry is corrupt.
     pub previous: Option<Entry>,
 }
 

@@ -225,8 +225,7 @@ impl View {
         }
         let value = body.check().map_err(|reason| corrupt_key(head.key, reason))?;
         let value = (head.mark == PUT).then(|| Bytes::copy_from_slice(value));
-        let previous = previous(&self.changes, head.key, head.previous)?
-            .map_err(|reason| corrupt_key(head.key, format!("previous value: {reason}")))?;
+        let previous = previous(&self.changes, head.key, head.previous)?;
         Ok(Some(Event { key: head.key.into(), position, value, previous }))
     }
 }
@@ -292,14 +291,15 @@ pub(super) fn load(
     }))
 }
 
-/// Returns the entry that a change replaced; packed position 0 means none.
-pub(super) fn previous(
-    changes: &impl Changes,
-    key: &str,
-    packed: u64,
-) -> Result<std::result::Result<Option<Entry>, Corruption>> {
+/// Returns the entry that a change replaced; `None` when there was none, which packed position 0
+/// means, or when it is corrupt. Corruption does not keep the event from being delivered.
+pub(super) fn previous(changes: &impl Changes, key: &str, packed: u64) -> Result<Option<Entry>> {
     if packed == 0 {
-        return Ok(Ok(None));
+        return Ok(None);
     }
-    Ok(load(changes, key, packed)?.map(Some))
+    let loaded = load(changes, key, packed)?;
+    if let Err(reason) = &loaded {
+        tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
+    }
+    Ok(loaded.ok())
 }

@@ -193,10 +193,7 @@ impl<'t> Tables<'t> {
                     recorded.complete = false;
                 }
                 Change::Put { .. } | Change::Delete { .. } => {
-                    match self.event(change, position, replaced.packed)? {
-                        Some(event) => recorded.events.push(event),
-                        None => recorded.complete = false,
-                    }
+                    recorded.events.push(self.event(change, position, replaced.packed)?);
                     self.apply(change, position.packed(), replaced.packed)?;
                 }
             }
@@ -247,16 +244,16 @@ impl<'t> Tables<'t> {
             .map_err(|reason| corrupt_key(key, reason)))
     }
 
-    /// Returns `None` when the previous value is corrupt. The change itself is allowed, because it is
-    /// how a corrupt key is repaired, but watches must not get its event from memory.
-    fn event(&self, change: &Change, position: Position, live: u64) -> Result<Option<Event>> {
+    /// Returns the event of a change. It has no previous value when that is corrupt: the change itself
+    /// is how a corrupt key is repaired, and watches must get it.
+    fn event(&self, change: &Change, position: Position, live: u64) -> Result<Event> {
         let key = change.key();
         let value = match change {
             Change::Put { value, .. } => Some(value.clone()),
             Change::Delete { .. } | Change::Rewrite { .. } => None,
         };
-        let previous = previous(&self.changes, key, live)?.ok();
-        Ok(previous.map(|previous| Event { key: Arc::clone(key), position, value, previous }))
+        let previous = previous(&self.changes, key, live)?;
+        Ok(Event { key: Arc::clone(key), position, value, previous })
     }
 
     fn apply(&mut self, change: &Change, packed: u64, previous: u64) -> Result<()> {

@@ -211,10 +211,20 @@ fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
             *value = open(ring, &event.key, std::mem::take(value))
                 .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&event.key)), reason })?;
         }
-        event.previous =
-            event.previous.take().map(|previous| open_entry(ring, previous)).transpose()?;
+        event.previous = event.previous.take().and_then(|previous| open_previous(ring, previous));
     }
     Ok(batch)
+}
+
+/// Returns the entry that a change replaced; `None` when it is corrupt, as the contract says.
+fn open_previous(ring: &Keyring, previous: Entry) -> Option<Entry> {
+    match open_entry(ring, previous) {
+        Ok(entry) => Some(entry),
+        Err(error) => {
+            tracing::warn!(%error, "a replaced value is corrupt; its event is without it");
+            None
+        }
+    }
 }
 
 fn check_not_reserved(txn: &Txn) -> Result<()> {
