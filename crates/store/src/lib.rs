@@ -19,7 +19,7 @@ mod published;
 mod types;
 
 pub use contract::{Gate, Store, Visitor, Watch};
-pub use engine::open;
+pub use engine::{OPEN_WAIT, open, open_within};
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Options, Page,
     Position, Result, Snapshot, Txn, limits,

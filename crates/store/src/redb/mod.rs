@@ -19,6 +19,7 @@ use tokio::task::spawn_blocking;
 use self::committer::{Committer, Queue};
 use self::file::Opener;
 use self::read::View;
+pub(crate) use self::read::is_in_use;
 use self::shared::Shared;
 use self::watch::RedbWatch;
 use self::write::Task;

@@ -18,6 +18,9 @@ const HISTORY_CHANGES: usize = 4096;
 /// Bytes of values that one read of history collects before it stops at the next revision.
 const HISTORY_BYTES: usize = 8 * 1024 * 1024;
 
+/// The message when another process has the database open.
+const IN_USE: &str = "another process has the database open; only one may at a time";
+
 /// A table of changes, of a read or a write transaction.
 pub(super) trait Changes: ReadableTable<u64, &'static [u8]> {}
 impl<T: ReadableTable<u64, &'static [u8]>> Changes for T {}
@@ -34,11 +37,14 @@ pub(super) fn engine_error(error: impl Into<::redb::Error>) -> Error {
         error @ (E::PreviousIo | E::DatabaseClosed | E::TransactionInProgress) => {
             Error::Unavailable(format!("database file: {error}"))
         }
-        E::DatabaseAlreadyOpen => Error::Unavailable(
-            "another process has the database open; only one may at a time".to_owned(),
-        ),
+        E::DatabaseAlreadyOpen => Error::Unavailable(IN_USE.to_owned()),
         error => corrupt_database(format!("database file: {error}")),
     }
+}
+
+/// Returns whether an error says that another process has the database open.
+pub(crate) fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(reason) if reason == IN_USE)
 }
 
 /// Returns the error for corruption that cannot be attributed to one key.
