@@ -18,7 +18,7 @@ mod engine;
 mod published;
 mod types;
 
-pub use contract::{Gate, Store, Visitor, Watch};
+pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, open, open_within};
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Options, Page,

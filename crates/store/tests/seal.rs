@@ -268,6 +268,10 @@ impl Store for ChangedMeanwhile {
         self.inner.list(request).await
     }
 
+    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        self.inner.next_page(at, after).await
+    }
+
     async fn commit(&self, txn: Txn) -> Result<u64> {
         if self.is_armed.swap(false, Ordering::Relaxed) {
             self.inner.commit(self.with.clone()).await?;

@@ -271,6 +271,23 @@ impl Store for Sealed {
             .map_err(|error| Error::Unavailable(error.to_string()))
     }
 
+    async fn next_page(&self, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
+        let ring = self.ring();
+        loop {
+            let mut page = self.inner.next_page(at, after).await?;
+            after = page.last_key().cloned();
+            page.entries.retain(|entry| &*entry.key != MARKER);
+            page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
+            if page.last_key().is_none() && after.is_some() {
+                // Only the marker was on it, so it is not the last page.
+                continue;
+            }
+            return spawn_blocking(move || open_page(&ring, page))
+                .await
+                .map_err(|error| Error::Unavailable(error.to_string()));
+        }
+    }
+
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
         let ring = self.ring();
         let visit = move |mut page: Page| {
