@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::contract::Store;
-use crate::redb::{self, Redb};
+use crate::redb::{self, Redb, RedbRestore};
 use crate::types::{Error, Options, Result};
 
 /// How long [`open`] waits for another process that has the database open.
@@ -71,4 +71,10 @@ async fn open_once(path: PathBuf, options: Options) -> Result<Arc<dyn Store>> {
     let opening = spawn_blocking(move || Redb::open(path, options));
     let store = opening.await.map_err(|error| Error::Unavailable(error.to_string()))??;
     Ok(Arc::new(store))
+}
+
+/// Begins a database at a path from entries, with the engine for it: see
+/// [`RedbRestore::begin`](crate::redb::RedbRestore::begin).
+pub(crate) fn begin_restore(path: PathBuf, revision: u64) -> Result<RedbRestore> {
+    RedbRestore::begin(path, revision)
 }

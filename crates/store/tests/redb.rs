@@ -53,7 +53,7 @@ async fn a_second_process_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn opening_waits_until_another_process_has_closed_the_database() {
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let other = open(&path).unwrap();

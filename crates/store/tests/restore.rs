@@ -73,6 +73,8 @@ async fn a_database_that_exists_is_not_overwritten() {
 async fn nothing_is_visible_before_a_restore_is_finished() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
+    // Left by a restore that was killed.
+    std::fs::File::create(directory.path().join("db.new")).unwrap();
     let mut target = RedbRestore::begin(&path, BEGIN).unwrap();
     // More than one transaction.
     for number in 0..9000_u16 {

@@ -57,6 +57,9 @@ pub async fn expires_everything_before_the_restore(subject: &impl Subject) {
         let past = ListRequest { at: Some(revision), ..under("") };
         assert!(matches!(store.list(past).await, Err(Error::Compacted { .. })));
     }
+    // The restore itself is a revision without events.
+    let mut watching = watch(&store, "", Position::end_of(BEGIN - 1)).await;
+    assert_eq!(events_until(watching.as_mut(), BEGIN).await, []);
 }
 
 /// A watch from the restored revision delivers what follows, with the entries that it replaces.

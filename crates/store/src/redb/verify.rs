@@ -14,7 +14,7 @@ use crate::{Position, Result};
 /// Bytes between two keys of a page of the index: the first one's position, and the length of
 /// the second one's name. Headers of pages are longer.
 const KEY_GAP: usize = 8 + 3;
-/// The most versions for which room is made at the start, whatever length the table claims.
+/// The most versions for which room is made at the start, whatever length the table has.
 const ROOM: usize = 1 << 20;
 
 /// Refuses a database in which a lookup could miss a key that exists.
@@ -35,7 +35,7 @@ pub(super) fn verify(view: &View) -> Result<()> {
     let lengths =
         [view.changes().len().map_err(engine_error)?, view.index().len().map_err(engine_error)?];
     if lengths != [versions.len() as u64; 2] {
-        return Err(inconsistent("the tables do not have the length that they claim"));
+        return Err(inconsistent("the tables do not have the length that they say"));
     }
     let newest = versions.newest().map_or(0, |packed| Position::from_packed(packed).revision());
     if newest > view.revision {

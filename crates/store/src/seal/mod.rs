@@ -22,6 +22,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::keyring::KEY_ID_BYTES;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
 pub use self::reseal::Progress;
 
@@ -81,7 +82,8 @@ impl Sealed {
         Ok(())
     }
 
-    fn ring(&self) -> Arc<Keyring> {
+    /// Returns the keyring that is in use now.
+    pub(crate) fn ring(&self) -> Arc<Keyring> {
         Arc::clone(&self.ring.read())
     }
 
@@ -182,6 +184,21 @@ fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
 /// to the sealed bytes.
 fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
     envelope::open(|id| ring.find(id), key, sealed).map_err(|error| error.to_string())
+}
+
+/// Returns whether a storage key is that of the marker.
+pub(crate) fn is_marker(key: &str) -> bool {
+    key == MARKER
+}
+
+/// Returns the id of the key with which a value is sealed, or why it does not open.
+pub(crate) fn check_value(
+    ring: &Keyring,
+    key: &str,
+    sealed: &Bytes,
+) -> std::result::Result<KeyId, String> {
+    open(ring, key, sealed.clone())?;
+    envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
 }
 
 fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {

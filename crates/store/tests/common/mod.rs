@@ -23,7 +23,9 @@ impl Subject for InMemory {
 
     async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
         let mut target = MemoryRestore::begin(revision).unwrap();
-        entries.into_iter().for_each(|entry| target.add(entry).unwrap());
+        for entry in entries {
+            target.add(entry).unwrap();
+        }
         Arc::new(target.finish().unwrap())
     }
 
@@ -64,7 +66,9 @@ impl Subject for OnFile {
     async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
         let number = self.next_number();
         let mut target = RedbRestore::begin(self.path(number), revision).unwrap();
-        entries.into_iter().for_each(|entry| target.add(entry).unwrap());
+        for entry in entries {
+            target.add(entry).unwrap();
+        }
         target.finish().unwrap();
         self.open(number).await
     }
