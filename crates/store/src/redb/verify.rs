@@ -14,7 +14,7 @@ use crate::{Position, Result};
 /// Bytes between two keys of a page of the index: the first one's position, and the length of
 /// the second one's name. Headers of pages are longer.
 const KEY_GAP: usize = 8 + 3;
-/// The most versions for which room is made at the start, whatever length the table has.
+/// The most versions for which room is made at the start, whatever length the table says.
 const ROOM: usize = 1 << 20;
 
 /// Refuses a database in which a lookup could miss a key that exists.

@@ -340,6 +340,41 @@ async fn a_backup_that_compaction_overtakes_says_so() {
     }
 }
 
+/// A rotation of the seal key in the middle of a backup: values of both keys are in it.
+#[tokio::test]
+async fn a_backup_goes_on_while_values_are_sealed_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    for engine in engines(directory.path()).await {
+        let keyring = Keyring::generate().unwrap();
+        let store = Sealed::open(engine, keyring.clone()).await.unwrap();
+        for part in 0..8 {
+            let names = (0..100).map(|number| format!("/k{part}/{number:02}"));
+            commit(&store, names.map(|name| put(&name, vec![part; 100])).collect()).await;
+        }
+        let before = entries(&store).await;
+        let rotated = keyring.rotated().unwrap();
+        let (mut writing, mut reading) = duplex(100);
+        let options = WriteOptions { now: time(MADE), skip_corrupt: false };
+        let make = async {
+            let written = backup::write(&store, options, &mut writing, |_| ()).await;
+            drop(writing);
+            written.unwrap().summary
+        };
+        let read = async {
+            let mut file = vec![0; 10];
+            reading.read_exact(&mut file).await.unwrap();
+            store.use_keyring(rotated.clone()).await.unwrap();
+            store.reseal(|_| ()).await.unwrap();
+            reading.read_to_end(&mut file).await.unwrap();
+            file
+        };
+        let (summary, file) = tokio::join!(make, read);
+        assert!(summary.key_ids.contains(&rotated.current()));
+        let restored = restored(&file, &rotated, self::options()).await;
+        assert_eq!(entries(&restored).await, before);
+    }
+}
+
 #[tokio::test]
 async fn corrupt_values_are_named_or_left_out_on_demand() {
     let keyring = Keyring::generate().unwrap();

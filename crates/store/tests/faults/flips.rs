@@ -71,6 +71,20 @@ async fn scanned(store: &impl Store) -> Result<Page> {
     Ok(std::mem::take(&mut *whole.lock().unwrap()))
 }
 
+async fn paged(store: &impl Store) -> Result<Page> {
+    let at = store.revision().await?;
+    let (mut whole, mut after) = (Page::default(), None);
+    loop {
+        let page = store.next_page(at, after).await?;
+        after = page.last_key().cloned();
+        if after.is_none() {
+            return Ok(whole);
+        }
+        whole.entries.extend(page.entries);
+        whole.corrupt.extend(page.corrupt);
+    }
+}
+
 async fn truth(store: &impl Store) -> Truth {
     let page = store.list(ListRequest::default()).await.unwrap();
     let values =
@@ -92,7 +106,8 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
             Err(error) => detected |= is_reported(&error),
         }
     }
-    for page in [store.list(ListRequest::default()).await, scanned(store).await] {
+    let listed = store.list(ListRequest::default()).await;
+    for page in [listed, scanned(store).await, paged(store).await] {
         match page {
             Ok(page) => {
                 detected |= !page.corrupt.is_empty();
