@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::{Change, Condition, Error, Result, Txn, limits};
+use crate::{Change, Condition, Entry, Error, Result, Txn, limits};
 
 /// What a value may have in addition to the bytes of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,34 @@ pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
         bytes,
         limits::TXN_BYTES + overhead.bytes_per_value() * limits::CHANGES_PER_TXN,
     )
+}
+
+/// Returns [`Error::Invalid`] for a revision that no store can begin at.
+pub(crate) fn restored_revision(revision: u64) -> Result<()> {
+    if (1..=limits::REVISION).contains(&revision) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("no store can begin at revision {revision}")))
+}
+
+/// Returns [`Error::Invalid`] for an entry that no store can have which begins at a revision.
+pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
+    key(&entry.key)?;
+    let limit = limits::VALUE_BYTES + Overhead::Envelope.bytes_per_value();
+    at_most("bytes in a value", entry.value.len(), limit)?;
+    let position = entry.position;
+    let is_change = usize::from(position.index()) < limits::CHANGES_PER_TXN;
+    if !is_change || !(1..revision).contains(&position.revision()) {
+        let key = &entry.key;
+        return Err(Error::Invalid(format!("{key} has position {position}, which cannot be")));
+    }
+    Ok(())
+}
+
+/// Returns [`Error::Invalid`] for a restored entry whose key or position another one has.
+pub(crate) fn restored_twice(entry: &Entry) -> Error {
+    let Entry { key, position, .. } = entry;
+    Error::Invalid(format!("{key} is there twice, or another key has position {position} too"))
 }
 
 /// Returns the length of the value that a change stores, in bytes.

@@ -78,8 +78,14 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
 /// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A list
 /// fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted like
-/// any other, but not rewritten. A watcher that gets [`Error::Corrupt`] lists again and watches from
-/// there.
+/// any other, but not rewritten. Watches deliver that change: an event whose previous entry is corrupt
+/// comes without it. A watch fails only when the change itself is corrupt. A watcher that gets
+/// [`Error::Corrupt`] lists again and watches from there.
+///
+/// **Restored stores** are made from entries instead of transactions ([`RestoreTarget`]). Such a store
+/// has a given newest revision. The entries keep their positions, which are all older; everything
+/// before the newest revision is compacted, and the restore itself counts as that revision. So a watch
+/// from any older position fails with [`Error::Compacted`], and a list at the newest revision works.
 ///
 /// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
 /// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what
@@ -108,6 +114,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns the keys under a prefix, in key order, in the newest state or in that of a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
+
+    /// Returns the next keys as they were after a revision, in key order, from the first key after the
+    /// given one; a page without keys is the last one. How many keys there are on a page is up to the
+    /// engine, which bounds the page's bytes too. The `remaining` of these pages has no meaning.
+    ///
+    /// This is for reading everything bit by bit: a page costs what is on it, and nothing is kept open
+    /// between two pages.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the revision is below the compacted one: the state right after the
+    /// compacted revision is still known. [`Error::Future`] as for [`Store::list`].
+    ///
+    /// [`Error::Compacted`]: crate::Error::Compacted
+    /// [`Error::Future`]: crate::Error::Future
+    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page>;
 
     /// Visits all keys as they were after a revision, in pages and in no particular order, as fast as
     /// the engine can. The entries are those of a list at that revision. The `remaining` of these
@@ -183,6 +204,28 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     async fn close(&self);
+}
+
+/// A store that is being made from entries: see the contract for what comes out. Nothing of it is
+/// visible before it is finished, and dropping it before that leaves nothing behind.
+pub trait RestoreTarget {
+    /// What there is when it is finished.
+    type Output;
+
+    /// Adds an entry, with its position. Its key and its position must be new, and the position older
+    /// than the revision of the store.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for an entry that is none of this, or over a limit;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when it cannot be written. The restore has
+    /// failed then. An engine may report these later, when more has been added or at the end.
+    fn add(&mut self, entry: Entry) -> Result<()>;
+
+    /// Makes the store visible and durable.
+    ///
+    /// # Errors
+    /// As for [`RestoreTarget::add`].
+    fn finish(self) -> Result<Self::Output>;
 }
 
 /// A running watch. Dropping it ends it.

@@ -2,10 +2,12 @@
 //!
 //! [`Store`] is the contract that every engine fulfils. The engines are [`memory`] and [`redb`];
 //! [`fn@open`] chooses one by the path of the database.
-//! [`seal`] is a store that encrypts another store; [`mod@conformance`] is the suite that each of them
+//! [`seal`] is a store that encrypts another store; [`backup`] copies a sealed store to a file and
+//! makes a new one from it; [`mod@conformance`] is the suite that each of them
 //! has to pass. What does *not* live here: JSON, kinds, access rights, or any knowledge of what the
 //! bytes mean.
 
+pub mod backup;
 pub mod conformance;
 pub mod memory;
 pub mod redb;
@@ -18,8 +20,8 @@ mod engine;
 mod published;
 mod types;
 
-pub use contract::{Gate, Store, Visitor, Watch};
-pub use engine::open;
+pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
+pub use engine::{OPEN_WAIT, open, open_within};
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Options, Page,
     Position, Result, Snapshot, Txn, limits,

@@ -15,12 +15,14 @@ use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
-    Batch, Change, Condition, Entry, Error, Event, Gate, ListRequest, Page, Position, Result,
-    Snapshot, Store, Txn, Watch,
+    Batch, Change, Condition, Entry, Error, Event, Gate, ListRequest, Page, Position,
+    RestoreTarget, Result, Snapshot, Store, Txn, Watch,
 };
 
 /// Changes that one read of a watch looks at before it releases the lock.
 const WATCH_SCAN_CHANGES: usize = 4096;
+/// Keys on a page of [`Store::next_page`]. Their values are shared, not copied.
+const PAGE_KEYS: usize = 256;
 
 /// A store in memory. Several clients in one process can share it behind one `Arc`. Dropping it closes
 /// it.
@@ -62,6 +64,50 @@ impl Memory {
     /// Returns an empty store.
     pub fn new() -> Self {
         Self { shared: Arc::default() }
+    }
+}
+
+/// A store in memory that is being made from entries.
+#[derive(Debug)]
+pub struct MemoryRestore {
+    state: State,
+}
+
+impl MemoryRestore {
+    /// Begins a store whose newest revision is to be the given one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a revision that no store can have.
+    pub fn begin(revision: u64) -> Result<Self> {
+        check::restored_revision(revision)?;
+        Ok(Self { state: State { revision, compacted: revision - 1, ..State::default() } })
+    }
+}
+
+impl RestoreTarget for MemoryRestore {
+    type Output = Memory;
+
+    fn add(&mut self, entry: Entry) -> Result<()> {
+        check::restored_entry(self.state.revision, &entry)?;
+        let packed = entry.position.packed();
+        if self.state.versions.contains_key(&entry.key) || self.state.changes.contains_key(&packed)
+        {
+            return Err(check::restored_twice(&entry));
+        }
+        let Entry { key, value, .. } = entry;
+        self.state.versions.insert(Arc::clone(&key), vec![packed]);
+        self.state.changes.insert(packed, Record { key, value: Some(value), previous: None });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Memory> {
+        let published = Published { revision: self.state.revision, closed: false };
+        let shared = Shared {
+            state: Mutex::new(self.state),
+            published: watch::Sender::new(published),
+            gate: OnceLock::new(),
+        };
+        Ok(Memory { shared: Arc::new(shared) })
     }
 }
 
@@ -129,6 +175,15 @@ impl Store for Memory {
         self.shared.lock()?.list(&request)
     }
 
+    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        let state = self.shared.lock()?;
+        if at < state.compacted {
+            return Err(Error::Compacted { compacted: state.compacted });
+        }
+        let request = ListRequest { after, limit: PAGE_KEYS, ..ListRequest::default() };
+        state.list_at(&request, at)
+    }
+
     async fn commit(&self, txn: Txn) -> Result<u64> {
         check::txn(&txn, Overhead::Envelope)?;
         if self.shared.gate.get().is_none() {
@@ -185,11 +240,16 @@ impl State {
 
     fn list(&self, request: &ListRequest) -> Result<Page> {
         let revision = request.at.unwrap_or(self.revision);
+        let is_compacted = self.compacted > 0 && revision <= self.compacted;
+        if request.at.is_some() && is_compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        self.list_at(request, revision)
+    }
+
+    fn list_at(&self, request: &ListRequest, revision: u64) -> Result<Page> {
         if revision > self.revision {
             return Err(Error::Future { current: self.revision });
-        }
-        if request.at.is_some() && self.compacted > 0 && revision <= self.compacted {
-            return Err(Error::Compacted { compacted: self.compacted });
         }
         let prefix = request.prefix.as_str();
         let from = match request.after.as_deref() {

@@ -19,6 +19,9 @@ pub mod limits {
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
     /// Bytes of all values in one transaction.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
+    /// The greatest revision: packed positions stay below 2⁶³, so that clients in languages without
+    /// unsigned numbers can read them too.
+    pub const REVISION: u64 = (1 << 55) - 1;
     /// Bytes by which a value may exceed the limits above when it reaches an engine. A store that
     /// wraps another one, as sealing does, can so offer the same limits as the engine. Callers must
     /// not rely on it.
@@ -239,7 +242,7 @@ pub struct Event {
     pub position: Position,
     /// The new value; `None` when the key was removed.
     pub value: Option<Bytes>,
-    /// The entry that was replaced; `None` when the key is new.
+    /// The entry that was replaced; `None` when the key is new, or that entry is corrupt.
     pub previous: Option<Entry>,
 }
 

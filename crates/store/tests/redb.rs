@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use postern_store::redb::Redb;
-use postern_store::{Change, Error, ListRequest, Options, Position, Store, Txn};
+use postern_store::{Change, Error, ListRequest, OPEN_WAIT, Options, Position, Store, Txn};
 use tokio::task::JoinSet;
 
 fn open(path: &Path) -> postern_store::Result<Redb> {
@@ -48,6 +49,49 @@ async fn a_second_process_is_refused_with_the_reason() {
     assert!(set(&store, "/a").await.is_ok());
     drop(store);
     assert!(open(&path).unwrap().get("/a").await.unwrap().value.is_some());
+}
+
+#[tokio::test]
+async fn opening_waits_until_another_process_has_closed_the_database() {
+    const LONG: Duration = Duration::from_mins(1);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let other = open(&path).unwrap();
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let waited_for = path.clone();
+    let waiting = move |path: &Path| {
+        assert_eq!(path, waited_for);
+        begun.send(()).unwrap();
+    };
+    let opening = postern_store::open_within(&path, Options::default(), LONG, waiting);
+    let closing = async {
+        has_begun.await.unwrap();
+        other.close().await;
+    };
+    let (opened, ()) = tokio::join!(opening, closing);
+    opened.unwrap().health().unwrap();
+}
+
+#[tokio::test]
+async fn opening_does_not_wait_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let _other = open(&path).unwrap();
+    for (wait, calls) in [(Duration::ZERO, 0), (Duration::from_millis(1), 1)] {
+        let mut called = 0;
+        let waiting = |_: &Path| called += 1;
+        let opened = postern_store::open_within(&path, Options::default(), wait, waiting).await;
+        match opened.map(drop) {
+            Err(Error::Unavailable(why)) => assert!(why.contains("another process"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(called, calls);
+    }
+    // Only another process is worth a wait.
+    let waiting = |_: &Path| panic!("it waits");
+    let path = directory.path().join("none/db");
+    let opened = postern_store::open_within(path, Options::default(), OPEN_WAIT, waiting).await;
+    assert!(is_unavailable(&opened.map(drop)));
 }
 
 #[tokio::test]

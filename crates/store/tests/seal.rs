@@ -148,6 +148,13 @@ async fn a_corrupt_value_can_be_replaced_and_deleted() {
     let revision = store.commit(Txn { conditions: at(1), changes: vec![delete] }).await.unwrap();
     let page = store.list(ListRequest::default()).await.unwrap();
     assert_eq!((page.entries[0].value.as_ref(), page.corrupt.len()), (b"3".as_slice(), 0));
+    // The changes that replaced it are delivered, without what they replaced.
+    let mut watch = store.watch("/", Position::end_of(revision - 2)).await.unwrap();
+    for key in ["/a", "/b"] {
+        let batch = watch.next().await.unwrap();
+        let [event] = batch.events.as_slice() else { panic!("{batch:?}") };
+        assert_eq!((&*event.key, &event.previous), (key, &None));
+    }
     // Its history is still corrupt. A watch over it fails; a watch from after it works.
     let mut watch = store.watch("/", Position::ZERO).await.unwrap();
     let error = loop {
@@ -259,6 +266,10 @@ impl Store for ChangedMeanwhile {
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
         self.inner.list(request).await
+    }
+
+    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        self.inner.next_page(at, after).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

@@ -121,6 +121,27 @@ async fn invalid_headers_are_refused_and_not_ignored() {
 }
 
 #[tokio::test]
+async fn a_watch_ends_when_the_right_to_impersonate_is_lost() {
+    let server = Server::start().await;
+    let (_, admin) = (bob(&server).await, server.client());
+    let master = json!({ "groups": ["system:masters"] });
+    make(&admin, "users", "carol", master).await;
+    let key = make(&admin, KEYS, "carol-key", json!({ "user": "carol" })).await;
+    let carol = admin.with_token(key["spec"]["key"].as_str().unwrap());
+    let watched = format!("{}?watch=true", collection(KEYS));
+    let request = carol.get(&watched).header("impersonate-user", "bob");
+    let mut watch = postern_tests::watching::Watch::new(request.stream().await);
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED bob-key");
+    let user = format!("{}/carol", collection("users"));
+    let change = json!({ "spec": { "groups": [] } });
+    admin.patch(&user, "merge-patch", &change).send().await.expect(200);
+    let rest = watch.rest().await;
+    assert_eq!(rest.last().unwrap().object["code"], 410);
+    let again = carol.get(&watched).header("impersonate-user", "bob").send().await;
+    assert_eq!(again.status, 403);
+}
+
+#[tokio::test]
 async fn a_watch_ends_when_the_impersonated_user_changes() {
     let server = Server::start().await;
     let (_, admin) = (bob(&server).await, server.client());

@@ -93,6 +93,10 @@ async fn the_object_its_table_and_its_watch() {
 async fn the_status_is_written_through_its_subresource_alone() {
     let (server, _) = start().await;
     let client = server.client();
+    let mut sent = widget("early", 3);
+    sent["status"]["colour"] = "red".into();
+    let early = client.post(&widgets()).json(&sent).send().await.expect(201);
+    assert_eq!(early["status"], json!({}), "a create does not write it, either");
     let mut object = create(&client, "a").await;
     let one = format!("{}/a", widgets());
     object["status"]["colour"] = "red".into();

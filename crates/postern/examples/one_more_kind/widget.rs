@@ -65,9 +65,6 @@ impl Kind for Widget {
         if old.is_none() && new.fields.spec.owner.is_none() {
             new.fields.spec.owner = UserOrTeam::caller(ctx.caller);
         }
-        if old.is_none() {
-            new.fields.status = Status::default();
-        }
     }
 
     fn validate(

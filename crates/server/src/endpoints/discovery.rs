@@ -64,23 +64,31 @@ fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     let subresources = info.subresources().map(|name| {
         let actions = info.actions.iter().filter(|action| action.subresource == name);
         let verbs: Vec<&str> = actions.clone().map(|action| action.verb.as_str()).collect();
-        json!({
+        let body = actions.map(|action| body_of(info, action)).next().unwrap_or(info);
+        let mut resource = json!({
             "name": format!("{}/{name}", info.plural),
             "singularName": "",
             "namespaced": info.is_namespaced(),
-            "kind": actions.map(|action| kind_of(info, action)).next(),
+            "kind": body.kind,
             "verbs": verbs,
-        })
+        });
+        if body.version != info.version {
+            resource["group"] = body.version.group.into();
+            resource["version"] = body.version.version.into();
+        }
+        resource
     });
     std::iter::once(resource(kind)).chain(subresources).collect()
 }
 
 /// Returns the kind that clients send to a subresource or get from it.
-fn kind_of(info: &Info, action: &Action) -> &'static str {
+fn body_of(info: &'static Info, action: &Action) -> &'static Info {
     match (action.request, action.response) {
-        (Some(body), _) | (None, Response::Object(body)) => body.info().kind,
-        (None, Response::ListOf(kind)) => kind,
-        (None, Response::Same) => info.kind,
+        (Some(body), _) | (None, Response::Object(body)) => body.info(),
+        (None, Response::ListOf(kind)) => {
+            all().iter().map(|one| one.info()).find(|one| one.kind == kind).unwrap_or(info)
+        }
+        (None, Response::Same) => info,
     }
 }
 

@@ -6,6 +6,7 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{Owner, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::event::WatchEventType;
+use postern_meta::object::Object;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
@@ -155,6 +156,19 @@ impl Registry {
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
         Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })
+    }
+
+    /// Reads one object as it is stored, without what is observed for a response.
+    ///
+    /// # Errors
+    /// As [`Registry::get`].
+    pub(crate) async fn stored(&self, permit: &Permit) -> Result<Object, ApiError> {
+        self.cache().wait_until_current().await?;
+        let resource = self.cache().of(permit.kind().info());
+        let found = resource.get(&key_of(permit, resource)?)?;
+        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        permit.check(&found)?;
+        found.decode()
     }
 
     /// Reads a page of a list.

@@ -192,3 +192,36 @@ pub async fn scans_what_a_list_of_the_past_shows(subject: &impl Subject) {
     let compacted = store.scan(4, Arc::new(nothing)).await;
     assert!(matches!(compacted, Err(Error::Compacted { compacted: 5 })));
 }
+
+/// Pages one after the other are a list, also at the compacted revision, and while writes go on.
+pub async fn next_pages_are_a_list_of_the_past(subject: &impl Subject) {
+    let store = subject.create().await;
+    let large = "x".repeat(300_000);
+    for part in 0..8 {
+        let names = (0..100).map(|number| format!("/k{:03}", part * 100 + number));
+        commit(&store, names.map(|name| put(&name, "1")).collect()).await;
+    }
+    commit(&store, (0..20).map(|number| put(&format!("/large{number:02}"), &large)).collect())
+        .await;
+    let at = commit(&store, vec![put("/k500", "2"), delete("/k600")]).await;
+    let listed = store.list(ListRequest { at: Some(at), ..under("") }).await.unwrap().entries;
+    assert_eq!(listed.len(), 819);
+    store.compact(at).await.unwrap();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.next_page(at, after).await.unwrap();
+        assert_eq!((page.revision, &page.corrupt), (at, &Vec::new()));
+        after = page.last_key().cloned();
+        if after.is_none() {
+            break;
+        }
+        assert!(page.entries.len() < 800, "a page is bounded");
+        seen.extend(page.entries);
+        commit(&store, vec![put("/k001", "3"), put("/zz", "3")]).await;
+    }
+    assert_eq!(seen, listed);
+    let newest = store.revision().await.unwrap();
+    assert!(matches!(store.next_page(newest + 1, None).await, Err(Error::Future { .. })));
+    store.compact(newest).await.unwrap();
+    assert!(matches!(store.next_page(at, None).await, Err(Error::Compacted { .. })));
+}

@@ -2,7 +2,7 @@
 //!
 //! The tests of an engine define how to create a store ([`Subject`]), and
 //! [`conformance!`](crate::conformance!) turns each case into a test of its own. Cases are in `commits`,
-//! `lists`, `watches`, `history`, `concurrency` and `lifecycle`; here are the subject and the helpers
+//! `lists`, `watches`, `history`, `concurrency`, `restored` and `lifecycle`; here are the subject and the helpers
 //! that all of them use. Of a new store, cases assume only that it lists no keys: a store that wraps
 //! another one may have taken revisions already.
 
@@ -17,6 +17,7 @@ pub mod concurrency;
 pub mod history;
 pub mod lifecycle;
 pub mod lists;
+pub mod restored;
 pub mod watches;
 
 use std::sync::Arc;
@@ -30,7 +31,15 @@ pub trait Subject: Send + Sync {
     /// Returns a store that lists no keys.
     fn create(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
-    /// Closes the store that was created last and opens it again, as after a restart; returns `None`
+    /// Returns a store that is made from these entries, with this newest revision. No entry has a
+    /// revision below 5.
+    fn restore(
+        &self,
+        revision: u64,
+        entries: Vec<Entry>,
+    ) -> impl Future<Output = Arc<dyn Store>> + Send;
+
+    /// Closes the store that was created or restored last and opens it again, as after a restart; returns `None`
     /// for an engine whose data does not outlive the process.
     fn reopen(&self, store: Arc<dyn Store>) -> impl Future<Output = Option<Arc<dyn Store>>> + Send;
 }
@@ -50,7 +59,7 @@ macro_rules! conformance {
             lists: lists_in_byte_order_under_a_prefix, pages_fit_together_while_writes_go_on,
                 counts_what_remains, sees_the_past_as_it_was, refuses_future_and_compacted_revisions,
                 lists_after_any_key, lists_nothing_in_an_empty_store,
-                scans_what_a_list_of_the_past_shows;
+                scans_what_a_list_of_the_past_shows, next_pages_are_a_list_of_the_past;
             watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
                 resumes_between_any_two_changes, delivers_only_its_prefix_and_progress,
                 starts_anywhere_in_history, waits_for_the_future, delivers_previous_values,
@@ -65,6 +74,9 @@ macro_rules! conformance {
                 lets_one_of_many_create, never_shows_half_a_transaction,
                 compacts_while_writers_write, two_clients_see_each_others_writes,
                 watches_go_on_while_another_client_compacts;
+            restored: begins_at_the_restored_revision, expires_everything_before_the_restore,
+                delivers_what_follows_the_restore, reopens_what_was_restored,
+                restores_an_empty_store;
             lifecycle: runs_the_gate_before_each_commit, commits_nothing_while_the_gate_fails,
                 shows_nothing_before_the_gate_has_passed, takes_one_gate_only,
                 compacts_without_the_gate, is_healthy_until_it_is_closed,

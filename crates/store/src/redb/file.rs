@@ -46,42 +46,120 @@ pub(super) fn backend(path: &Path) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// Creates an empty database, readable for its owner only, unless there is a file already.
-///
-/// It is created under another name, and renamed when it is complete: a power failure while redb
-/// writes a new file would leave a file that redb does not recognise later. For the same reason, a
-/// file that disappears while the store is open is not created again.
+/// Creates an empty database, readable for its owner only, unless there is a file already. A file that
+/// disappears while the store is open is not created again.
 pub(super) fn ensure(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let failed = |error: &io::Error| Error::Unavailable(named("create", path, error).to_string());
-    let directory = File::open(directory(path)).map_err(|error| failed(&error))?;
-    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::Unavailable(format!("another process is creating {}", path.display()))
-    })?;
+    let directory = lock_directory(path)?;
     if path.exists() {
         return Ok(());
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let temporary = PathBuf::from(name);
-    // Left by an interrupted attempt. The lock makes sure that no other process is using it.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
-        _ => {}
+    NewFile::create(path, directory)?.finish()
+}
+
+fn lock_directory(path: &Path) -> Result<File> {
+    let directory =
+        File::open(directory(path)).map_err(|error| unavailable("create", path, &error))?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Error::Unavailable(format!("another process is creating {}", path.display()))
+    })?;
+    Ok(directory)
+}
+
+/// A database that is being created.
+///
+/// It is created under another name, and renamed when it is complete: a power failure while redb
+/// writes a new file would leave a file that redb does not recognise later, and a restore that is
+/// interrupted would leave a part of the data. Dropping it removes it.
+pub(super) struct NewFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+    /// Open until the file is finished.
+    database: Option<Database>,
+    /// Locked, so that no other process is creating the same database.
+    directory: File,
+}
+
+impl NewFile {
+    /// Creates the database of a path.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when there is a file already, or it cannot be created.
+    pub(super) fn begin(path: &Path) -> Result<Self> {
+        let directory = lock_directory(path)?;
+        if path.exists() {
+            return Err(Error::Unavailable(format!(
+                "{} exists already, and is not overwritten",
+                path.display()
+            )));
+        }
+        Self::create(path, directory)
     }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&temporary).map_err(|error| failed(&error))?;
-    let copy = file.try_clone().map_err(|error| failed(&error))?;
-    let database = Builder::new().create_file(copy).map_err(engine_error)?;
-    prepare(&database)?;
-    drop(database);
-    file.sync_all()
-        .and_then(|()| std::fs::rename(&temporary, path))
-        .and_then(|()| directory.sync_all())
-        .map_err(|error| failed(&error))
+
+    fn create(path: &Path, directory: File) -> Result<Self> {
+        let failed = |error: &io::Error| unavailable("create", path, error);
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let temporary = PathBuf::from(name);
+        // Left by an interrupted attempt. The lock makes sure that no other process is using it.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&temporary).map_err(|error| failed(&error))?;
+        let copy = file.try_clone().map_err(|error| failed(&error))?;
+        let mut new = Self { path: path.to_owned(), temporary, file, database: None, directory };
+        let database = Builder::new().create_file(copy).map_err(engine_error)?;
+        prepare(&database)?;
+        new.database = Some(database);
+        Ok(new)
+    }
+
+    /// Returns the path of the file as long as it is not finished.
+    pub(super) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Runs a function on the database.
+    ///
+    /// # Errors
+    /// Those of the function; [`Error::Unavailable`] after [`NewFile::close`].
+    pub(super) fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let closed = || Error::Unavailable("the new database is closed already".to_owned());
+        run(self.database.as_ref().ok_or_else(closed)?)
+    }
+
+    /// Closes the database. The file stays as it is.
+    pub(super) fn close(&mut self) {
+        self.database = None;
+    }
+
+    /// Gives the file its name. It is durable then.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.close();
+        self.file
+            .sync_all()
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
+            .and_then(|()| self.directory.sync_all())
+            .map_err(|error| unavailable("create", &self.path, &error))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        self.close();
+        // Fails when it has its name, and then there is nothing to remove.
+        drop(std::fs::remove_file(&self.temporary));
+    }
+}
+
+fn unavailable(action: &str, path: &Path, error: &io::Error) -> Error {
+    Error::Unavailable(named(action, path, error).to_string())
 }
 
 fn named(action: &str, path: &Path, error: &io::Error) -> io::Error {

@@ -4,7 +4,7 @@
 //! callers. Here are the store itself, its opening and its closing. The parts are `write` (what a
 //! group of transactions writes), `committer` (the thread), `read`, `watch` and `tail` (what callers
 //! read), `layout` (the bytes in the file), `verify` (the check at the start), `scan` (the parallel
-//! walk), `file` (creation and opening) and `shared` (the state that all of them share).
+//! walk), `file` (creation and opening), `restore` (creation from entries) and `shared` (the state that all of them share).
 
 use std::io;
 use std::path::Path;
@@ -19,6 +19,8 @@ use tokio::task::spawn_blocking;
 use self::committer::{Committer, Queue};
 use self::file::Opener;
 use self::read::View;
+pub(crate) use self::read::is_in_use;
+pub use self::restore::RedbRestore;
 use self::shared::Shared;
 use self::watch::RedbWatch;
 use self::write::Task;
@@ -32,6 +34,7 @@ mod committer;
 mod file;
 mod layout;
 mod read;
+mod restore;
 mod scan;
 mod shared;
 mod tail;
@@ -144,6 +147,16 @@ impl Store for Redb {
             listing.await.map_err(|error| Error::Unavailable(error.to_string()))?,
         )?;
         self.shared.wait_until_published(page.revision).await;
+        Ok(page)
+    }
+
+    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        let shared = Arc::clone(&self.shared);
+        let reading = spawn_blocking(move || shared.read(|view| view.next_page(at, after)));
+        let page = self.probe_if_unavailable(
+            reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
+        self.shared.wait_until_published(at).await;
         Ok(page)
     }
 

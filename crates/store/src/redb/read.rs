@@ -1,7 +1,7 @@
 //! Reads from the database: one key, a list, a range of history. Everything here works on the tables
 //! of one transaction, read or write. No threads and no callers here.
 
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
@@ -17,6 +17,13 @@ use crate::{
 const HISTORY_CHANGES: usize = 4096;
 /// Bytes of values that one read of history collects before it stops at the next revision.
 const HISTORY_BYTES: usize = 8 * 1024 * 1024;
+/// Keys on a page of [`crate::Store::next_page`].
+const PAGE_KEYS: usize = 256;
+/// Bytes of values on such a page. The last value may exceed them.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// The message when another process has the database open.
+const IN_USE: &str = "another process has the database open; only one may at a time";
 
 /// A table of changes, of a read or a write transaction.
 pub(super) trait Changes: ReadableTable<u64, &'static [u8]> {}
@@ -34,11 +41,14 @@ pub(super) fn engine_error(error: impl Into<::redb::Error>) -> Error {
         error @ (E::PreviousIo | E::DatabaseClosed | E::TransactionInProgress) => {
             Error::Unavailable(format!("database file: {error}"))
         }
-        E::DatabaseAlreadyOpen => Error::Unavailable(
-            "another process has the database open; only one may at a time".to_owned(),
-        ),
+        E::DatabaseAlreadyOpen => Error::Unavailable(IN_USE.to_owned()),
         error => corrupt_database(format!("database file: {error}")),
     }
+}
+
+/// Returns whether an error says that another process has the database open.
+pub(crate) fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(reason) if reason == IN_USE)
 }
 
 /// Returns the error for corruption that cannot be attributed to one key.
@@ -116,20 +126,50 @@ impl View {
         self.visit_live(request, newest, |key, packed| {
             if room == 0 {
                 page.remaining += 1;
-                return Ok(());
+            } else {
+                room -= 1;
+                self.load_into(&mut page, key, packed)?;
             }
-            room -= 1;
-            match load(&self.changes, key, packed)? {
-                Ok(entry) => page.entries.push(entry),
-                Err(reason) => page.corrupt.push(CorruptEntry {
-                    key: key.into(),
-                    position: Position::from_packed(packed),
-                    reason: reason.to_owned(),
-                }),
-            }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(page)
+    }
+
+    /// Returns a page of keys, in key order: see [`crate::Store::next_page`].
+    pub(super) fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        if at > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        if at < self.compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        let mut page = Page { revision: at, ..Page::default() };
+        let request = ListRequest { after, ..ListRequest::default() };
+        let (mut keys, mut bytes) = (0, 0);
+        self.visit_live(&request, Position::end_of(at).packed(), |key, packed| {
+            bytes += self.load_into(&mut page, key, packed)?;
+            keys += 1;
+            let is_full = keys >= PAGE_KEYS || bytes >= PAGE_BYTES;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(page)
+    }
+
+    /// Adds a live key to a page, and returns the length of its value; 0 for a corrupt one.
+    fn load_into(&self, page: &mut Page, key: &str, packed: u64) -> Result<usize> {
+        match load(&self.changes, key, packed)? {
+            Ok(entry) => {
+                let bytes = entry.value.len();
+                page.entries.push(entry);
+                Ok(bytes)
+            }
+            Err(reason) => {
+                let position = Position::from_packed(packed);
+                let reason = reason.to_owned();
+                page.corrupt.push(CorruptEntry { key: key.into(), position, reason });
+                Ok(0)
+            }
+        }
     }
 
     /// Returns the revision to list: the given one if it is neither compacted nor in the future, and
@@ -146,12 +186,12 @@ impl View {
     }
 
     /// Calls `visit` with each key of a request and the position of its last version up to `newest`,
-    /// unless that version is a tombstone.
+    /// unless that version is a tombstone, until `visit` breaks.
     pub(super) fn visit_live(
         &self,
         request: &ListRequest,
         newest: u64,
-        mut visit: impl FnMut(&str, u64) -> Result<()>,
+        mut visit: impl FnMut(&str, u64) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let prefix = request.prefix.as_bytes();
         // Just past the last version of the key with which the page before ended.
@@ -174,7 +214,9 @@ impl View {
                     (*version, *its_mark) = (packed, mark.value());
                 }
                 Some(done) => {
-                    visit_if_live(done, &mut visit)?;
+                    if visit_if_live(done, &mut visit)?.is_break() {
+                        return Ok(());
+                    }
                     done.0.clear();
                     done.0.extend_from_slice(key);
                     (done.1, done.2) = (packed, mark.value());
@@ -182,7 +224,7 @@ impl View {
                 None => best = Some((key.to_vec(), packed, mark.value())),
             }
         }
-        best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit))
+        best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit).map(drop))
     }
 
     /// Returns the next batches for a cursor, as many as one read may return. The last batch may
@@ -225,21 +267,20 @@ impl View {
         }
         let value = body.check().map_err(|reason| corrupt_key(head.key, reason))?;
         let value = (head.mark == PUT).then(|| Bytes::copy_from_slice(value));
-        let previous = previous(&self.changes, head.key, head.previous)?
-            .map_err(|reason| corrupt_key(head.key, format!("previous value: {reason}")))?;
+        let previous = previous(&self.changes, head.key, head.previous)?;
         Ok(Some(Event { key: head.key.into(), position, value, previous }))
     }
 }
 
 fn visit_if_live(
     (key, packed, mark): &(Vec<u8>, u64, u8),
-    visit: &mut impl FnMut(&str, u64) -> Result<()>,
-) -> Result<()> {
+    visit: &mut impl FnMut(&str, u64) -> Result<ControlFlow<()>>,
+) -> Result<ControlFlow<()>> {
     let name = std::str::from_utf8(key)
         .map_err(|_| corrupt_database("a key in the index is not UTF-8"))?;
     match *mark {
         PUT => visit(name, *packed),
-        TOMBSTONE => Ok(()),
+        TOMBSTONE => Ok(ControlFlow::Continue(())),
         _ => Err(corrupt_key(name, "its mark in the index is unknown")),
     }
 }
@@ -292,14 +333,15 @@ pub(super) fn load(
     }))
 }
 
-/// Returns the entry that a change replaced; packed position 0 means none.
-pub(super) fn previous(
-    changes: &impl Changes,
-    key: &str,
-    packed: u64,
-) -> Result<std::result::Result<Option<Entry>, Corruption>> {
+/// Returns the entry that a change replaced; `None` when there was none, which packed position 0
+/// means, or when it is corrupt. Corruption does not keep the event from being delivered.
+pub(super) fn previous(changes: &impl Changes, key: &str, packed: u64) -> Result<Option<Entry>> {
     if packed == 0 {
-        return Ok(Ok(None));
+        return Ok(None);
     }
-    Ok(load(changes, key, packed)?.map(Some))
+    let loaded = load(changes, key, packed)?;
+    if let Err(reason) = &loaded {
+        tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
+    }
+    Ok(loaded.ok())
 }

@@ -5,6 +5,7 @@
 //! then walked together with the records, in chunks that are shared among threads.
 
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
@@ -136,7 +137,7 @@ impl View {
         let newest = Position::end_of(revision).packed();
         self.visit_live(&ListRequest::default(), newest, |name, packed| {
             live.push(name, packed, PUT);
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         live.sort();
         live.for_each_chunk(|chunk, _, _| {

@@ -22,9 +22,8 @@ pub(super) struct Recorded {
     pub(super) revision: u64,
     /// Its events, in order.
     pub(super) events: Vec<Event>,
-    /// Whether all of its events are here, and all earlier events are still valid. The event of a
-    /// change over a corrupt previous value is missing: watches must find the corruption in the
-    /// database. A rewrite replaces bytes that earlier events in the tail may hold.
+    /// Whether all of its events are here, and all earlier events are still valid. A rewrite replaces
+    /// bytes that earlier events in the tail may hold.
     pub(super) complete: bool,
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ::redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 
 use super::layout::{self, CHANGES, FORMAT, Head, INDEX, META, PUT, TOMBSTONE};
-use super::read::{corrupt_key, engine_error, live, number, previous};
+use super::read::{corrupt_key, engine_error, last_version, live, number, previous};
 use super::tail::Recorded;
-use crate::{Change, Condition, Error, Event, Position, Result, Txn};
+use crate::check;
+use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
 
 /// Changes that one step of a compaction looks at. Between two steps, transactions are committed.
 const COMPACTION_CHANGES: usize = 512;
@@ -74,6 +75,36 @@ pub(super) fn prepare(database: &Database) -> Result<()> {
 /// Returns an error when the database does not take writes.
 pub(super) fn probe(database: &Database) -> Result<()> {
     begin(database)?.abort().map_err(engine_error)
+}
+
+/// Adds entries to a database that is being restored.
+pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
+    let transaction = begin(database)?;
+    let mut tables = Tables::open(&transaction)?;
+    for entry in entries {
+        let packed = entry.position.packed();
+        let head = Head { mark: PUT, previous: 0, key: &entry.key };
+        let record = layout::encode(packed, head, &entry.value);
+        let is_taken = last_version(&tables.index, &entry.key)?.is_some()
+            || tables.changes.insert(packed, record.as_slice()).map_err(engine_error)?.is_some();
+        if is_taken {
+            return Err(check::restored_twice(entry));
+        }
+        let version = (entry.key.as_bytes(), packed);
+        tables.index.insert(version, PUT).map_err(engine_error)?;
+    }
+    drop(tables);
+    transaction.commit().map_err(engine_error)
+}
+
+/// Sets the newest revision of a database that was restored. Everything before it is compacted.
+pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
+    let transaction = begin(database)?;
+    let mut tables = Tables::open(&transaction)?;
+    tables.set(layout::META_REVISION, revision)?;
+    tables.set(layout::META_COMPACTED, revision.saturating_sub(1))?;
+    drop(tables);
+    transaction.commit().map_err(engine_error)
 }
 
 /// Performs tasks in order, and commits their changes in one transaction of the database.
@@ -193,10 +224,7 @@ impl<'t> Tables<'t> {
                     recorded.complete = false;
                 }
                 Change::Put { .. } | Change::Delete { .. } => {
-                    match self.event(change, position, replaced.packed)? {
-                        Some(event) => recorded.events.push(event),
-                        None => recorded.complete = false,
-                    }
+                    recorded.events.push(self.event(change, position, replaced.packed)?);
                     self.apply(change, position.packed(), replaced.packed)?;
                 }
             }
@@ -247,16 +275,16 @@ impl<'t> Tables<'t> {
             .map_err(|reason| corrupt_key(key, reason)))
     }
 
-    /// Returns `None` when the previous value is corrupt. The change itself is allowed, because it is
-    /// how a corrupt key is repaired, but watches must not get its event from memory.
-    fn event(&self, change: &Change, position: Position, live: u64) -> Result<Option<Event>> {
+    /// Returns the event of a change. It has no previous value when that is corrupt: the change itself
+    /// is how a corrupt key is repaired, and watches must get it.
+    fn event(&self, change: &Change, position: Position, live: u64) -> Result<Event> {
         let key = change.key();
         let value = match change {
             Change::Put { value, .. } => Some(value.clone()),
             Change::Delete { .. } | Change::Rewrite { .. } => None,
         };
-        let previous = previous(&self.changes, key, live)?.ok();
-        Ok(previous.map(|previous| Event { key: Arc::clone(key), position, value, previous }))
+        let previous = previous(&self.changes, key, live)?;
+        Ok(Event { key: Arc::clone(key), position, value, previous })
     }
 
     fn apply(&mut self, change: &Change, packed: u64, previous: u64) -> Result<()> {

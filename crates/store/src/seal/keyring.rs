@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// Keys in one keyring.
 const KEYS: usize = 256;
 /// Bytes in a key's id.
-pub(super) const KEY_ID_BYTES: usize = 8;
+pub(crate) const KEY_ID_BYTES: usize = 8;
 const SEED_BYTES: usize = 32;
 /// Separates the derivation of ids from the derivation of keys.
 const ID_PURPOSE: &[u8] = b"postern/seal/key-id/v1";
@@ -34,11 +34,13 @@ impl hkdf::KeyType for HkdfLength {
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
 impl KeyId {
-    pub(super) fn new(bytes: [u8; KEY_ID_BYTES]) -> Self {
+    /// Returns the id that has these bytes.
+    pub(crate) fn new(bytes: [u8; KEY_ID_BYTES]) -> Self {
         Self(bytes)
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    /// Returns the bytes of the id.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::keyring::KEY_ID_BYTES;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
 pub use self::reseal::Progress;
 
@@ -81,7 +82,8 @@ impl Sealed {
         Ok(())
     }
 
-    fn ring(&self) -> Arc<Keyring> {
+    /// Returns the keyring that is in use now.
+    pub(crate) fn ring(&self) -> Arc<Keyring> {
         Arc::clone(&self.ring.read())
     }
 
@@ -184,6 +186,21 @@ fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, 
     envelope::open(|id| ring.find(id), key, sealed).map_err(|error| error.to_string())
 }
 
+/// Returns whether a storage key is that of the marker.
+pub(crate) fn is_marker(key: &str) -> bool {
+    key == MARKER
+}
+
+/// Returns the id of the key with which a value is sealed, or why it does not open.
+pub(crate) fn check_value(
+    ring: &Keyring,
+    key: &str,
+    sealed: &Bytes,
+) -> std::result::Result<KeyId, String> {
+    open(ring, key, sealed.clone())?;
+    envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
+}
+
 fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
     let Entry { key, value, position } = entry;
     match open(ring, &key, value) {
@@ -211,10 +228,20 @@ fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
             *value = open(ring, &event.key, std::mem::take(value))
                 .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&event.key)), reason })?;
         }
-        event.previous =
-            event.previous.take().map(|previous| open_entry(ring, previous)).transpose()?;
+        event.previous = event.previous.take().and_then(|previous| open_previous(ring, previous));
     }
     Ok(batch)
+}
+
+/// Returns the entry that a change replaced; `None` when it is corrupt, as the contract says.
+fn open_previous(ring: &Keyring, previous: Entry) -> Option<Entry> {
+    match open_entry(ring, previous) {
+        Ok(entry) => Some(entry),
+        Err(error) => {
+            tracing::warn!(%error, "a replaced value is corrupt; its event is without it");
+            None
+        }
+    }
 }
 
 fn check_not_reserved(txn: &Txn) -> Result<()> {
@@ -259,6 +286,23 @@ impl Store for Sealed {
         spawn_blocking(move || open_page(&ring, page))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    async fn next_page(&self, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
+        let ring = self.ring();
+        loop {
+            let mut page = self.inner.next_page(at, after).await?;
+            after = page.last_key().cloned();
+            page.entries.retain(|entry| &*entry.key != MARKER);
+            page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
+            if page.last_key().is_none() && after.is_some() {
+                // Only the marker was on it, so it is not the last page.
+                continue;
+            }
+            return spawn_blocking(move || open_page(&ring, page))
+                .await
+                .map_err(|error| Error::Unavailable(error.to_string()));
+        }
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {

@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use postern_store::conformance::Subject;
-use postern_store::memory::Memory;
+use postern_store::memory::{Memory, MemoryRestore};
+use postern_store::redb::RedbRestore;
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Options, Store};
+use postern_store::{Change, Entry, ListRequest, Options, Position, RestoreTarget, Store, Txn};
 use tempfile::TempDir;
 
 /// The engine in memory.
@@ -17,6 +19,14 @@ pub(crate) struct InMemory;
 impl Subject for InMemory {
     async fn create(&self) -> Arc<dyn Store> {
         Arc::new(Memory::new())
+    }
+
+    async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
+        let mut target = MemoryRestore::begin(revision).unwrap();
+        for entry in entries {
+            target.add(entry).unwrap();
+        }
+        Arc::new(target.finish().unwrap())
     }
 
     async fn reopen(&self, _: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
@@ -35,15 +45,32 @@ impl OnFile {
         Self { directory: tempfile::tempdir().unwrap(), created: AtomicU64::new(0) }
     }
 
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.path().join(number.to_string())
+    }
+
+    fn next_number(&self) -> u64 {
+        self.created.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     async fn open(&self, number: u64) -> Arc<dyn Store> {
-        let path = self.directory.path().join(number.to_string());
-        postern_store::open(path, Options::default()).await.unwrap()
+        postern_store::open(self.path(number), Options::default()).await.unwrap()
     }
 }
 
 impl Subject for OnFile {
     async fn create(&self) -> Arc<dyn Store> {
-        self.open(self.created.fetch_add(1, Ordering::Relaxed) + 1).await
+        self.open(self.next_number()).await
+    }
+
+    async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
+        let number = self.next_number();
+        let mut target = RedbRestore::begin(self.path(number), revision).unwrap();
+        for entry in entries {
+            target.add(entry).unwrap();
+        }
+        target.finish().unwrap();
+        self.open(number).await
     }
 
     async fn reopen(&self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
@@ -71,6 +98,21 @@ impl<T> Seal<T> {
 impl<T: Subject> Subject for Seal<T> {
     async fn create(&self) -> Arc<dyn Store> {
         self.seal(self.inner.create().await).await
+    }
+
+    /// Seals the values in a store that is used for nothing else, and restores them with the marker.
+    async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
+        let sealed = Sealed::open(Arc::new(Memory::new()), self.keyring.clone()).await.unwrap();
+        for Entry { key, value, .. } in &entries {
+            let changes = vec![Change::Put { key: key.clone(), value: value.clone() }];
+            sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        }
+        let mut raw = sealed.inner().list(ListRequest::default()).await.unwrap().entries;
+        for entry in &mut raw {
+            let wanted = entries.iter().find(|wanted| wanted.key == entry.key);
+            entry.position = wanted.map_or(Position::new(1, 0), |wanted| wanted.position);
+        }
+        self.seal(self.inner.restore(revision, raw).await).await
     }
 
     /// Closes the inner store through the sealed one.

@@ -71,6 +71,20 @@ async fn scanned(store: &impl Store) -> Result<Page> {
     Ok(std::mem::take(&mut *whole.lock().unwrap()))
 }
 
+async fn paged(store: &impl Store) -> Result<Page> {
+    let at = store.revision().await?;
+    let (mut whole, mut after) = (Page::default(), None);
+    loop {
+        let page = store.next_page(at, after).await?;
+        after = page.last_key().cloned();
+        if after.is_none() {
+            return Ok(whole);
+        }
+        whole.entries.extend(page.entries);
+        whole.corrupt.extend(page.corrupt);
+    }
+}
+
 async fn truth(store: &impl Store) -> Truth {
     let page = store.list(ListRequest::default()).await.unwrap();
     let values =
@@ -92,7 +106,8 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
             Err(error) => detected |= is_reported(&error),
         }
     }
-    for page in [store.list(ListRequest::default()).await, scanned(store).await] {
+    let listed = store.list(ListRequest::default()).await;
+    for page in [listed, scanned(store).await, paged(store).await] {
         match page {
             Ok(page) => {
                 detected |= !page.corrupt.is_empty();
@@ -109,8 +124,22 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
         }
     }
     match events(store).await {
-        Ok(events) => assert_eq!(events, truth.events),
+        Ok(events) => detected |= compare_events(events, &truth.events),
         Err(error) => detected |= is_reported(&error),
+    }
+    detected
+}
+
+/// Panics when an event is not the true one. It may lack the previous entry, if that is corrupt; returns
+/// whether one does.
+fn compare_events(events: Vec<Event>, truth: &[Event]) -> bool {
+    assert_eq!(events.len(), truth.len());
+    let mut detected = false;
+    for (event, truth) in events.into_iter().zip(truth) {
+        let is_without = event.previous.is_none() && truth.previous.is_some();
+        let previous = if is_without { truth.previous.clone() } else { event.previous };
+        assert_eq!(Event { previous, ..event }, *truth);
+        detected |= is_without;
     }
     detected
 }
@@ -132,6 +161,60 @@ fn flip(truth: &Truth, seed: u64) -> Vec<u8> {
     };
     image[offset] ^= 1 << rng.below(8);
     image
+}
+
+/// Replaces and deletes keys with corrupt values, and returns the events of both, from a watch that
+/// follows.
+async fn repaired(store: &impl Store) -> Vec<Event> {
+    let begin = store.revision().await.unwrap();
+    let mut watch = store.watch("", Position::end_of(begin)).await.unwrap();
+    let replace = Change::Put { key: "/a".into(), value: Bytes::from_static(b"new") };
+    let delete = Change::Delete { key: "/b".into() };
+    let mut events = Vec::new();
+    for change in [replace, delete] {
+        store.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await.unwrap();
+        events.extend(watch.next().await.unwrap().events);
+    }
+    events
+}
+
+#[test]
+fn repairing_a_corrupt_value_is_an_event() {
+    for_seeds(4, async |seed| {
+        let disk = new_disk(seed);
+        let store = open(&disk).unwrap();
+        let put = |key: &str, byte| Change::Put { key: key.into(), value: vec![byte; 100].into() };
+        let changes = vec![put("/a", 0xA1), put("/b", 0xB1), put("/c", 0xC1)];
+        let filled = store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        store.close().await;
+        let mut image = disk.image();
+        for byte in [0xA1, 0xB1] {
+            let starts: Vec<_> =
+                (0..image.len() - 100).filter(|at| image[*at..*at + 100] == [byte; 100]).collect();
+            assert!(!starts.is_empty());
+            for at in starts {
+                image[at + 50] ^= 1;
+            }
+        }
+        let disk = Disk::with(seed, image);
+        let store = open(&disk).unwrap();
+        assert!(store.get("/a").await.is_err() && store.get("/b").await.is_err());
+        let events = repaired(&store).await;
+        let seen: Vec<_> = events
+            .iter()
+            .map(|event| (&*event.key, event.value.as_deref(), event.previous.is_some()))
+            .collect();
+        assert_eq!(seen, [("/a", Some(b"new".as_slice()), false), ("/b", None, false)]);
+        // From the file too.
+        store.close().await;
+        let store = open(&disk).unwrap();
+        let mut watch = store.watch("", Position::end_of(filled)).await.unwrap();
+        let mut read = Vec::new();
+        while read.len() < events.len() {
+            read.extend(watch.next().await.unwrap().events);
+        }
+        assert_eq!(read, events);
+    });
 }
 
 #[test]
