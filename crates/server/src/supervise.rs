@@ -44,9 +44,10 @@ pub(crate) async fn supervise<F>(
         // A set of one: dropped with this future, it ends the task.
         let mut running = JoinSet::new();
         running.spawn(start());
-        match running.join_next().await {
-            Some(Err(error)) => tracing::error!(task, "a background task failed: {error}"),
-            Some(Ok(())) | None => tracing::error!(task, "a background task has ended"),
+        if let Some(Err(error)) = running.join_next().await {
+            tracing::error!(task, "a background task failed: {error}");
+        } else {
+            tracing::error!(task, "a background task has ended");
         }
         restarts.count(task);
         if began.elapsed() > LONGEST_PAUSE {

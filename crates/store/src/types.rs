@@ -234,7 +234,7 @@ pub struct Txn {
 }
 
 /// A change as a watch delivers it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Event {
     /// The key.
     pub key: Arc<str>,
@@ -244,6 +244,13 @@ pub struct Event {
     pub value: Option<Bytes>,
     /// The entry that was replaced; `None` when the key is new, or that entry is corrupt.
     pub previous: Option<Entry>,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.value.as_ref().map(Bytes::len);
+        write!(f, "Event({} @ {}, {bytes:?} bytes)", self.key, self.position)
+    }
 }
 
 /// What a watch delivers in one step.

@@ -35,7 +35,6 @@ pub(crate) fn to_stored(mut object: Object) -> Bytes {
 }
 
 /// An object as it was after one change.
-#[derive(Debug)]
 pub(crate) struct CachedObject {
     key: Arc<str>,
     position: Position,
@@ -71,6 +70,16 @@ struct DeletionMark {
 struct LabelsOnly {
     #[serde(default)]
     labels: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for CachedObject {
+    /// Prints which object it is, and nothing of its content, which may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CachedObject")
+            .field("key", &self.key)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
 }
 
 impl CachedObject {
@@ -295,6 +304,12 @@ mod tests {
              \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}"
         );
         assert!(deleted.frame().starts_with(b"{\"type\":\"DELETED\","));
+    }
+
+    #[test]
+    fn debug_prints_no_content() {
+        let text = format!("{:?}", cached(Position::new(3, 1)));
+        assert!(text.contains("/k/a") && !text.contains("labels"), "{text}");
     }
 
     #[test]

@@ -30,7 +30,6 @@ const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
 /// A change as watchers see it.
-#[derive(Debug)]
 pub(crate) struct CacheEvent {
     /// What happened.
     pub(crate) event_type: WatchEventType,
@@ -39,6 +38,13 @@ pub(crate) struct CacheEvent {
     /// The state before it.
     pub(crate) previous: Option<Arc<CachedObject>>,
     encodings: Mutex<Vec<(Encoding, Bytes)>>,
+}
+
+impl std::fmt::Debug for CacheEvent {
+    /// Prints which event it is, and nothing of the object's content.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CacheEvent").field(&self.event_type).field(&self.object).finish()
+    }
 }
 
 impl CacheEvent {

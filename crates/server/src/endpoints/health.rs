@@ -7,6 +7,7 @@ use crate::wire::respond;
 
 /// The present condition of the server.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each check, which is passed or not")]
 pub(crate) struct Condition {
     /// Storage works.
     pub(crate) storage: bool,

@@ -122,11 +122,11 @@ async fn act(
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
         ActionOutput::List(kind, page) => respond::list(kind, page, negotiated).map(Outcome::from),
         ActionOutput::Object(kind, object) => {
-            let creates = action.verb == Verb::Create;
-            let code = if creates { StatusCode::CREATED } else { StatusCode::OK };
+            let is_post = action.verb == Verb::Create;
+            let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
             // An object of another kind is not the one that the request names.
             let same = matches!(action.response, postern_kinds::action::Response::Same);
-            let created = (creates && same).then(|| object.json.clone());
+            let created = (is_post && same).then(|| object.json.clone());
             let response = respond::object(kind, code, object, negotiated)?;
             Ok(Outcome { response, warnings, created })
         }

@@ -40,10 +40,17 @@ pub(crate) struct Registry {
 }
 
 /// An object as it is in a response: encoded, with its resourceVersion.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct EncodedObject {
     /// Its JSON.
     pub(crate) json: Bytes,
+}
+
+impl std::fmt::Debug for EncodedObject {
+    /// Prints nothing of the content, which may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EncodedObject({} bytes)", self.json.len())
+    }
 }
 
 impl Registry {
