@@ -8,7 +8,7 @@ use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::Object;
 use postern_meta::options::{
-    DeleteOptions, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
+    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
 };
 use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Status};
@@ -106,6 +106,10 @@ async fn act(
     let wanted = Wanted::of(parsed, offered, server.source.now())?;
     let list = list_options(parsed, lists)?;
     let writes = action.verb != Verb::Get;
+    if !writes && !lists {
+        // It has no effect; what the options cannot be is refused all the same.
+        GetOptions::parse(parsed.query())?;
+    }
     let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
     if writes {
         options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
@@ -268,7 +272,7 @@ async fn delete(
     body: Received,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = wanted_object(server, parsed)?;
-    let options = delete_options(server, parsed, permit, body).await?;
+    let options = delete_options(server, parsed, permit, body, DeletionOf::Object).await?;
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
     if deleted.lingers {
@@ -285,12 +289,13 @@ async fn delete_options(
     parsed: &Parsed,
     permit: &Permit,
     body: Received,
+    of: DeletionOf,
 ) -> Result<DeleteOptions, ApiError> {
     let body = body_of(server, permit, body).await?;
     if body.is_empty() {
-        return DeleteOptions::from_query(parsed.query());
+        return DeleteOptions::from_query(parsed.query(), of);
     }
-    DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())
+    DeleteOptions::from_body(input::decode_body(parsed, &body)?, parsed.query(), of)
 }
 
 async fn delete_collection(
@@ -300,8 +305,8 @@ async fn delete_collection(
     body: Received,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = Wanted::of(parsed, Offered::List, server.source.now())?;
-    let which = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let options = delete_options(server, parsed, permit, body).await?;
+    let which = ListOptions::parse_of_deletion(parsed.query(), SELECTABLE_FIELDS)?;
+    let options = delete_options(server, parsed, permit, body, DeletionOf::Collection).await?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
     respond::list(permit.kind(), deleted, wanted)
 }
