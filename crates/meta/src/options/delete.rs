@@ -235,11 +235,11 @@ fn check_fields(
     fields: &Map<String, Value>,
     known: &'static [&'static str],
 ) -> Result<(), ApiError> {
-    for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-        check_case(name, known.iter().copied(), "DeleteOptions cannot be read: field")?;
-        return Err(unreadable(&format!("unknown field {}", quote(cut(name, 128)))));
-    }
-    Ok(())
+    let Some(name) = fields.keys().find(|name| !known.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    check_case(name, known.iter().copied(), "DeleteOptions cannot be read: field")?;
+    Err(unreadable(&format!("unknown field {}", quote(cut(name, 128)))))
 }
 
 /// Checks the API version: `DeleteOptions` belong to every group, but a version other than `v1`

@@ -27,11 +27,15 @@ impl Size {
             Value::Null | Value::Bool(_) | Value::Number(_) => size.bytes = 8,
             Value::String(text) => size.bytes += text.len(),
             Value::Array(items) => {
-                items.iter().for_each(|item| size.add(Self::of(item), 1));
+                for item in items {
+                    size.add(Self::of(item), 1);
+                }
                 size.depth += 1;
             }
             Value::Object(fields) => {
-                fields.iter().for_each(|(name, item)| size.add(Self::of(item), name.len() + 4));
+                for (name, item) in fields {
+                    size.add(Self::of(item), name.len() + 4);
+                }
                 size.depth += 1;
             }
         }
