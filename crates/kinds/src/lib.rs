@@ -35,7 +35,7 @@ pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Companion, DraftOf, FieldsChange, Info, Kind, ObservedStatus, OnRemove, Prepared,
-    ResourceScope, UniqueKey, UniqueKeys, action,
+    ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, PERMANENT_NAMESPACES, identity_name,

@@ -270,6 +270,9 @@ impl Kind for OwnedAccessKey {
         WriteOnlyField::value(&["spec", "oidcLogin", "refreshToken"]),
     ];
 
+    const STRICT_FIELDS: StrictFields =
+        StrictFields { no_unknown_below: &["spec"], not_null: &["spec.scope"] };
+
     const NAME_PREFIX: Option<&'static str> = Some("key-");
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {

@@ -2,7 +2,7 @@
 //!
 //! The kinds validate their own fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::names;
@@ -10,6 +10,7 @@ use crate::object::{
     FOREGROUND_FINALIZER, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
 };
 use crate::options::check_manager;
+use crate::quote::cut;
 
 /// Maximum bytes of all annotations of one object, keys and values together, as upstream.
 pub const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
@@ -20,6 +21,8 @@ pub const MAX_LABELS: usize = 1024;
 pub const MAX_FINALIZERS: usize = 128;
 /// Maximum number of owner references of one object.
 pub const MAX_OWNERS: usize = 128;
+/// Maximum bytes of a uid that a warning repeats.
+const MAX_UID_BYTES: usize = 128;
 /// Maximum bytes of the name of a subresource in `managedFields`.
 pub const MAX_SUBRESOURCE_BYTES: usize = 256;
 
@@ -63,21 +66,24 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> FieldErrors {
     errors
 }
 
-/// Removes owner references that equal an earlier one. Returns a warning for each.
+/// Removes owner references that equal an earlier one. Returns a warning for each. More than
+/// [`MAX_OWNERS`] are left as they are: validation refuses them.
 pub fn dedup_owner_references(metadata: &mut ObjectMeta) -> Vec<String> {
-    let mut kept = Vec::with_capacity(metadata.owner_references.len());
+    if metadata.owner_references.len() > MAX_OWNERS {
+        return Vec::new();
+    }
+    let mut seen = HashSet::with_capacity(metadata.owner_references.len());
     let mut warnings = Vec::new();
-    for owner in std::mem::take(&mut metadata.owner_references) {
-        if kept.contains(&owner) {
+    metadata.owner_references.retain(|owner| {
+        let is_new = seen.insert(owner.clone());
+        if !is_new {
             warnings.push(format!(
                 ".metadata.ownerReferences contains duplicate entries; duplicate UID(s) observed: {}",
-                owner.uid
+                cut(&owner.uid, MAX_UID_BYTES)
             ));
-        } else {
-            kept.push(owner);
         }
-    }
-    metadata.owner_references = kept;
+        is_new
+    });
     warnings
 }
 
@@ -105,6 +111,7 @@ fn validate_labels(labels: &BTreeMap<String, String>, errors: &mut FieldErrors) 
     const PATH: &str = "metadata.labels";
     if labels.len() > MAX_LABELS {
         errors.push(FieldError::too_many(PATH, labels.len(), MAX_LABELS));
+        return;
     }
     for (key, value) in labels {
         invalid_if(errors, PATH, key, names::qualified_name(key));
@@ -130,6 +137,7 @@ fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     let finalizers = &metadata.finalizers;
     if finalizers.len() > MAX_FINALIZERS {
         errors.push(FieldError::too_many(PATH, finalizers.len(), MAX_FINALIZERS));
+        return;
     }
     for (index, finalizer) in finalizers.iter().enumerate() {
         let path = format!("{PATH}[{index}]");
@@ -143,10 +151,15 @@ fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
 }
 
 fn validate_no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, errors: &mut FieldErrors) {
+    if new.finalizers.len() > MAX_FINALIZERS {
+        // Refused for their number.
+        return;
+    }
+    let known: HashSet<&String> = old.finalizers.iter().collect();
     let added: Vec<&str> = new
         .finalizers
         .iter()
-        .filter(|finalizer| !old.finalizers.contains(finalizer))
+        .filter(|finalizer| !known.contains(finalizer))
         .map(String::as_str)
         .collect();
     if !added.is_empty() {
@@ -163,6 +176,7 @@ fn validate_owners(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     let owners = &metadata.owner_references;
     if owners.len() > MAX_OWNERS {
         errors.push(FieldError::too_many(PATH, owners.len(), MAX_OWNERS));
+        return;
     }
     for (index, owner) in owners.iter().enumerate() {
         let path = |field| format!("{PATH}[{index}].{field}");
@@ -291,6 +305,25 @@ mod tests {
         twice.owner_references = vec![owner("x"), owner("x"), owner("y")];
         assert_eq!(dedup_owner_references(&mut twice).len(), 1);
         assert_eq!(twice.owner_references.len(), 2);
+    }
+
+    #[test]
+    fn too_many_owners_are_refused_before_they_are_compared() {
+        let mut many = named();
+        many.owner_references = vec![owner("x"); MAX_OWNERS + 1];
+        assert_eq!(dedup_owner_references(&mut many), Vec::<String>::new());
+        assert_eq!(many.owner_references.len(), MAX_OWNERS + 1);
+        let errors = validate_create(&many, false);
+        assert!(errors.to_string().contains("must have at most 128 items"), "{errors}");
+    }
+
+    #[test]
+    fn of_too_many_entries_only_the_number_is_reported() {
+        let long = || (0..2000).map(|i| format!("not valid {i}"));
+        let labels = wrong(|m| m.labels = long().map(|key| (key, String::new())).collect());
+        assert_eq!(labels, "metadata.labels: Too many: 2000: must have at most 1024 items");
+        let finalizers = wrong(|m| m.finalizers = long().collect());
+        assert_eq!(finalizers, "metadata.finalizers: Too many: 2000: must have at most 128 items");
     }
 
     #[test]

@@ -253,3 +253,37 @@ fn an_object_without_its_own_metadata_gets_it() {
     assert_eq!(schema.prune_unknown(&mut value), ["metadata.x", "y"]);
     assert!(schema.check_types(&json!({"kind": 1})).is_err());
 }
+
+#[test]
+fn unknown_fields_and_nulls_below_a_path_are_found() {
+    let value = json!({
+        "x": 1,
+        "metadata": { "x": 1 },
+        "spec": {
+            "scopes": {}, "count": null, "data": { "k": null }, "free": { "x": null },
+            "owner": { "name": null, "names": [] },
+            "access": [{ "name": "a" }, { "nam": "b", "name": null }],
+            "parent": null,
+        },
+    });
+    let before = value.clone();
+    let unknown = |path| schema().unknown_below(&value, path);
+    let nulls = |path| schema().nulls_below(&value, path);
+    assert_eq!(unknown("spec"), ["spec.access[1].nam", "spec.owner.names", "spec.scopes"]);
+    assert_eq!(unknown("spec.owner"), ["spec.owner.names"]);
+    assert_eq!(
+        nulls("spec"),
+        ["spec.access[1].name", "spec.count", "spec.data.k", "spec.owner.name", "spec.parent"]
+    );
+    assert_eq!(nulls("spec.parent"), ["spec.parent"]);
+    assert_eq!(nulls("spec.owner"), ["spec.owner.name"]);
+    for path in ["spec.parent", "spec.none", "spec.scopes", "spec.mode", "none", "spec.free", ""] {
+        assert_eq!(unknown(path), [""; 0], "{path}");
+    }
+    assert_eq!(nulls("spec.free"), [""; 0], "free-form");
+    assert_eq!(schema().nulls_below(&json!({ "spec": null }), "spec.owner"), [""; 0]);
+    assert_eq!(value, before);
+    let many: Map<String, Value> = (0..500).map(|i| (format!("k{i}"), json!(1))).collect();
+    let many = schema().unknown_below(&json!({ "spec": many }), "spec");
+    assert_eq!(many.len(), MAX_STRICT_ERRORS);
+}

@@ -436,3 +436,31 @@ async fn errors_name_the_field_of_invalid_names_and_times() {
         assert!(!text.contains("canary"), "{text}");
     }
 }
+
+#[tokio::test]
+async fn what_is_meant_to_narrow_a_key_is_never_ignored() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let key = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
+    for spec in [
+        json!({ "user": "admin", "scope": null }),
+        json!({ "user": "admin", "scopes": { "projects": [] } }),
+        json!({ "user": "admin", "scope": { "project": "p" } }),
+        json!({ "user": "admin", "scope": { "rules": [{ "verb": "get" }] } }),
+    ] {
+        for query in ["", "?fieldValidation=Ignore"] {
+            let path = format!("{}{query}", collection(KEYS));
+            let refused = admin.post(&path).json(&key("narrow", spec.clone())).send().await;
+            let field = refused.expect(422)["details"]["causes"][0]["field"].to_string();
+            assert!(field.starts_with("\"spec.scope"), "{spec}: {field}");
+        }
+    }
+    let scoped = json!({ "user": "admin", "scope": {} });
+    admin.post(&collection(KEYS)).json(&key("narrow", scoped)).send().await.expect(201);
+    let widen = json!({ "spec": { "scope": null } });
+    admin.patch(&path(KEYS, "narrow"), "merge-patch", &widen).send().await.expect(422);
+    let typo = json!({ "spec": { "scopes": {} } });
+    admin.patch(&path(KEYS, "narrow"), "merge-patch", &typo).send().await.expect(422);
+    let stored = admin.get(&path(KEYS, "narrow")).send().await.expect(200);
+    assert_eq!(stored["spec"]["scope"], json!({}));
+}

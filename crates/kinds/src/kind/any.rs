@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Companion, DraftOf, Info, Kind, UniqueKey};
+use super::{Companion, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
@@ -63,6 +63,9 @@ pub trait AnyKind: Send + Sync {
 
     /// Returns the fields that clients write and nobody reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
+
+    /// Returns the fields in which nothing is ignored.
+    fn strict_fields(&self) -> StrictFields;
 
     /// Returns the prefix of the name that the server generates when the client gives none.
     fn name_prefix(&self) -> Option<&'static str>;
@@ -253,6 +256,10 @@ impl<K: Kind> AnyKind for K {
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
         K::WRITE_ONLY
+    }
+
+    fn strict_fields(&self) -> StrictFields {
+        K::STRICT_FIELDS
     }
 
     fn name_prefix(&self) -> Option<&'static str> {

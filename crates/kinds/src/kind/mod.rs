@@ -58,6 +58,21 @@ pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, A
 /// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
 
+/// Fields that narrow a right: there, an unknown field or a null that was ignored would widen it
+/// silently. So both are errors (422), whatever the field validation that the client asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct StrictFields {
+    /// No unknown fields below these, by their dotted paths.
+    pub no_unknown_below: &'static [&'static str],
+    /// These are not null.
+    pub not_null: &'static [&'static str],
+}
+
+impl StrictFields {
+    /// No such fields.
+    pub const NONE: Self = Self { no_unknown_below: &[], not_null: &[] };
+}
+
 /// A kind, written for its own typed fields.
 pub trait Kind: Sized + Send + Sync + 'static {
     /// The desired state.
@@ -78,6 +93,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The prefix of the name that the server generates when the client gives neither `name` nor
     /// `generateName`; `None` where that is an error.
     const NAME_PREFIX: Option<&'static str> = None;
+
+    /// Fields in which nothing is ignored, whatever the client asks for.
+    const STRICT_FIELDS: StrictFields = StrictFields::NONE;
 
     /// What no other object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;

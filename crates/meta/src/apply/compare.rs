@@ -71,6 +71,12 @@ impl Comparison {
         self.added.add(element, is(Change::Added), inside.added);
     }
 
+    fn unite(&mut self, other: Self) {
+        self.added.unite(other.added);
+        self.modified.unite(other.modified);
+        self.removed.unite(other.removed);
+    }
+
     fn record(&mut self, element: PathElement, own: Change) {
         if own != Change::None {
             self.nest(element, own, Self::default());
@@ -178,10 +184,13 @@ impl<'a> Comparer<'a> {
                 self.value(PathElement::field(name), pair, of.field(name).schema, changes);
             }
         }
+        // Apart, so that each set is made in order.
+        let mut gone = Comparison::default();
         for (name, value) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
             let pair = Pair { old: Some(value), new: None };
-            self.value(PathElement::field(name), pair, of.field(name).schema, changes);
+            self.value(PathElement::field(name), pair, of.field(name).schema, &mut gone);
         }
+        changes.unite(gone);
     }
 
     fn items(&self, old: &[Value], new: &[Value], of: &Items<'a>, changes: &mut Comparison) {

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::element::PathElement;
-use super::set::FieldSet;
+use super::set::{FieldSet, Node};
 
 /// Maximum bytes of one path element: the names of fields are at most 317 long.
 pub const MAX_ELEMENT_BYTES: usize = 4096;
@@ -58,7 +58,7 @@ impl FieldSet {
 
     /// Returns the set in its FieldsV1 format.
     pub fn to_fields_v1(&self) -> Value {
-        let write = |node: &super::set::Node| {
+        let write = |node: &Node| {
             let mut below = node.children.to_fields_v1();
             if let (true, Value::Object(fields)) =
                 (node.is_member && !node.children.is_empty(), &mut below)
@@ -86,12 +86,14 @@ fn read(
     *budget = budget
         .checked_sub(fields.len())
         .ok_or_else(|| InvalidFields::new("a field set has too many elements"))?;
-    let mut set = FieldSet::new();
+    let mut nodes = Vec::with_capacity(fields.len());
     for (text, below) in fields.iter().filter(|(text, _)| *text != SELF) {
         let Some(element) = PathElement::parse(text)? else { continue };
         let (children, is_member) = read(below, depth - 1, budget)?;
-        set.add(element, is_member, children);
+        nodes.push(Node { element, is_member, children });
     }
+    // The order of the texts is not that of the elements, such as numbers.
+    let set = FieldSet::from_nodes(nodes);
     let is_member = set.is_empty() || fields.contains_key(SELF);
     Ok((set, is_member))
 }

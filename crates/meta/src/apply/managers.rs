@@ -1,6 +1,7 @@
 //! The entries of `managedFields` in typed form, and how one write changes them.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use super::compare::Comparison;
 use super::fields_v1::InvalidFields;
@@ -63,20 +64,27 @@ impl Managers {
         if entries.len() > MAX_ENTRIES {
             return Err(InvalidFields::new("too many managers"));
         }
-        let mut managers = Self::default();
-        for entry in entries {
-            managers.put(decode_entry(entry)?);
-        }
-        Ok(managers)
+        let sets: Result<Vec<_>, _> = entries.iter().map(decode_entry).collect();
+        Ok(Self::of(sets?))
     }
 
     /// Decodes the entries of a stored object, without those that are invalid.
     pub fn decode_stored(entries: &[ManagedFieldsEntry]) -> Self {
-        let mut managers = Self::default();
-        for entry in entries.iter().take(MAX_ENTRIES).filter_map(|entry| decode_entry(entry).ok()) {
-            managers.put(entry);
+        let entries = entries.iter().take(MAX_ENTRIES);
+        Self::of(entries.filter_map(|entry| decode_entry(entry).ok()).collect())
+    }
+
+    /// Returns the managers with these entries. Of several with one identity, the last counts.
+    fn of(sets: Vec<ManagedSet>) -> Self {
+        let mut by_identity = BTreeMap::new();
+        for (index, set) in sets.iter().enumerate() {
+            by_identity.insert(set.identity(), index);
         }
-        managers
+        let mut last: Vec<usize> = by_identity.into_values().collect();
+        last.sort_unstable();
+        let mut last = last.into_iter().peekable();
+        let is_last = |(index, set)| last.next_if_eq(&index).map(|_| set);
+        Self { entries: sets.into_iter().enumerate().filter_map(is_last).collect() }
     }
 
     /// Returns the entries as metadata has them, in their order.
@@ -149,35 +157,35 @@ impl Managers {
         self.cap_updates();
     }
 
-    /// Merges the oldest updates into one while there are too many.
+    /// Merges the oldest updates into one if there are too many. All entries are in one API
+    /// version.
     fn cap_updates(&mut self) {
-        loop {
-            let updates = self.entries.iter().filter(|entry| entry.operation == Operation::Update);
-            if updates.count() <= MAX_UPDATE_MANAGERS {
-                return;
-            }
-            let Some(mut oldest) = self.take_oldest_update() else { return };
-            let ancient = self.entries.iter_mut().find(|entry| entry.is_ancient(&oldest));
-            if let Some(ancient) = ancient {
-                ancient.fields.unite(oldest.fields);
-                ancient.time = ancient.time.max(oldest.time);
-            } else {
-                ANCIENT_CHANGES.clone_into(&mut oldest.manager.name);
-                oldest.manager.subresource.clear();
-                self.entries.push(oldest);
-            }
-        }
-    }
-
-    /// Removes and returns the oldest update that is not of [`ANCIENT_CHANGES`].
-    fn take_oldest_update(&mut self) -> Option<ManagedSet> {
-        let candidates =
-            self.entries.iter().enumerate().filter(|(_, entry)| {
-                entry.operation == Operation::Update && !entry.is_ancient(entry)
+        let (mut updates, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .partition(|entry| entry.operation == Operation::Update);
+        self.entries = others;
+        if updates.len() > MAX_UPDATE_MANAGERS {
+            // The entry for old updates comes first, and takes in the oldest others.
+            updates.sort_by(|left, right| {
+                let is_recent = |entry: &ManagedSet| !entry.is_ancient(entry);
+                is_recent(left).cmp(&is_recent(right)).then_with(|| left.order(right))
             });
-        let (at, _) = candidates.min_by(|left, right| left.1.order(right.1))?;
-        Some(self.entries.swap_remove(at))
+            let recent = updates.split_off(updates.len() - (MAX_UPDATE_MANAGERS - 1));
+            self.entries.extend(merged(updates));
+            updates = recent;
+        }
+        self.entries.append(&mut updates);
     }
+}
+
+/// Returns the entry for old updates that has the fields of all of `oldest`.
+fn merged(oldest: Vec<ManagedSet>) -> Option<ManagedSet> {
+    let time = oldest.iter().filter_map(|entry| entry.time).max();
+    let manager = oldest.first()?.manager.clone();
+    let manager =
+        Manager { name: ANCIENT_CHANGES.to_owned(), subresource: String::new(), ..manager };
+    let fields = FieldSet::union_of(oldest.into_iter().map(|entry| entry.fields));
+    Some(ManagedSet { manager, operation: Operation::Update, time, fields })
 }
 
 impl ManagedSet {
@@ -192,14 +200,16 @@ impl ManagedSet {
         (self.operation, seconds, [name, api_version, subresource])
     }
 
-    /// Returns whether the two are one entry. For applies, the API version is no part of the
-    /// identity.
+    /// Returns what tells entries apart. For applies, the API version is no part of it.
+    fn identity(&self) -> (Operation, &str, &str, &str) {
+        let Manager { name, api_version, subresource } = &self.manager;
+        let version = if self.operation == Operation::Apply { "" } else { api_version };
+        (self.operation, name, subresource, version)
+    }
+
+    /// Returns whether the two are one entry.
     fn is_same(&self, other: &Self) -> bool {
-        let same_version = self.manager.api_version == other.manager.api_version;
-        self.operation == other.operation
-            && self.manager.name == other.manager.name
-            && self.manager.subresource == other.manager.subresource
-            && (same_version || self.operation == Operation::Apply)
+        self.identity() == other.identity()
     }
 
     /// Returns whether this is the entry for old updates in the API version of `other`.

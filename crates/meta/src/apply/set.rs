@@ -94,6 +94,36 @@ impl FieldSet {
         }
     }
 
+    /// Returns the set of these nodes, which may be in any order, and may have an element several
+    /// times.
+    pub(super) fn from_nodes(mut nodes: Vec<Node>) -> Self {
+        // Stable: what is in order already takes one pass.
+        nodes.sort_by(|left, right| left.element.cmp(&right.element));
+        let mut merged: Vec<Node> = Vec::with_capacity(nodes.len());
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(mut first) = nodes.next() {
+            // All together, since one by one would copy the first ones again with each.
+            let mut children = Vec::new();
+            while let Some(same) = nodes.next_if(|next| next.element == first.element) {
+                first.is_member |= same.is_member;
+                children.extend(same.children.nodes);
+            }
+            if !children.is_empty() {
+                children.extend(std::mem::take(&mut first.children.nodes));
+                first.children = Self::from_nodes(children);
+            }
+            if first.is_member || !first.children.is_empty() {
+                merged.push(first);
+            }
+        }
+        Self { nodes: merged }
+    }
+
+    /// Returns the set of all paths of `sets`.
+    pub(super) fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
+        Self::from_nodes(sets.into_iter().flat_map(|set| set.nodes).collect())
+    }
+
     /// Adds all paths of `other`: the union.
     pub fn unite(&mut self, other: Self) {
         if self.is_empty() {
@@ -146,10 +176,11 @@ impl FieldSet {
     }
 
     fn subtract_with(&mut self, other: &Self, take: &mut dyn FnMut(&mut Node, &Node)) {
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = &other.nodes[..];
         self.nodes.retain_mut(|node| {
-            while theirs.next_if(|taken| taken.element < node.element).is_some() {}
-            if let Some(taken) = theirs.next_if(|taken| taken.element == node.element) {
+            let (found, rest) = find(theirs, &node.element);
+            theirs = rest;
+            if let Some(taken) = found {
                 take(node, taken);
             }
             node.is_member || !node.children.is_empty()
@@ -160,10 +191,11 @@ impl FieldSet {
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::new();
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = &other.nodes[..];
         for node in &self.nodes {
-            while theirs.next_if(|right| right.element < node.element).is_some() {}
-            if let Some(right) = theirs.next_if(|right| right.element == node.element) {
+            let (found, rest) = find(theirs, &node.element);
+            theirs = rest;
+            if let Some(right) = found {
                 let children = node.children.intersection(&right.children);
                 both.add(node.element.clone(), node.is_member && right.is_member, children);
             }
@@ -200,6 +232,23 @@ impl FieldSet {
 
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+}
+
+/// Returns the node with `element`, if there is one, and the nodes behind it. Nodes are skipped in
+/// steps that double, so that a small set is looked up in a large one without a walk over all of it:
+/// one update is subtracted from the sets of many managers.
+fn find<'a>(nodes: &'a [Node], element: &PathElement) -> (Option<&'a Node>, &'a [Node]) {
+    let mut bound = 1;
+    while nodes.get(bound - 1).is_some_and(|node| node.element < *element) {
+        bound *= 2;
+    }
+    let near = nodes.get(..bound.min(nodes.len())).unwrap_or(nodes);
+    let index = near.partition_point(|node| node.element < *element);
+    match nodes.get(index..) {
+        Some([found, rest @ ..]) if found.element == *element => (Some(found), rest),
+        Some(rest) => (None, rest),
+        None => (None, &[]),
     }
 }
 

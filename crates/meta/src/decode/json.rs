@@ -9,7 +9,8 @@ use super::{DecodeError, Decoded, MAX_DEPTH, MAX_JSON_NODES};
 
 /// Decodes one JSON text.
 pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    let mut state = State::new(MAX_DEPTH, MAX_JSON_NODES);
+    // Text is never longer than it is written.
+    let mut state = State::new(MAX_DEPTH, MAX_JSON_NODES, bytes.len());
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let value = Node(&mut state)
         .deserialize(&mut parser)

@@ -32,6 +32,10 @@ pub const MAX_JSON_NODES: usize = 200_000;
 /// written by hand and small, and the parser is slower.
 pub const MAX_YAML_NODES: usize = 20_000;
 
+/// Maximum bytes of all keys and strings of a YAML body, counted after aliases are expanded: a few
+/// aliases of one long string would otherwise fill the memory.
+pub const MAX_YAML_TEXT_BYTES: usize = 3 * 1024 * 1024;
+
 /// Maximum number of duplicate or unknown fields that one response reports.
 pub const MAX_STRICT_ERRORS: usize = 100;
 

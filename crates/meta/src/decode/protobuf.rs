@@ -79,6 +79,7 @@ const DELETE_OPTIONS: &[Field] = &[
     (3, "orphanDependents", Type::Bool),
     (4, "propagationPolicy", Type::Text),
     (5, "dryRun", Type::List(&Type::Text)),
+    (6, "ignoreStoreReadErrorWithClusterBreakingPotential", Type::Bool),
 ];
 
 const ENVELOPE: &[Field] = &[

@@ -46,6 +46,14 @@ fn the_list_of_duplicates_is_capped() {
 }
 
 #[test]
+fn duplicates_that_are_reported_already_do_not_hide_the_first_ones() {
+    let again = "\"x\":1,".repeat(10_000);
+    let text = format!("{{\"a\":1,\"a\":1,{again}\"x\":1}}");
+    let decoded = decode(text.as_bytes(), Format::Json).unwrap();
+    assert_eq!(decoded.duplicates, ["a", "x"]);
+}
+
+#[test]
 fn errors_of_bad_json_hold_no_content() {
     for text in [
         "",
@@ -186,6 +194,17 @@ fn alias_bombs_are_bounded() {
     let _ = decode(merge.as_bytes(), Format::Yaml);
     let long = format!("a: &a {}\nb: [{}*a]\n", "x".repeat(100_000), "*a,".repeat(900));
     let _ = decode(long.as_bytes(), Format::Yaml);
+}
+
+#[test]
+fn aliases_do_not_multiply_text_without_a_limit() {
+    let text = "x".repeat(100_000);
+    let repeated = |aliases: usize| format!("a: &a \"{text}\"\nb: [{}]\n", "*a,".repeat(aliases));
+    assert!(decode(repeated(30).as_bytes(), Format::Yaml).is_ok());
+    assert_eq!(error(&repeated(500), Format::Yaml), "too much text");
+    let keys: Vec<String> = (0..10).map(|i| format!("k{i:0999}: 1")).collect();
+    let keys = format!("a: &a {{{}}}\nb: [{}]\n", keys.join(","), "*a,".repeat(400));
+    assert_eq!(error(&keys, Format::Yaml), "too much text");
 }
 
 #[test]

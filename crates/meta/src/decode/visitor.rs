@@ -12,10 +12,15 @@ use serde_json::{Map, Number, Value};
 use super::MAX_STRICT_ERRORS;
 use crate::path::Path;
 
+/// Maximum number of duplicate fields that are looked at. The path of each is written out to see
+/// whether it is reported already.
+const MAX_DUPLICATES_EXAMINED: usize = 5 * MAX_STRICT_ERRORS;
+
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 pub(super) const TOO_MANY_NODES: &str = "too many values";
 pub(super) const BAD_NUMBER: &str = "a number is out of range";
 pub(super) const KEY_NOT_TEXT: &str = "a key is not a string";
+pub(super) const TOO_MUCH_TEXT: &str = "too much text";
 pub(super) const UNSUPPORTED: &str = "a value is of a type that JSON does not have";
 
 /// The state of decoding one document.
@@ -23,19 +28,25 @@ pub(super) struct State {
     path: Path,
     depth_left: usize,
     nodes_left: usize,
+    text_bytes_left: usize,
     duplicates: Vec<String>,
+    duplicates_left: usize,
     /// Why this module refused the input, for parsers whose own errors may
     /// repeat it.
     pub(super) refusal: Option<&'static str>,
 }
 
 impl State {
-    pub(super) fn new(max_depth: usize, max_nodes: usize) -> Self {
+    /// Returns the state at the start of a document with these limits. `max_text_bytes` is for all
+    /// keys and strings together, where aliases can repeat them.
+    pub(super) fn new(max_depth: usize, max_nodes: usize, max_text_bytes: usize) -> Self {
         Self {
             path: Path::default(),
             depth_left: max_depth,
             nodes_left: max_nodes,
+            text_bytes_left: max_text_bytes,
             duplicates: Vec::new(),
+            duplicates_left: MAX_DUPLICATES_EXAMINED,
             refusal: None,
         }
     }
@@ -58,6 +69,14 @@ impl State {
         Ok(())
     }
 
+    fn count_text<E: de::Error>(&mut self, text: &str) -> Result<(), E> {
+        match self.text_bytes_left.checked_sub(text.len()) {
+            Some(left) => self.text_bytes_left = left,
+            None => return Err(self.refuse(TOO_MUCH_TEXT)),
+        }
+        Ok(())
+    }
+
     fn enter<E: de::Error>(&mut self) -> Result<(), E> {
         match self.depth_left.checked_sub(1) {
             Some(left) => self.depth_left = left,
@@ -72,7 +91,8 @@ impl State {
 
     /// Records that the field at the current path occurred before.
     fn note_duplicate(&mut self) {
-        if self.duplicates.len() < MAX_STRICT_ERRORS {
+        if self.duplicates.len() < MAX_STRICT_ERRORS && self.duplicates_left > 0 {
+            self.duplicates_left -= 1;
             let path = self.path.to_string();
             if !self.duplicates.contains(&path) {
                 self.duplicates.push(path);
@@ -136,11 +156,13 @@ impl<'de> Visitor<'de> for Node<'_> {
         Number::from_f64(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.count_text(value)?;
         Ok(Value::String(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        self.0.count_text(&value)?;
         Ok(Value::String(value))
     }
 
@@ -202,11 +224,13 @@ impl<'de> Visitor<'de> for Key<'_> {
         f.write_str("a string as key")
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<String, E> {
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<String, E> {
+        self.0.count_text(value)?;
         Ok(value.to_owned())
     }
 
-    fn visit_string<E>(self, value: String) -> Result<String, E> {
+    fn visit_string<E: de::Error>(self, value: String) -> Result<String, E> {
+        self.0.count_text(&value)?;
         Ok(value)
     }
 

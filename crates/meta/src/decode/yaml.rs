@@ -8,8 +8,8 @@ use serde::de::DeserializeSeed;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Options};
 
-use super::visitor::{BAD_NUMBER, Node, State, TOO_DEEP, TOO_MANY_NODES};
-use super::{DecodeError, Decoded, MAX_YAML_DEPTH, MAX_YAML_NODES};
+use super::visitor::{BAD_NUMBER, Node, State, TOO_DEEP, TOO_MANY_NODES, TOO_MUCH_TEXT};
+use super::{DecodeError, Decoded, MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_TEXT_BYTES};
 
 mod encode;
 
@@ -31,7 +31,7 @@ const MAX_EVENTS: usize = 2 * MAX_YAML_NODES + 16;
 pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| DecodeError::new(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
-    let mut state = State::new(MAX_YAML_DEPTH, MAX_YAML_NODES);
+    let mut state = State::new(MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_TEXT_BYTES);
     let outcome =
         serde_saphyr::with_deserializer_from_str_with_options(text, options(), |parser| {
             Node(&mut state).deserialize(parser)
@@ -94,7 +94,7 @@ fn describe(error: &Error, refusal: Option<&'static str>) -> DecodeError {
     });
     // An error about size has no position.
     let position = match what {
-        TOO_DEEP | TOO_MANY_NODES => None,
+        TOO_DEEP | TOO_MANY_NODES | TOO_MUCH_TEXT => None,
         _ => error.location(),
     };
     match position {

@@ -130,7 +130,7 @@ impl ObjectMeta {
 }
 
 /// An object that another one depends on: in the same namespace, or cluster-scoped.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(
     rename = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",

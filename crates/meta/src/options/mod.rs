@@ -1,36 +1,44 @@
 //! The options of requests, decoded and validated (wire contract 1.4).
 //!
-//! A value that cannot be decoded is 400; one that can, and is invalid, is 422.
+//! A value that cannot be decoded is 400; one that can, and is invalid, is 422. No option is
+//! ignored: one that the request does not have is 400, too.
 
 mod delete;
+mod known;
 mod query;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
-pub use delete::{DeleteOptions, Propagation};
+pub use delete::{DeleteOptions, DeletionOf, Propagation};
 pub use query::Query;
 pub use read::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 pub(crate) use write::check_manager;
 pub use write::{FieldValidation, WriteKind, WriteOptions};
 
-use crate::field::{FieldError, FieldErrors};
+use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::gvk::GroupKind;
+use crate::quote::quote;
 use crate::status::ApiError;
+
+/// Maximum number of unsupported values that one error repeats.
+const MAX_REPORTED: usize = 10;
 
 /// Returns a 422 about the options object of an operation.
 fn invalid(kind: &'static str, errors: FieldErrors) -> ApiError {
     ApiError::invalid(GroupKind { group: "meta.k8s.io", kind }, "", errors)
 }
 
-/// Returns whether `dryRun` is set. `All` is the only value that is supported.
+/// Returns whether `dryRun` is set. `All` is the only value that is supported: with any other, the
+/// empty one too, the client expects that nothing is written.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
-    let mut dry_run = false;
-    for value in values.filter(|value| !value.is_empty()) {
-        if value == "All" {
-            dry_run = true;
-        } else {
-            errors.push(FieldError::not_supported("dryRun", value, &["All"]));
-        }
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|value| *value != "All") {
+        let list: Vec<String> =
+            values.iter().take(MAX_REPORTED).map(|value| quote(value)).collect();
+        let list = BadValue::Bare(format!("[]string{{{}}}", list.join(", ")));
+        errors.push(FieldError::not_supported("dryRun", list, &["All"]));
     }
-    dry_run
+    !values.is_empty()
 }

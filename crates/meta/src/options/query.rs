@@ -50,31 +50,59 @@ impl Query {
         self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, v)| v.as_str())
     }
 
-    /// Returns the value of a boolean parameter; `?pretty` alone is true.
+    /// Returns the value of a parameter that has one value.
     ///
     /// # Errors
-    /// 400 for anything but `true`, `false`, `1` and `0`.
-    pub fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
-        match self.get(name) {
-            None => Ok(None),
-            Some("" | "true" | "1") => Ok(Some(true)),
-            Some("false" | "0") => Ok(Some(false)),
-            Some(_) => Err(ApiError::bad_request(format!(
-                "query parameter {name} must be true, false, 1 or 0"
-            ))),
-        }
+    /// 400 when it occurs again with another value: upstream takes the first, and ignores what else
+    /// the client asked for.
+    pub fn single(&self, name: &str) -> Result<Option<&str>, ApiError> {
+        let first = self.get(name);
+        let differs = |(known, value): &(String, String)| known == name && Some(&**value) != first;
+        if self.parameters.iter().any(differs) { Err(repeated(name)) } else { Ok(first) }
     }
 
-    /// Returns the value of a parameter that is a number; empty counts as absent.
+    /// Returns the value of a boolean parameter, in any case; `?pretty` alone is true, as upstream.
     ///
     /// # Errors
-    /// 400 when it is not a number.
+    /// 400 for anything but `true`, `false`, `1` and `0`, and for values that contradict each other.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        let mut flag = None;
+        for (_, value) in self.parameters.iter().filter(|(known, _)| known == name) {
+            let value = match value.to_ascii_lowercase().as_str() {
+                "" | "true" | "1" => true,
+                "false" | "0" => false,
+                _ => {
+                    return Err(ApiError::bad_request(format!(
+                        "query parameter {name} must be true, false, 1 or 0"
+                    )));
+                }
+            };
+            if flag.replace(value).is_some_and(|before| before != value) {
+                return Err(repeated(name));
+            }
+        }
+        Ok(flag)
+    }
+
+    /// Returns the value of a parameter that is a number.
+    ///
+    /// # Errors
+    /// 400 when it is not a number, as the empty value, or occurs with different values.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        let Some(text) = self.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let Some(text) = self.single(name)? else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
             ApiError::bad_request(format!("query parameter {name} must be a whole number"))
         })
     }
+
+    /// Returns the names of the parameters, in their order, with repetitions.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+fn repeated(name: &str) -> ApiError {
+    ApiError::bad_request(format!("query parameter {name} has more than one value"))
 }
 
 fn decode(text: &str) -> Result<String, ApiError> {
@@ -101,11 +129,24 @@ mod tests {
         assert_eq!(query.flag("c").unwrap(), Some(true));
         assert_eq!(query.flag("none").unwrap(), None);
         assert_eq!(query.flag("b").unwrap_err().code(), 400);
-        assert_eq!(query.number::<u64>("a").unwrap(), Some(1));
+        assert_eq!(query.number::<u64>("a").unwrap_err().code(), 400);
         assert_eq!(query.number::<u64>("b").unwrap_err().code(), 400);
         assert_eq!(Query::parse("a=%ff").unwrap_err().code(), 400);
         assert_eq!(Query::parse(&"a&".repeat(101)).unwrap_err().code(), 400);
         assert_eq!(Query::parse(&"a".repeat(20_000)).unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn repeated_parameters_must_agree() {
+        let query = Query::parse("a=1&a=1&b=1&b=2&w=1&w=true&v=1&v=False&e=").unwrap();
+        assert_eq!(query.single("a").unwrap(), Some("1"));
+        assert_eq!(query.single("none").unwrap(), None);
+        assert_eq!(query.single("b").unwrap_err().code(), 400);
+        assert_eq!(query.number::<u64>("a").unwrap(), Some(1));
+        assert_eq!(query.number::<u64>("e").unwrap_err().code(), 400);
+        assert_eq!(query.flag("w").unwrap(), Some(true));
+        assert_eq!(query.flag("v").unwrap_err().code(), 400);
+        assert_eq!(query.flag("e").unwrap(), Some(true));
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Options of get, list and watch.
 
+use super::known::{DELETE, GET, LIST, check_names};
 use super::{Query, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -36,6 +37,7 @@ impl GetOptions {
     /// # Errors
     /// 400 for what cannot be decoded.
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
+        check_names(query, "GetOptions", &[GET])?;
         check_common(query)?;
         Ok(Self { resource_version: version(query)? })
     }
@@ -72,12 +74,30 @@ impl ListOptions {
     /// # Errors
     /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
+        check_names(query, "ListOptions", &[LIST])?;
+        Self::decode(query, fields)
+    }
+
+    /// Decodes which objects a deletion of a collection takes. The query may have the options of
+    /// the deletion, too: see [`DeleteOptions`](super::DeleteOptions).
+    ///
+    /// # Errors
+    /// As [`ListOptions::parse`]; 400 for `watch=true`.
+    pub fn parse_of_deletion(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
+        check_names(query, "DeleteOptions of a collection", &[LIST, DELETE])?;
+        let options = Self::decode(query, fields)?;
+        if options.watch {
+            return Err(ApiError::bad_request("a deletion cannot be watched"));
+        }
+        Ok(options)
+    }
+
+    fn decode(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
         check_common(query)?;
-        let label_selector = LabelSelector::parse(query.get("labelSelector").unwrap_or_default());
-        let field_selector =
-            FieldSelector::parse(query.get("fieldSelector").unwrap_or_default(), fields);
-        let version_match = match query.get("resourceVersionMatch").filter(|text| !text.is_empty())
-        {
+        let text = |name| query.single(name).map(Option::unwrap_or_default);
+        let label_selector = LabelSelector::parse(text("labelSelector")?);
+        let field_selector = FieldSelector::parse(text("fieldSelector")?, fields);
+        let version_match = match query.single("resourceVersionMatch")?.filter(|t| !t.is_empty()) {
             None => None,
             Some("Exact") => Some(VersionMatch::Exact),
             Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
@@ -93,7 +113,7 @@ impl ListOptions {
             label_selector: label_selector.map_err(ApiError::bad_request)?,
             field_selector: field_selector.map_err(ApiError::bad_request)?,
             limit: query.number("limit")?.unwrap_or(0),
-            continue_token: query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned),
+            continue_token: query.single("continue")?.filter(|t| !t.is_empty()).map(str::to_owned),
             resource_version: version(query)?,
             version_match,
             watch: query.flag("watch")?.unwrap_or(false),
@@ -169,20 +189,25 @@ fn check_common(query: &Query) -> Result<(), ApiError> {
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
+    if query.flag("exact")?.unwrap_or(false) {
+        return Err(ApiError::bad_request("the exact parameter is no longer supported"));
+    }
     check_timeout(query)
 }
 
 /// Checks `timeout`, which most of kubectl's requests have (`timeout=32s`). It has no effect: the
 /// server has deadlines of its own.
 pub(super) fn check_timeout(query: &Query) -> Result<(), ApiError> {
-    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
+    let Some(text) = query.single("timeout")?.filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
     text.parse::<jiff::SignedDuration>().map(drop).map_err(|_| {
         ApiError::bad_request("query parameter timeout must be a duration, such as 32s")
     })
 }
 
 fn version(query: &Query) -> Result<Option<RequestedVersion>, ApiError> {
-    match query.get("resourceVersion") {
+    match query.single("resourceVersion")? {
         None | Some("") => Ok(None),
         Some("0") => Ok(Some(RequestedVersion::Any)),
         Some(text) => match text.parse() {
@@ -214,6 +239,7 @@ mod tests {
             ("timeout=soon", 400),
             ("timeoutSeconds=x", 400),
             ("watch=maybe", 400),
+            ("watch=true&watch=false", 400),
             ("export=true", 400),
             ("labelSelector=a%20b", 400),
             ("fieldSelector=spec.x%3D1", 400),

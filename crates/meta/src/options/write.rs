@@ -1,5 +1,6 @@
 //! Options of create, update and patch.
 
+use super::known::{PATCH, WRITE, check_names};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::field::{BadValue, FieldError, FieldErrors};
@@ -58,15 +59,17 @@ impl WriteOptions {
     /// # Errors
     /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
+        let options = if kind == WriteKind::Patch { PATCH } else { WRITE };
+        check_names(query, kind.options_kind(), &[options])?;
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
         let dry_run = dry_run(query.get_all("dryRun"), &mut errors);
-        let field_validation = validation(query, &mut errors);
-        let field_manager = query.get("fieldManager").filter(|manager| !manager.is_empty());
+        let field_validation = validation(query.single("fieldValidation")?, &mut errors);
+        let field_manager = query.single("fieldManager")?.filter(|manager| !manager.is_empty());
         if let Some(manager) = field_manager {
             check_manager("fieldManager", manager, &mut errors);
         }
-        if query.flag("force")?.is_some() && kind == WriteKind::Patch {
+        if query.flag("force")?.is_some() {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
         if !errors.is_empty() {
@@ -76,8 +79,8 @@ impl WriteOptions {
     }
 }
 
-fn validation(query: &Query, errors: &mut FieldErrors) -> FieldValidation {
-    match query.get("fieldValidation") {
+fn validation(text: Option<&str>, errors: &mut FieldErrors) -> FieldValidation {
+    match text {
         None | Some("" | "Warn") => FieldValidation::Warn,
         Some("Ignore") => FieldValidation::Ignore,
         Some("Strict") => FieldValidation::Strict,

@@ -5,7 +5,8 @@ use json_patch::{PatchOperation, patch_unsafe};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use super::{MAX_OPERATIONS, MAX_RESULT_BYTES};
+use super::MAX_OPERATIONS;
+use super::budget::Budget;
 use crate::status::ApiError;
 
 /// The maps that are present for a patch even if they are empty, so that adding an annotation works
@@ -18,8 +19,8 @@ const MAX_POINTER_BYTES: usize = 256;
 /// Applies a patch to an object: all of it or nothing. Returns the patched object.
 ///
 /// # Errors
-/// 400 for what is not a JSON Patch, 413 for one that is too large or makes the object too large,
-/// 422 for one that does not apply to the object. They name the operation, never a value.
+/// 400 for what is not a JSON Patch; 413 for one that is too large, makes the object too large, or
+/// moves too much of it; 422 for one that does not apply to the object. They name the operation, never a value.
 pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
@@ -31,7 +32,7 @@ pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiEr
         )));
     }
     add_empty_maps(&mut target);
-    let mut budget = MAX_RESULT_BYTES.saturating_sub(size_of(&target));
+    let mut budget = Budget::new(&target);
     for (index, operation) in operations.iter().enumerate() {
         apply_one(&mut target, index, operation, &mut budget)?;
     }
@@ -43,7 +44,7 @@ fn apply_one(
     target: &mut Value,
     index: usize,
     operation: &Value,
-    budget: &mut usize,
+    budget: &mut Budget,
 ) -> Result<(), ApiError> {
     let typed =
         PatchOperation::deserialize(operation).ok().filter(|typed| has_value(typed, operation));
@@ -56,10 +57,7 @@ fn apply_one(
     if tests_for_absence(&typed, target) {
         return Ok(());
     }
-    let cost = cost_of(&typed, target);
-    *budget = budget.checked_sub(cost).ok_or_else(|| {
-        ApiError::request_entity_too_large("the patched object would be too large")
-    })?;
+    budget.charge(&typed, target)?;
     // Nothing is undone on failure: the caller drops the whole value.
     patch_unsafe(target, std::slice::from_ref(&typed)).map_err(|_| {
         ApiError::unprocessable(format!(
@@ -91,17 +89,6 @@ fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {
     test.value.is_null() && parent.is_some_and(Value::is_object) && target.pointer(path).is_none()
 }
 
-/// Returns how many bytes an operation may add to the object. With copies, a small patch can make a
-/// large object.
-fn cost_of(operation: &PatchOperation, target: &Value) -> usize {
-    match operation {
-        PatchOperation::Add(add) => size_of(&add.value),
-        PatchOperation::Replace(replace) => size_of(&replace.value),
-        PatchOperation::Copy(copy) => target.pointer(copy.from.as_str()).map_or(0, size_of),
-        PatchOperation::Remove(_) | PatchOperation::Move(_) | PatchOperation::Test(_) => 0,
-    }
-}
-
 fn name_of(operation: &PatchOperation) -> &'static str {
     match operation {
         PatchOperation::Add(_) => "add",
@@ -110,18 +97,6 @@ fn name_of(operation: &PatchOperation) -> &'static str {
         PatchOperation::Move(_) => "move",
         PatchOperation::Copy(_) => "copy",
         PatchOperation::Test(_) => "test",
-    }
-}
-
-/// Estimates how many bytes a value has as JSON.
-pub(super) fn size_of(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => text.len() + 2,
-        Value::Array(items) => items.iter().map(size_of).sum::<usize>() + items.len() + 2,
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| name.len() + 4 + size_of(value)).sum::<usize>() + 2
-        }
     }
 }
 
@@ -150,6 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::decode::MAX_DEPTH;
 
     fn object() -> Value {
         json!({ "metadata": { "name": "a" }, "spec": { "list": [1, 2], "text": "hunter2" } })
@@ -213,6 +189,74 @@ mod tests {
         let double =
             |i: usize| json!({ "op": "copy", "from": "/spec", "path": format!("/spec/{i}") });
         assert_eq!(code(&(0..64).map(double).collect()), 413);
+    }
+
+    #[test]
+    fn items_of_lists_are_shifted_within_a_limit() {
+        let object = || json!({ "list": vec![0; 190_000], "spec": {} });
+        let at_front = [
+            json!({ "op": "add", "path": "/list/0", "value": 1 }),
+            json!({ "op": "remove", "path": "/list/0" }),
+            json!({ "op": "move", "from": "/list/0", "path": "/list/1" }),
+            json!({ "op": "move", "from": "/list/0", "path": "/list/-" }),
+            json!({ "op": "copy", "from": "/list/0", "path": "/list/0" }),
+        ];
+        for operation in at_front {
+            let apply = |count| {
+                let patch = Value::Array(vec![operation.clone(); count]);
+                apply_json_patch(object(), &patch).map_or_else(|error| error.code(), |_| 200)
+            };
+            assert_eq!((apply(20), apply(1000)), (200, 413), "{operation}");
+        }
+        let at_end = json!({ "op": "add", "path": "/list/-", "value": 1 });
+        let patch = Value::Array(vec![at_end; MAX_OPERATIONS]);
+        assert!(apply_json_patch(object(), &patch).is_ok());
+    }
+
+    #[test]
+    fn values_are_moved_within_a_limit() {
+        let object = json!({ "a": { "large": vec![0; 100_000] } });
+        let moves = |count| -> Value {
+            let step = |i| match i % 2 {
+                0 => json!({ "op": "move", "from": "/a", "path": "/b" }),
+                _ => json!({ "op": "move", "from": "/b", "path": "/a" }),
+            };
+            (0..count).map(step).collect()
+        };
+        assert!(apply_json_patch(object.clone(), &moves(8)).is_ok());
+        assert_eq!(apply_json_patch(object, &moves(20)).unwrap_err().code(), 413);
+    }
+
+    #[test]
+    fn the_result_is_not_nested_deeper_than_a_body() {
+        let nest = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+        let at = |depth: usize| "/a".repeat(depth);
+        // The deepest that the decoder lets through: the result may be stored and sent back.
+        let deepest = nest(MAX_DEPTH - 1);
+        let text = serde_json::to_vec(&deepest).unwrap();
+        assert!(crate::decode(&text, crate::Format::Json).is_ok());
+        assert!(apply_json_patch(deepest.clone(), &json!([])).is_ok());
+        let deeper = at(MAX_DEPTH);
+        for operation in [
+            json!({ "op": "add", "path": deeper, "value": {} }),
+            json!({ "op": "add", "path": "/a/a/b", "value": nest(MAX_DEPTH - 3) }),
+            json!({ "op": "replace", "path": "/a/a", "value": nest(MAX_DEPTH - 2) }),
+            json!({ "op": "copy", "from": "/a", "path": "/a/a/b" }),
+            json!({ "op": "copy", "from": "", "path": "/a/a/b" }),
+        ] {
+            let error = apply_json_patch(deepest.clone(), &json!([operation])).unwrap_err();
+            assert_eq!(error.code(), 422, "{operation}");
+        }
+        // Each copy doubles the depth: without the limit, the stack ends after a few.
+        let doubled: Value =
+            (0..16).map(|i| json!({ "op": "copy", "from": "", "path": at(1 << i) })).collect();
+        assert_eq!(apply_json_patch(nest(1), &doubled).unwrap_err().code(), 422);
+        // By moves, it grows as well.
+        let moved = json!([
+            { "op": "add", "path": "/b", "value": nest(60) },
+            { "op": "move", "from": "/b", "path": at(61) },
+        ]);
+        assert_eq!(apply_json_patch(nest(60), &moved).unwrap_err().code(), 422);
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::MAX_RESULT_BYTES;
+use super::budget::{Size, too_large};
 use crate::status::ApiError;
 
 /// Merges a patch into a value: null removes, objects merge, everything else replaces. Returns the
@@ -15,13 +16,14 @@ pub fn apply_merge_patch(mut target: Value, patch: &Value) -> Result<Value, ApiE
         return Err(ApiError::bad_request("a merge patch must be a JSON object"));
     }
     merge(&mut target, patch);
-    if super::json_patch::size_of(&target) > MAX_RESULT_BYTES {
-        return Err(ApiError::request_entity_too_large("the patched object would be too large"));
+    if Size::of(&target).bytes > MAX_RESULT_BYTES {
+        return Err(too_large());
     }
     Ok(target)
 }
 
-/// The depth of a patch is bounded by the decoder, so this may recurse.
+/// The decoder bounds the depth of a patch, so this may recurse. The result is as deep as the deeper
+/// of the two, and never deeper.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);
@@ -45,6 +47,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::decode::MAX_DEPTH;
 
     #[test]
     fn the_rfcs_examples() {
@@ -67,5 +70,15 @@ mod tests {
             assert_eq!(apply_merge_patch(target, &patch).unwrap(), want, "{patch}");
         }
         assert_eq!(apply_merge_patch(json!({}), &json!([1])).unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn the_result_is_as_deep_as_the_deeper_one() {
+        let nest = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+        for (target, patch) in [(99, 99), (99, 50), (50, 99)] {
+            assert_eq!(apply_merge_patch(nest(target), &nest(patch)).unwrap(), nest(99));
+        }
+        let deeper = serde_json::to_vec(&nest(MAX_DEPTH)).unwrap();
+        assert!(crate::decode(&deeper, crate::Format::Json).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Patches on JSON values. No error of a patch has a value in it: patched objects hold secrets.
 
+mod budget;
 mod json_patch;
 mod merge_patch;
 
@@ -11,3 +12,12 @@ pub const MAX_OPERATIONS: usize = 10_000;
 
 /// Maximum bytes of a patched object, estimated: as many as a body may have.
 pub const MAX_RESULT_BYTES: usize = 3 * 1024 * 1024;
+
+/// Maximum number of list items that one JSON Patch may shift to another index: adding or removing
+/// at index `i` shifts all items behind it. 10,000 operations at the front of a list of 1,000 stay
+/// within it. Upstream has no such limit.
+pub const MAX_SHIFTED_ITEMS: usize = 10_000_000;
+
+/// Maximum number of values that one JSON Patch may move or copy, counting lists, objects and what
+/// is in them, once for each operation. Upstream limits the bytes of copies only.
+pub const MAX_MOVED_VALUES: usize = 1_000_000;

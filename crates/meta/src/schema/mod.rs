@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+mod find;
 mod transforms;
 mod walk;
 
@@ -93,6 +94,22 @@ impl Schema {
     /// are removed. What is free-form in the schema is kept as it is.
     pub fn prune_unknown(&self, value: &mut Value) -> Vec<String> {
         walk::prune(self, value)
+    }
+
+    /// Returns the paths of the unknown fields below the field at `path`, such as `spec`, or
+    /// `spec.scope`; at most [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. None
+    /// if there is no such field in `value` or in the schema. For fields that narrow a right:
+    /// pruned, an unknown one would widen it, so it is an error under every field validation. To
+    /// be called before [`Schema::prune_unknown`].
+    pub fn unknown_below(&self, value: &Value, path: &str) -> Vec<String> {
+        find::find(self, value, path, find::Looked::Unknown)
+    }
+
+    /// Returns the paths of what is `null` at and below the field at `path`, as
+    /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
+    /// is no way to ask for that.
+    pub fn nulls_below(&self, value: &Value, path: &str) -> Vec<String> {
+        find::find(self, value, path, find::Looked::Null)
     }
 
     /// Checks that `value` has the JSON types that the schema requires. `null`

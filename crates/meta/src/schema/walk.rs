@@ -87,7 +87,7 @@ fn fields_of(at: &Value) -> Fields<'_> {
 }
 
 /// What the schema says about one field.
-enum Field<'a> {
+pub(super) enum Field<'a> {
     /// It may have any value.
     Free,
     /// It has a schema.
@@ -97,7 +97,7 @@ enum Field<'a> {
 }
 
 /// Returns what the first branch that has the field says about it.
-fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
+pub(super) fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
     let known = branches.iter().find_map(|branch| match fields_of(branch) {
         Fields::Free => {
             let property = branch.get("properties").and_then(|known| known.get(name));

@@ -9,7 +9,7 @@ use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::Object;
 use postern_meta::options::{
-    DeleteOptions, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
+    DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
 };
 use postern_meta::patch::{apply_json_patch, apply_merge_patch};
 use postern_meta::status::{ApiError, Status};
@@ -108,6 +108,7 @@ async fn act(
     let list = list_options(parsed, lists)?;
     let writes = action.verb != Verb::Get;
     if !writes && !lists {
+        // It has no effect; what the options cannot be is refused all the same.
         GetOptions::parse(parsed.query())?;
     }
     let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
@@ -251,6 +252,9 @@ async fn patch(
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
     let warnings = parking_lot::Mutex::new(Vec::new());
+    if patch_type == PatchType::Merge {
+        input::check_patch_is_strict(kind, permit.name(), &patch)?;
+    }
     let change = |current: &Object| {
         let current = current.clone().into_value();
         let patched = match patch_type {
@@ -277,7 +281,7 @@ async fn delete(
     body: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
-    let options = delete_options(server, parsed, permit, body).await?;
+    let options = delete_options(server, parsed, permit, body, DeletionOf::Object).await?;
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
     if deleted.is_terminating {
@@ -294,12 +298,13 @@ async fn delete_options(
     parsed: &Parsed,
     permit: &Permit,
     body: RequestBody,
+    of: DeletionOf,
 ) -> Result<DeleteOptions, ApiError> {
     let body = body_of(server, permit, body).await?;
     if body.is_empty() {
-        return DeleteOptions::from_query(parsed.query());
+        return DeleteOptions::from_query(parsed.query(), of);
     }
-    DeleteOptions::from_body(input::decode_body(parsed, &body)?.value, parsed.query())
+    DeleteOptions::from_body(input::decode_body(parsed, &body)?, parsed.query(), of)
 }
 
 async fn delete_collection(
@@ -309,8 +314,8 @@ async fn delete_collection(
     body: RequestBody,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
-    let which = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let options = delete_options(server, parsed, permit, body).await?;
+    let which = ListOptions::parse_of_deletion(parsed.query(), SELECTABLE_FIELDS)?;
+    let options = delete_options(server, parsed, permit, body, DeletionOf::Collection).await?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
     respond::list(permit.kind(), deleted, negotiated)
 }

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use postern_kinds::AnyKind;
+use postern_kinds::{AnyKind, StrictFields};
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Decoded};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
@@ -113,6 +113,8 @@ pub(crate) fn object_of(
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
+    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    check_strict_fields(kind, &name, &value)?;
     let problems = field_problems(kind, &mut value, &duplicates);
     let warnings = validated(problems, validation).map_err(|reason| unreadable(kind, &reason))?;
     finish(kind, value, warnings)
@@ -130,6 +132,7 @@ pub(crate) fn patched_object_of(
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
+    check_strict_fields(kind, name, &value)?;
     let problems = field_problems(kind, &mut value, duplicates);
     let warnings = validated(problems, validation).map_err(|reason| {
         let mut errors = FieldErrors::default();
@@ -137,6 +140,51 @@ pub(crate) fn patched_object_of(
         ApiError::invalid(kind.info().group_kind(), name, errors)
     })?;
     finish(kind, value, warnings)
+}
+
+/// Checks the fields in which nothing may be ignored.
+fn check_strict_fields(kind: &dyn AnyKind, name: &str, value: &Value) -> Result<(), ApiError> {
+    let strict = kind.strict_fields();
+    let mut errors = nulls(strict, value);
+    for path in strict.no_unknown_below {
+        for unknown in kind.schema().unknown_below(value, path) {
+            let detail = "unknown field: what is meant to narrow a right is not ignored";
+            errors.push(FieldError::forbidden(unknown, detail));
+        }
+    }
+    errors_to_result(kind, name, errors)
+}
+
+/// Checks that a merge patch does not remove, by a null, a field that is never null: a scope that is
+/// gone is no scope.
+///
+/// # Errors
+/// 422 which names the field.
+pub(crate) fn check_patch_is_strict(
+    kind: &dyn AnyKind,
+    name: &str,
+    patch: &Value,
+) -> Result<(), ApiError> {
+    errors_to_result(kind, name, nulls(kind.strict_fields(), patch))
+}
+
+fn nulls(strict: StrictFields, value: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    for path in strict.not_null {
+        let found = path.split('.').try_fold(value, |value, name| value.get(name));
+        if found == Some(&Value::Null) {
+            let detail = "must not be null: leave it out";
+            errors.push(FieldError::invalid(*path, BadValue::Omitted, detail));
+        }
+    }
+    errors
+}
+
+fn errors_to_result(kind: &dyn AnyKind, name: &str, errors: FieldErrors) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 
 /// Returns the warnings about unknown and duplicate fields, or the reason to reject them.

@@ -1,0 +1,164 @@
+//! Every option of every request with an empty value, garbage, two values and the wrong case: what
+//! is not understood is refused.
+
+use super::{
+    DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, WriteKind, WriteOptions, known,
+};
+
+const REQUESTS: &[&str] =
+    &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+
+/// Returns the status code of a request with this query.
+fn code(request: &str, query: &str) -> u16 {
+    let query = if request == "watch" { format!("watch=1&{query}") } else { query.to_owned() };
+    let query = Query::parse(&query).unwrap();
+    let fields = &["metadata.name"];
+    let outcome = match request {
+        "get" => GetOptions::parse(&query).map(drop),
+        "list" | "watch" => ListOptions::parse(&query, fields).map(drop),
+        "create" => WriteOptions::parse(&query, WriteKind::Create).map(drop),
+        "update" => WriteOptions::parse(&query, WriteKind::Update).map(drop),
+        "patch" => WriteOptions::parse(&query, WriteKind::Patch).map(drop),
+        "delete" => DeleteOptions::from_query(&query, DeletionOf::Object).map(drop),
+        "deletecollection" => ListOptions::parse_of_deletion(&query, fields)
+            .and_then(|_| DeleteOptions::from_query(&query, DeletionOf::Collection))
+            .map(drop),
+        other => panic!("{other}"),
+    };
+    outcome.map_or_else(|error| error.code(), |()| 200)
+}
+
+/// One option: a value that is valid wherever the option applies, with what else it needs; another
+/// such value; and the codes for the empty value, for garbage, and for the value in another case.
+struct Row {
+    name: &'static str,
+    requests: &'static [&'static str],
+    valid: &'static str,
+    other: &'static str,
+    with: &'static str,
+    empty: u16,
+    garbage: (&'static str, u16),
+    case: (&'static str, u16),
+}
+
+const READS: &[&str] = &["list", "watch", "deletecollection"];
+const WRITES: &[&str] = &["create", "update", "patch"];
+const DELETES: &[&str] = &["delete", "deletecollection"];
+const DRY: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    Row { name: "dryRun", requests: DRY, valid: "All", other: "None", with: "", empty: 422, garbage: ("Some", 422), case: ("all", 422) },
+    Row { name: "fieldManager", requests: WRITES, valid: "m", other: "n", with: "", empty: 200, garbage: ("%00", 422), case: ("M", 200) },
+    Row { name: "fieldValidation", requests: WRITES, valid: "Strict", other: "Warn", with: "", empty: 200, garbage: ("Loud", 422), case: ("strict", 422) },
+    Row { name: "gracePeriodSeconds", requests: DELETES, valid: "5", other: "6", with: "", empty: 400, garbage: ("x", 400), case: ("5S", 400) },
+    Row { name: "propagationPolicy", requests: DELETES, valid: "Orphan", other: "Background", with: "", empty: 422, garbage: ("Sideways", 422), case: ("orphan", 422) },
+    Row { name: "orphanDependents", requests: DELETES, valid: "true", other: "false", with: "", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
+    Row { name: "uid", requests: DELETES, valid: "u", other: "v", with: "", empty: 400, garbage: ("%ZZ", 200), case: ("U", 200) },
+    Row { name: "preconditions.uid", requests: DELETES, valid: "u", other: "v", with: "", empty: 400, garbage: ("%ZZ", 200), case: ("U", 200) },
+    Row { name: "preconditions.resourceVersion", requests: DELETES, valid: "7", other: "8", with: "", empty: 400, garbage: ("x", 200), case: ("X", 200) },
+    Row { name: "ignoreStoreReadErrorWithClusterBreakingPotential", requests: DELETES, valid: "true", other: "false", with: "", empty: 200, garbage: ("maybe", 400), case: ("TRUE", 200) },
+    Row { name: "labelSelector", requests: READS, valid: "a%3Db", other: "a", with: "", empty: 200, garbage: ("a%20b", 400), case: ("A%3DB", 200) },
+    Row { name: "fieldSelector", requests: READS, valid: "metadata.name%3Da", other: "metadata.name%3Db", with: "", empty: 200, garbage: ("x", 400), case: ("metadata.Name%3Da", 400) },
+    Row { name: "limit", requests: READS, valid: "5", other: "6", with: "", empty: 400, garbage: ("-1", 400), case: ("5E0", 400) },
+    Row { name: "continue", requests: READS, valid: "x", other: "y", with: "", empty: 200, garbage: ("%00", 200), case: ("X", 200) },
+    Row { name: "resourceVersionMatch", requests: &["list", "deletecollection"], valid: "Exact", other: "NotOlderThan", with: "resourceVersion=5", empty: 200, garbage: ("Sometimes", 422), case: ("exact", 422) },
+    Row { name: "resourceVersionMatch", requests: &["watch"], valid: "NotOlderThan", other: "Exact", with: "sendInitialEvents=1", empty: 422, garbage: ("Sometimes", 422), case: ("notOlderThan", 422) },
+    Row { name: "sendInitialEvents", requests: &["watch"], valid: "true", other: "false", with: "resourceVersionMatch=NotOlderThan", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
+    Row { name: "allowWatchBookmarks", requests: READS, valid: "true", other: "false", with: "", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
+    Row { name: "timeoutSeconds", requests: READS, valid: "5", other: "6", with: "", empty: 400, garbage: ("x", 400), case: ("5S", 400) },
+    Row { name: "timeout", requests: REQUESTS, valid: "32s", other: "33s", with: "", empty: 200, garbage: ("soon", 400), case: ("32S", 400) },
+    Row { name: "export", requests: &["get", "list", "watch", "deletecollection"], valid: "false", other: "true", with: "", empty: 400, garbage: ("maybe", 400), case: ("False", 200) },
+    Row { name: "exact", requests: &["get", "list", "watch", "deletecollection"], valid: "false", other: "true", with: "", empty: 400, garbage: ("maybe", 400), case: ("False", 200) },
+];
+
+#[test]
+fn every_option_of_every_request() {
+    for Row { name, requests, valid, other, with, empty, garbage, case } in ROWS {
+        for request in *requests {
+            let check = |query: String, want: u16| {
+                assert_eq!(code(request, &format!("{with}&{query}")), want, "{request} {query}");
+            };
+            check(format!("{name}={valid}"), 200);
+            check(format!("{name}={valid}&{name}={valid}"), 200);
+            check(format!("{name}="), *empty);
+            check(name.to_string(), *empty);
+            check(format!("{name}={}", garbage.0), garbage.1);
+            check(format!("{name}={}", case.0), case.1);
+            check(format!("{}={valid}", name.to_ascii_uppercase()), 400);
+            let twice = format!("{with}&{name}={valid}&{name}={other}");
+            assert!(matches!(code(request, &twice), 400 | 422), "{request} {twice}");
+        }
+        let applies = |request: &&str| {
+            ROWS.iter().any(|row| row.name == *name && row.requests.contains(request))
+        };
+        for request in REQUESTS.iter().filter(|request| !applies(request)) {
+            let query = format!("{name}={valid}");
+            assert!(matches!(code(request, &query), 400 | 422), "{request} {query}");
+        }
+    }
+}
+
+#[test]
+fn resource_versions() {
+    for (request, garbage, empty) in [
+        ("get", 400, 200),
+        ("list", 400, 200),
+        ("watch", 400, 200),
+        ("delete", 200, 400),
+        ("deletecollection", 400, 200),
+    ] {
+        for (value, want) in [("7", 200), ("x", garbage), ("", empty)] {
+            let query = format!("resourceVersion={value}");
+            assert_eq!(code(request, &query), want, "{request} {query}");
+        }
+        assert_eq!(code(request, "resourceVersion=7&resourceVersion=8"), 400, "{request}");
+        assert_eq!(code(request, "resourceversion=7"), 400, "{request}");
+    }
+    for request in ["create", "update", "patch"] {
+        assert_eq!(code(request, "resourceVersion=7"), 400, "{request}");
+    }
+}
+
+#[test]
+fn unknown_parameters_are_ignored() {
+    for request in REQUESTS {
+        assert_eq!(code(request, "includeUninitialized=1&_=17&pretty=true"), 200, "{request}");
+    }
+}
+
+#[test]
+fn force_is_for_apply_alone() {
+    for value in ["true", "false", ""] {
+        assert_eq!(code("patch", &format!("force={value}")), 422);
+    }
+    for request in REQUESTS.iter().filter(|request| **request != "patch") {
+        assert_eq!(code(request, "force=true"), 400, "{request}");
+    }
+}
+
+#[test]
+fn a_dry_run_is_refused_in_upstreams_words() {
+    for (query, list) in [
+        ("dryRun=", r#"[]string{""}"#),
+        ("dryRun", r#"[]string{""}"#),
+        ("dryRun=All&dryRun=Some", r#"[]string{"All", "Some"}"#),
+    ] {
+        let query = Query::parse(query).unwrap();
+        let error = WriteOptions::parse(&query, WriteKind::Create).unwrap_err();
+        let want = format!(
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: {list}: \
+             supported values: \"All\""
+        );
+        assert_eq!((error.code(), error.status().message.as_str()), (422, want.as_str()));
+    }
+}
+
+#[test]
+fn the_table_has_every_option() {
+    let elsewhere = ["resourceVersion", "watch", "force"];
+    for name in [known::GET, known::LIST, known::WRITE, known::PATCH, known::DELETE].concat() {
+        let found = elsewhere.contains(&name) || ROWS.iter().any(|row| row.name == name);
+        assert!(found, "{name}");
+    }
+}

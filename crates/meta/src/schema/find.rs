@@ -1,0 +1,79 @@
+//! Finds unknown fields and nulls in a part of a value, without a change to it: for fields that
+//! narrow a right, where what is pruned in silence would widen it.
+
+use serde_json::Value;
+
+use super::Schema;
+use super::walk::{Field, branches, field_of};
+use crate::decode::MAX_STRICT_ERRORS;
+use crate::path::Path;
+
+/// What is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looked {
+    Unknown,
+    Null,
+}
+
+/// See [`Schema::unknown_below`] and [`Schema::nulls_below`].
+pub(super) fn find(schema: &Schema, value: &Value, path: &str, looked: Looked) -> Vec<String> {
+    let mut finder = Finder { schema, looked, path: Path::default(), found: Vec::new() };
+    let (mut value, mut at) = (value, schema.root());
+    for name in path.split('.') {
+        let Some(next) = value.get(name) else { return Vec::new() };
+        let Field::Known(field) = field_of(&branches(schema, at), name) else {
+            return Vec::new();
+        };
+        (value, at) = (next, field);
+        finder.path.push_field(name);
+    }
+    finder.walk(value, at);
+    finder.found
+}
+
+struct Finder<'a> {
+    schema: &'a Schema,
+    looked: Looked,
+    path: Path,
+    found: Vec<String>,
+}
+
+impl Finder<'_> {
+    /// Looks at a value whose schema is `at`. What is free-form has no unknown fields, and its nulls
+    /// are values.
+    fn walk(&mut self, value: &Value, at: &Value) {
+        let schema = self.schema;
+        let branches = branches(schema, at);
+        match value {
+            Value::Null if self.looked == Looked::Null => self.record(),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    self.path.push_field(name);
+                    match field_of(&branches, name) {
+                        Field::Known(at) => self.walk(value, at),
+                        Field::Unknown if self.looked == Looked::Unknown => self.record(),
+                        Field::Unknown | Field::Free => {}
+                    }
+                    self.path.pop();
+                }
+            }
+            Value::Array(items) => {
+                let Some(of) = branches.iter().find_map(|branch| branch.get("items")) else {
+                    return;
+                };
+                for (i, item) in items.iter().enumerate() {
+                    self.path.push_index(i);
+                    self.walk(item, of);
+                    self.path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&mut self) {
+        if self.found.len() < MAX_STRICT_ERRORS {
+            self.found.push(self.path.to_string());
+        }
+    }
+}
