@@ -38,7 +38,8 @@ pub use kind::{
     ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
 pub use names::{
-    BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, PERMANENT_NAMESPACES, identity_name,
+    BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
+    identity_name,
 };
 pub use principal::{NoPrincipals, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};

@@ -46,8 +46,15 @@ pub fn check_identity(path: &str, name: &str, errors: &mut FieldErrors) {
         .check(identity_name(name), |detail| FieldError::invalid(path, BadValue::Omitted, detail));
 }
 
+/// The most groups of a user, a team or a key, and the most users of a team.
+pub const MAX_IDENTITIES: usize = 1000;
+
 /// Adds an error for each entry of the list `path` that is not the name of a subject or a group.
 pub fn check_identities(path: &str, names: &[String], errors: &mut FieldErrors) {
+    if names.len() > MAX_IDENTITIES {
+        errors.push(FieldError::too_many(path, names.len(), MAX_IDENTITIES));
+        return;
+    }
     for (index, name) in names.iter().enumerate() {
         check_identity(&format!("{path}[{index}]"), name, errors);
     }

@@ -24,6 +24,9 @@ pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 /// The values of `spec.type`: what manages a key.
 const TYPES: &[&str] = &["User", "Login", "Other", "Reset", "OIDCRefreshToken"];
 
+/// The most bytes that a key has as JSON (decision 3): an owner may have many.
+const MAX_KEY_OBJECT_BYTES: usize = 64 * 1024;
+
 /// The kind.
 pub struct OwnedAccessKey;
 
@@ -269,6 +272,8 @@ impl Kind for OwnedAccessKey {
         WriteOnlyField::value(&["spec", "oidcLogin", "accessToken"]),
         WriteOnlyField::value(&["spec", "oidcLogin", "refreshToken"]),
     ];
+
+    const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
     const STRICT_FIELDS: StrictFields =
         StrictFields { no_unknown_below: &["spec"], not_null: &["spec.scope"] };

@@ -114,7 +114,8 @@ async fn a_grace_period_keeps_the_object_until_it_has_passed() {
         .await;
     client
         .delete(&secret_path("s1"))
-        .json(&json!({"gracePeriodSeconds": 1}))
+        // Counted from the first deletion: long enough that the object is still there now.
+        .json(&json!({"gracePeriodSeconds": 8}))
         .send()
         .await
         .expect(200);

@@ -210,8 +210,8 @@ async fn invalid_options_are_422_and_unreadable_ones_400() {
     let dry = client.post(&format!("{collection}?dryRun=Some")).json(&secret("s", "v"));
     assert_snapshot!(failure(&dry.send().await), @r#"
     422 Invalid
-    CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "Some": supported values: "All"
-    {"causes":[{"field":"dryRun","message":"Unsupported value: \"Some\": supported values: \"All\"","reason":"FieldValueNotSupported"}],"group":"meta.k8s.io","kind":"CreateOptions"}
+    CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: []string{"Some"}: supported values: "All"
+    {"causes":[{"field":"dryRun","message":"Unsupported value: []string{\"Some\"}: supported values: \"All\"","reason":"FieldValueNotSupported"}],"group":"meta.k8s.io","kind":"CreateOptions"}
     "#);
     for (query, code) in [
         ("limit=ten", 400),

@@ -64,6 +64,9 @@ pub trait AnyKind: Send + Sync {
     /// Returns the fields that clients write and nobody reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
 
+    /// Returns the most bytes that an object has as JSON, where the kind has a limit of its own.
+    fn max_bytes(&self) -> Option<usize>;
+
     /// Returns the fields in which nothing is ignored.
     fn strict_fields(&self) -> StrictFields;
 
@@ -256,6 +259,10 @@ impl<K: Kind> AnyKind for K {
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
         K::WRITE_ONLY
+    }
+
+    fn max_bytes(&self) -> Option<usize> {
+        K::MAX_BYTES
     }
 
     fn strict_fields(&self) -> StrictFields {

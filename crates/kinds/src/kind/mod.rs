@@ -94,6 +94,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// `generateName`; `None` where that is an error.
     const NAME_PREFIX: Option<&'static str> = None;
 
+    /// The most bytes that an object of this kind has as JSON, where it has a limit of its own.
+    const MAX_BYTES: Option<usize> = None;
+
     /// Fields in which nothing is ignored, whatever the client asks for.
     const STRICT_FIELDS: StrictFields = StrictFields::NONE;
 

@@ -1,5 +1,7 @@
 //! Deletes an object, at once or when nothing blocks that any longer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use postern_kinds::Verb;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
@@ -41,16 +43,21 @@ pub(crate) async fn delete(
         negative if negative < 0 => SHORTEST_GRACE_SECONDS,
         seconds => seconds,
     };
+    // What was admitted is what is answered: a clock that is read twice could contradict itself.
+    let removes = AtomicBool::new(false);
     let encoded = registry
         .rewrite(permit, options.dry_run, |previous, _| {
             // Callers who may not delete it learn nothing of its uid or version.
             permit.check(&previous.cached)?;
             check_preconditions(permit, options, &previous)?;
-            admit::delete(&registry.admission(), permit, previous, grace, policy_of(options))
+            let view = registry.admission();
+            let admitted = admit::delete(&view, permit, previous, grace, policy_of(options))?;
+            removes.store(admitted.removes(), Ordering::Relaxed);
+            Ok(admitted)
         })
         .await?;
     let object = decoded(&encoded)?;
-    let is_terminating = is_terminating(registry, permit, &object)?;
+    let is_terminating = !removes.into_inner();
     Ok(Deleted { encoded, object, is_terminating })
 }
 
@@ -104,13 +111,6 @@ pub(crate) async fn delete_collection(
 }
 
 /// Returns whether an object that was deleted is still there.
-fn is_terminating(registry: &Registry, permit: &Permit, object: &Object) -> Result<bool, ApiError> {
-    let due = object.metadata.deletion_timestamp.is_none_or(|due| due <= registry.source().now());
-    let blocked =
-        !object.metadata.finalizers.is_empty() || permit.kind().blocks_deletion(object)?;
-    Ok(!due || blocked)
-}
-
 /// Removes from an object what the server itself blocks the object's deletion with: `change` does
 /// that. For controllers.
 ///

@@ -31,12 +31,17 @@ use crate::stages::parse::SELECTABLE_FIELDS;
 struct Fixed {
     now_unix_seconds: AtomicI64,
     next_number: parking_lot::Mutex<u64>,
+    /// Readings until the clock is set back by an hour.
+    readings_until_step: AtomicI64,
 }
 
 const START_UNIX_SECONDS: i64 = 1_700_000_000;
 
 impl Source for Fixed {
     fn now_micro(&self) -> MicroTimestamp {
+        if self.readings_until_step.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.now_unix_seconds.fetch_sub(3600, Ordering::Relaxed);
+        }
         let seconds = self.now_unix_seconds.load(Ordering::Relaxed);
         MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
     }
@@ -75,6 +80,7 @@ impl Fixed {
         Arc::new(Self {
             now_unix_seconds: AtomicI64::new(now_unix_seconds),
             next_number: parking_lot::Mutex::new(0),
+            readings_until_step: AtomicI64::new(i64::MAX),
         })
     }
 }

@@ -123,6 +123,11 @@ impl Admitted {
         self
     }
 
+    /// Is the object that was asked for removed?
+    pub(crate) fn removes(&self) -> bool {
+        matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
+    }
+
     /// Returns its parts for the registry: the change whose result is the response, and the others.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>) {
         (self.first, self.others)
@@ -274,6 +279,7 @@ pub(crate) fn create(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    check_size(kind, &object)?;
     if has_status_subresource(kind) {
         object.fields.remove("status");
     }
@@ -372,6 +378,17 @@ impl Part {
     }
 }
 
+/// Checks what a kind may have in all, its write-only fields included.
+fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiError> {
+    let Some(max_bytes) = kind.max_bytes() else { return Ok(()) };
+    if object.to_json_bytes().len() <= max_bytes {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::too_long("spec", max_bytes));
+    finish(kind, &object.metadata, errors)
+}
+
 /// Is the status of this kind written through a subresource alone?
 fn has_status_subresource(kind: &'static dyn AnyKind) -> bool {
     [Verb::Update, Verb::Patch].iter().any(|verb| kind.info().action("status", *verb).is_some())
@@ -400,6 +417,7 @@ pub(crate) fn update(
     let kind = permit.kind();
     let old = &previous.object;
     check_uid(kind, &object.metadata, &old.metadata)?;
+    check_size(kind, &object)?;
     let written = WriteOnlyValues::take(&mut object, kind.write_only());
     // They are part of the desired state, which the status subresource leaves alone.
     let write_only =

@@ -219,3 +219,40 @@ async fn the_owner_of_a_key_sees_its_end() {
     operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
     assert_eq!(names(&watch.next().await.unwrap()), ["DELETED second"]);
 }
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_meanwhile_does_not_contradict_a_deletion() {
+    for readings in 0..6 {
+        let fixture = fixture().await;
+        fixture.create("a").await.unwrap();
+        fixture.clock.readings_until_step.store(readings, Ordering::Relaxed);
+        let permit = permit(Verb::Delete, "a");
+        let deleted = operations::delete(&fixture.registry, &permit, &DeleteOptions::default())
+            .await
+            .unwrap();
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        let key = crate::storage_key::object(SharedSecret.info(), Some("platform"), "a");
+        let left = fixture.registry.cache().of(SharedSecret.info()).get(&key).unwrap();
+        assert_eq!(deleted.is_terminating, left.is_some(), "set back after {readings} readings");
+    }
+}
+
+#[tokio::test]
+async fn a_key_and_lists_of_names_have_limits() {
+    let fixture = fixture().await;
+    let many: Vec<String> = (0..=postern_kinds::MAX_IDENTITIES).map(|n| format!("g{n}")).collect();
+    for (kind, spec) in [
+        (&User as &'static dyn postern_kinds::AnyKind, json!({ "groups": many })),
+        (&Team, json!({ "users": many })),
+    ] {
+        let error = fixture.try_make(kind, "many", &json!({ "spec": spec })).await.unwrap_err();
+        assert_eq!(error.code(), 422);
+        assert!(error.status().message.contains("Too many"), "{}", error.status().message);
+    }
+    let spec =
+        |bytes: usize| json!({ "spec": { "user": "admin", "description": "x".repeat(bytes) } });
+    fixture.try_make(&OwnedAccessKey, "large", &spec(60 * 1024)).await.unwrap();
+    let error = fixture.try_make(&OwnedAccessKey, "larger", &spec(64 * 1024)).await.unwrap_err();
+    assert_eq!(error.code(), 422);
+    assert!(error.status().message.contains("Too long"), "{}", error.status().message);
+}
