@@ -207,7 +207,7 @@ async fn within_time(
     if let Some(problem) = problem {
         return Err(problem);
     }
-    let acting = impersonate(authenticated, &principals(), &registry.cache().policy());
+    let acting = impersonate(authenticated, &principals(), || registry.cache().policy());
     match &acting {
         Ok(acting) => audit_context.set_impersonated(acting.credential()),
         Err(error) => audit_context.set_forbidden(error),

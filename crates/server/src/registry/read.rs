@@ -147,12 +147,10 @@ impl Registry {
         }
         let kind = permit.kind();
         let resource = self.cache().of(kind.info());
-        let key = key_of(permit, resource)?;
-        if resource.corrupt_at(&key).is_some() {
+        let found = resource.get(&key_of(permit, resource)?).map_err(|corrupt| {
             // Whose it is cannot be read: callers who do not hold the right on all learn nothing.
-            permit.check_owned_by(None)?;
-        }
-        let found = resource.get(&key)?;
+            permit.check_owned_by(None).err().unwrap_or(corrupt)
+        })?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
         Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })

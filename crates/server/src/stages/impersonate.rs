@@ -2,6 +2,8 @@
 //!
 //! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
@@ -47,7 +49,7 @@ impl Acting {
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
-    policy: &Policy,
+    policy: impl FnOnce() -> Arc<Policy>,
 ) -> Result<Acting, ApiError> {
     let (parsed, credential) = authenticated.into_parts();
     let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));
@@ -56,9 +58,10 @@ pub(crate) fn impersonate(
     }
     let wanted = wanted(&parsed)?;
     let impersonated = principals.impersonate(&wanted, credential.bearer());
+    let policy = policy();
     // The rights come first: not every caller may know who is disabled.
     for right in impersonated::rights(&wanted, &impersonated.identity) {
-        check(policy, credential.bearer(), &right)?;
+        check(&policy, credential.bearer(), &right)?;
     }
     if impersonated.disabled {
         let message = "the user is disabled, and may do nothing: enable the user first";

@@ -111,7 +111,7 @@ pub(crate) struct Parsed {
     target: Target,
     /// Why the request cannot be served, whoever sent it. Only callers who are authenticated are
     /// told: others get 401 for every path that is not public.
-    problem: Option<ApiError>,
+    problem: Option<Box<ApiError>>,
 }
 
 impl Parsed {
@@ -119,7 +119,7 @@ impl Parsed {
     pub(crate) fn new(parts: Parts) -> Self {
         let (read, problem) = match read(&parts) {
             Ok(read) => (read, None),
-            Err(problem) => ((Query::default(), Target::Nothing), Some(problem)),
+            Err(problem) => ((Query::default(), Target::Nothing), Some(Box::new(problem))),
         };
         let (query, target) = read;
         let Parts { method, uri, headers, .. } = parts;
@@ -129,7 +129,7 @@ impl Parsed {
     /// Returns why the request cannot be served, if it cannot: 400 for a path or query that cannot
     /// be read; 405 for a method that the resource does not have.
     pub(crate) fn problem(&self) -> Option<&ApiError> {
-        self.problem.as_ref()
+        self.problem.as_deref()
     }
 
     /// Returns the HTTP method.
