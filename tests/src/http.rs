@@ -319,7 +319,15 @@ impl Request<'_> {
     /// # Errors
     /// Why there is no stream, as text.
     pub async fn try_stream(self) -> Result<Lines, String> {
-        let mut connection = self.client.connect().await?;
+        let connection = self.client.connect().await?;
+        self.try_stream_on(connection).await
+    }
+
+    /// Like [`Request::try_stream`], on an open connection.
+    ///
+    /// # Errors
+    /// Why there is no stream, as text.
+    pub async fn try_stream_on(self, mut connection: Connection) -> Result<Lines, String> {
         let response = connection.send(self.request).await?;
         let (parts, body) = response.into_parts();
         if parts.status != 200 {

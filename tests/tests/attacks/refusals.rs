@@ -107,21 +107,6 @@ async fn attack(case: Case, manners: Vec<Manner>, form: Form) -> Failures {
     failures
 }
 
-/// Opens watches until one is refused, and returns all that were opened.
-async fn all_watches(scene: &Scene, token: &str) -> Vec<postern_tests::http::Lines> {
-    let client = scene.attacker_http2(token);
-    let path = format!("{}?watch=true", collection(KEYS));
-    let mut watches = Vec::new();
-    for _ in 0..2_000 {
-        match client.get(&path).try_stream().await {
-            Ok(watch) => watches.push(watch),
-            Err(error) if error.starts_with("429") => return watches,
-            Err(error) => panic!("a watch: {error}"),
-        }
-    }
-    panic!("2,000 watches of one key, and none was refused");
-}
-
 async fn attack_all(cases: Vec<(Case, &'static [usize])>, form: Form) {
     let mut running = JoinSet::new();
     for (case, bodies) in cases {
@@ -161,10 +146,10 @@ async fn every_refusal_arrives_whatever_body_was_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_for_want_of_room_arrives_whatever_body_was_sent() {
-    let scene = Scene::start(&["--max-watches-per-key=10"]).await;
+    let scene = Scene::start(&[]).await;
     let token = scene.user("mallory").await;
     let mallory = scene.attacker(&token);
-    let watches = all_watches(&scene, &token).await;
+    let watches = scene.watches(&token, 2_500).await.expect("a limit of watches");
     let path = format!("{}?watch=true", collection(KEYS));
     let cases = vec![(case(429, &mallory, "GET", &path), BODIES.as_slice())];
     attack_all(cases, scene.form).await;
