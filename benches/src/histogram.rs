@@ -27,6 +27,11 @@ impl Times {
         self.0.len()
     }
 
+    /// Returns the 99th percentile, in microseconds.
+    pub(crate) fn p99(&self) -> u64 {
+        self.0.value_at_quantile(0.99)
+    }
+
     /// Returns the usual percentiles, in microseconds.
     pub(crate) fn percentiles(&self) -> Value {
         let at = |quantile| self.0.value_at_quantile(quantile);

@@ -37,6 +37,8 @@ pub(crate) enum Operation {
     Get,
     /// PUT of an object with its last version
     Update,
+    /// PATCH of an annotation of an object by name, a random one of those that exist
+    Patch,
     /// GET of the collection's own path: a list, or any other page
     #[value(alias = "raw")]
     List,
@@ -82,6 +84,10 @@ pub(crate) struct Options {
     /// How many objects there are
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     objects: u64,
+    /// Each connection gets or patches one object alone: the first one the first object, and so on.
+    /// The slowest connection's 99th percentile is in the result
+    #[arg(long, conflicts_with = "objects")]
+    own_object: bool,
     /// Bytes of a body that is sent
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     body_bytes: u32,
@@ -90,7 +96,6 @@ pub(crate) struct Options {
 /// What all workers of a run share.
 struct Run {
     options: Options,
-    target: Arc<Target>,
     maker: Maker,
     started: Instant,
     taken: AtomicU64,
@@ -107,6 +112,8 @@ struct Tally {
     failures: u64,
     first_failure: Option<String>,
     body_bytes: u64,
+    /// The largest p99 of one connection, in microseconds, where each is measured.
+    slowest_p99: Option<u64>,
 }
 
 impl Tally {
@@ -119,6 +126,7 @@ impl Tally {
             failures: 0,
             first_failure: None,
             body_bytes: 0,
+            slowest_p99: None,
         })
     }
 
@@ -136,14 +144,12 @@ impl Tally {
 
 /// Connects, sends the requests, and returns the results.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
-    let target = Arc::new(Target::new(&options.target)?);
-    let mut workers = connect(options, &target).await?;
+    let mut workers = connect(options).await?;
     if options.operation == Operation::Update {
         learn_versions(options, &mut workers).await?;
     }
     let run = Arc::new(Run {
         options: options.clone(),
-        target,
         maker: Maker::new(options.body_bytes as usize),
         started: Instant::now(),
         taken: AtomicU64::new(0),
@@ -171,17 +177,28 @@ struct Worker {
     random: Random,
     /// The objects that only this worker updates, and their versions.
     versions: Vec<(u64, String)>,
+    own: Option<Own>,
 }
 
-async fn connect(options: &Options, target: &Arc<Target>) -> Result<Vec<Worker>> {
+/// What one connection gets or patches alone, and how long that takes.
+struct Own {
+    number: u64,
+    times: Times,
+}
+
+async fn connect(options: &Options) -> Result<Vec<Worker>> {
+    let targets = Target::of_each_credential(&options.target)?;
     let mut workers = Vec::new();
-    for _ in 0..options.connections {
+    for (number, target) in (0..options.connections).zip(targets.iter().cycle()) {
         let client = Client::connect(target).await.context("cannot connect")?;
         let streams = if target.http2 { options.streams } else { 1 };
         let shares: Vec<_> = (1..streams).filter_map(|_| client.share()).collect();
         for client in std::iter::once(client).chain(shares) {
             let random = Random::new(workers.len() as u64 + 1);
-            workers.push(Worker { client, random, versions: Vec::new() });
+            let number = options.first + u64::from(number);
+            let own = options.own_object.then(|| Times::new().map(|times| Own { number, times }));
+            let own = own.transpose()?;
+            workers.push(Worker { client, random, versions: Vec::new(), own });
         }
     }
     Ok(workers)
@@ -223,7 +240,11 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
         };
         match result {
             Ok(response) => {
-                run.tally.lock().add(&response, due.elapsed());
+                let time = due.elapsed();
+                run.tally.lock().add(&response, time);
+                if let Some(own) = worker.own.as_mut().filter(|_| response.status < 300) {
+                    own.times.record(time);
+                }
                 let version = object::version(&response.body).filter(|_| response.status < 300);
                 if let (Some(index), Some(version)) = (index, version) {
                     worker.versions[index].1 = version;
@@ -242,6 +263,9 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
             }
         }
     }
+    let p99 = worker.own.filter(|own| own.times.len() > 0).map(|own| own.times.p99());
+    let mut tally = run.tally.lock();
+    tally.slowest_p99 = tally.slowest_p99.max(p99);
 }
 
 /// Waits until the request is due, if there is a rate. Returns when it was due.
@@ -267,8 +291,7 @@ async fn reconnect(run: &Run, worker: &mut Worker, error: &anyhow::Error) -> Res
             bail!("too many failures");
         }
     }
-    worker.client = Client::connect(&run.target).await?;
-    Ok(())
+    worker.client.reconnect().await
 }
 
 struct Prepared {
@@ -288,9 +311,9 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
             let body = run.maker.secret(&new_name(), None, sent);
             (Method::POST, options.path.clone(), body, None)
         }
-        Operation::Get => {
-            let path = under(&any(options, &mut worker.random));
-            (Method::GET, path, Bytes::new(), None)
+        Operation::Get => (Method::GET, under(&one_of(options, worker)), Bytes::new(), None),
+        Operation::Patch => {
+            (Method::PATCH, under(&one_of(options, worker)), Maker::patch(sent), None)
         }
         Operation::Update => {
             let index = turn % worker.versions.len();
@@ -310,6 +333,14 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
         }
     };
     (Prepared { method, path, body }, index)
+}
+
+/// Returns the name of the worker's own object, or of a random one.
+fn one_of(options: &Options, worker: &mut Worker) -> String {
+    match &worker.own {
+        Some(own) => object::name(&options.prefix, own.number),
+        None => any(options, &mut worker.random),
+    }
 }
 
 /// Returns the name of a random object, each with the same probability.
@@ -339,6 +370,7 @@ fn result(run: &Run, meter: &Meter) -> Result<Value> {
         "body_bytes_average": tally.body_bytes.checked_div(succeeded),
         "latency_microseconds": tally.succeeded.percentiles(),
         "refused_latency_microseconds": tally.refused.percentiles(),
+        "slowest_connection_p99_microseconds": tally.slowest_p99,
     });
     meter.stop(answered, &mut result);
     let seconds = result["seconds"].as_f64().unwrap_or(0.0).max(0.001);

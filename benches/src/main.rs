@@ -90,3 +90,14 @@ fn run(arguments: &Arguments) -> Result<Value> {
     runtime.shutdown_background();
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_agree_with_each_other() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+}

@@ -48,6 +48,12 @@ impl Maker {
         self.padded(head, name, r#""}"#)
     }
 
+    /// Returns a merge patch that changes nothing but an annotation, of an object of any kind.
+    pub(crate) fn patch(sent: Duration) -> Bytes {
+        let stamp = sent.as_nanos();
+        Bytes::from(format!(r#"{{"metadata":{{"annotations":{{"bench-sent":"{stamp:020}"}}}}}}"#))
+    }
+
     fn padded(&self, head: String, name: &str, tail: &str) -> Bytes {
         let mut body = head.into_bytes();
         let wanted = self.body_bytes.saturating_sub(body.len() + tail.len());

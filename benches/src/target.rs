@@ -14,6 +14,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// What every run needs to know about its server.
 #[derive(clap::Args, Clone)]
+#[group(id = "target")]
 pub(crate) struct Options {
     /// The kubeconfig that a server has written: its address, its CA and a token
     #[arg(long, conflicts_with_all = ["base", "ca", "token_file"])]
@@ -27,6 +28,10 @@ pub(crate) struct Options {
     /// A file with a token
     #[arg(long)]
     token_file: Option<PathBuf>,
+    /// A file with a token on each line: every connection has its own, and they begin again when there
+    /// are more connections. They take the place of a kubeconfig's token
+    #[arg(long, conflicts_with = "token_file")]
+    tokens_file: Option<PathBuf>,
     /// The header that carries the token; `authorization` gets `Bearer` in front
     #[arg(long, default_value = "authorization")]
     token_header: String,
@@ -39,6 +44,7 @@ pub(crate) struct Options {
 }
 
 /// A server on this machine.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// `host:port`, for the Host header.
@@ -76,6 +82,24 @@ impl Target {
             credential: credential.transpose()?,
             http2,
         })
+    }
+
+    /// Returns the target of each credential: those of the file of tokens, or the only one.
+    ///
+    /// # Errors
+    /// As for [`Target::new`], and when the file has no token.
+    pub(crate) fn of_each_credential(options: &Options) -> Result<Vec<Arc<Self>>> {
+        let target = Self::new(options)?;
+        let Some(path) = &options.tokens_file else { return Ok(vec![Arc::new(target)]) };
+        let text = read(path)?;
+        let tokens = text.lines().map(str::trim).filter(|token| !token.is_empty());
+        let targets = tokens.map(|token| {
+            let credential = Some(credential(&options.token_header, token)?);
+            Ok(Arc::new(Self { credential, ..target.clone() }))
+        });
+        let targets: Vec<_> = targets.collect::<Result<_>>()?;
+        ensure!(!targets.is_empty(), "{} has no token", path.display());
+        Ok(targets)
     }
 }
 

@@ -52,6 +52,12 @@ impl Client {
         Ok(Self { target: target.clone(), sender })
     }
 
+    /// Connects once more, to the same server and with the same credential.
+    pub(crate) async fn reconnect(&mut self) -> Result<()> {
+        *self = Self::connect(&self.target).await?;
+        Ok(())
+    }
+
     /// Returns another one on the same connection, if it is HTTP/2.
     pub(crate) fn share(&self) -> Option<Self> {
         match &self.sender {
@@ -145,7 +151,9 @@ fn request(
         request = request.uri(path).header(http::header::HOST, &target.authority);
     }
     if !body.is_empty() {
-        request = request.header(http::header::CONTENT_TYPE, "application/json");
+        let patches = request.method_ref() == Some(&Method::PATCH);
+        let kind = if patches { "application/merge-patch+json" } else { "application/json" };
+        request = request.header(http::header::CONTENT_TYPE, kind);
     }
     if let Some((name, value)) = &target.credential {
         request = request.header(name, value);

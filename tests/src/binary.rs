@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// Returns the path of `postern`: `POSTERN_TEST_BIN`, or the binary that cargo builds now.
-pub(crate) fn path() -> &'static Path {
+pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("POSTERN_TEST_BIN") {
         Some(path) => PathBuf::from(path),

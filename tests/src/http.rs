@@ -4,6 +4,7 @@
 //! malformed requests.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -31,6 +32,8 @@ pub struct Client {
     authority: String,
     token: Arc<str>,
     tls: Arc<rustls::ClientConfig>,
+    /// The address that connections come from; without one, the kernel chooses it.
+    source: Option<IpAddr>,
 }
 
 impl Client {
@@ -62,6 +65,7 @@ impl Client {
             authority: kubeconfig.authority_of_server().to_owned(),
             token: kubeconfig.token.as_str().into(),
             tls: Arc::new(tls),
+            source: None,
         }
     }
 
@@ -69,6 +73,12 @@ impl Client {
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.into(), ..self.clone() }
+    }
+
+    /// The same server, with connections that come from this address of the loopback network.
+    #[must_use]
+    pub fn from_address(&self, source: IpAddr) -> Self {
+        Self { source: Some(source), ..self.clone() }
     }
 
     /// A GET of a path from the root of the server.
@@ -112,11 +122,34 @@ impl Client {
     /// # Errors
     /// That of the network, or of the handshake.
     pub async fn raw(&self) -> std::io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(&self.authority).await?;
-        stream.set_nodelay(true)?;
+        let stream = self.tcp().await?;
         let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
         let name = ServerName::try_from(host.to_owned()).expect("the kubeconfig names a host");
         TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await
+    }
+
+    /// Returns a TCP connection without TLS.
+    ///
+    /// # Errors
+    /// That of the network.
+    pub async fn tcp(&self) -> std::io::Result<TcpStream> {
+        let stream = match self.source {
+            None => TcpStream::connect(&self.authority).await?,
+            Some(source) => {
+                let socket = TcpSocket::new_v4()?;
+                socket.bind(SocketAddr::new(source, 0))?;
+                let server = tokio::net::lookup_host(&self.authority).await?.next();
+                socket.connect(server.expect("the kubeconfig names a host")).await?
+            }
+        };
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// The access key.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// `HOST:PORT`
@@ -286,7 +319,15 @@ impl Request<'_> {
     /// # Errors
     /// Why there is no stream, as text.
     pub async fn try_stream(self) -> Result<Lines, String> {
-        let mut connection = self.client.connect().await?;
+        let connection = self.client.connect().await?;
+        self.try_stream_on(connection).await
+    }
+
+    /// Like [`Request::try_stream`], on an open connection.
+    ///
+    /// # Errors
+    /// Why there is no stream, as text.
+    pub async fn try_stream_on(self, mut connection: Connection) -> Result<Lines, String> {
         let response = connection.send(self.request).await?;
         let (parts, body) = response.into_parts();
         if parts.status != 200 {

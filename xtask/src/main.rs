@@ -10,6 +10,7 @@
     reason = "a developer's command line: it reads source files and prints what it finds"
 )]
 
+mod attacks;
 mod bench;
 mod fetch;
 mod layout;
@@ -42,6 +43,10 @@ enum Task {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
+        /// Only attacks the server, in full and with a release build, and checks the figures that must
+        /// hold meanwhile. Takes some minutes of a machine that does nothing else.
+        #[arg(long, conflicts_with = "quick")]
+        attacks: bool,
     },
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
@@ -62,7 +67,8 @@ fn run(task: &Task) -> Result<()> {
     match task {
         Task::CheckLayout => layout::check(&root),
         Task::Fetch => fetch::everything(&root).map(|tools| println!("{tools}")),
-        Task::Test { quick } => suite::run(&root, *quick),
+        Task::Test { attacks: true, .. } => attacks::run(&root),
+        Task::Test { quick, .. } => suite::run(&root, *quick),
         Task::Bench(options) => bench::run(&root, options),
     }
 }

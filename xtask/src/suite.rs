@@ -19,7 +19,7 @@ pub(crate) fn run(root: &Path, quick: bool) -> Result<()> {
         shell::run(shell::cargo().args(words))
     })?;
     steps.take("layout", || layout::check(root))?;
-    let binary = steps.take("build the server", || build_server(root))?;
+    let binary = steps.take("build the server", || build_server(root, Profile::Debug))?;
     let mut counts = Counts::default();
     steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
     if !quick {
@@ -87,15 +87,38 @@ impl Counts {
     }
 }
 
+/// A profile of cargo.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Profile {
+    /// What developers build.
+    Debug,
+    /// What users run.
+    Release,
+}
+
 /// Builds the binary once, with the features that the test build has. Returns its path.
-fn build_server(root: &Path) -> Result<PathBuf> {
-    shell::run(shell::cargo().args(["build", "--workspace", "--bin", "postern"]))?;
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
-    let binary = metadata.target_directory.join("debug").join("postern").into_std_path_buf();
+pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
+    let mut command = shell::cargo();
+    command.args(["build", "--workspace", "--bin", "postern"]);
+    let directory = match profile {
+        Profile::Debug => "debug",
+        Profile::Release => {
+            command.arg("--release");
+            "release"
+        }
+    };
+    shell::run(&mut command)?;
+    let binary = target_directory(root)?.join(directory).join("postern");
     if !binary.exists() {
         bail!("the build left no {}", binary.display());
     }
     Ok(binary)
+}
+
+/// Returns where cargo puts what it builds.
+pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) -> Result<()> {

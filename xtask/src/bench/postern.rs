@@ -76,6 +76,15 @@ impl Bench {
         Ok(())
     }
 
+    /// Runs the command line as the server's administrator. Returns what it prints.
+    pub(crate) fn postern_cli(&self, server: &Server, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.postern);
+        command.args(arguments).env("KUBECONFIG", server.path("data/admin.kubeconfig"));
+        let output = command.output()?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+
     /// Waits until the server responds to a GET of the path with 200.
     pub(crate) fn wait_until_ok(
         &self,

@@ -1,5 +1,6 @@
 //! What is measured: groups that each start the servers that they need, and set the targets.
 
+mod fairness;
 mod lists;
 mod memory;
 mod overload;
@@ -34,6 +35,11 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "ready", title: "from start to ready", measure: ready::measure },
     Group { name: "scale", title: "cost with many objects", measure: scale::measure },
     Group { name: "overload", title: "more than can be done", measure: overload::measure },
+    Group {
+        name: "fairness",
+        title: "one owner who asks for too much",
+        measure: fairness::measure,
+    },
 ];
 
 /// Returns the usual absolute figures of a run.

@@ -1,9 +1,7 @@
 //! Ten times the connections that the limits admit: what is refused, how long the admitted requests
 //! take, and whether the server can still be reached.
 
-use std::process::Command;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 
 use super::figure;
 use crate::bench::Bench;
@@ -176,21 +174,12 @@ fn with_background_requests(
 
 /// Returns the load program's arguments for a second user, who may do everything.
 fn access_of_second_user(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
-    let admin = postern.path("data/admin.kubeconfig");
-    let postern_cli = |arguments: &[&str]| -> Result<String> {
-        let mut command = Command::new(&bench.postern);
-        let output = command.args(arguments).env("KUBECONFIG", &admin).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-    };
-    postern_cli(&["create", "user", "second", "--groups", "system:masters"])?;
-    let key = postern_cli(&["create", "accesskey", "--user", "second"])?;
-    let text = std::fs::read_to_string(&admin)?;
-    let (_, rest) = text.split_once("token: ").context("the kubeconfig has no token")?;
-    let old = rest.lines().next().unwrap_or_default().trim_matches('"');
-    let path = postern.path("second.kubeconfig");
-    std::fs::write(&path, text.replace(old, &key))?;
-    Ok(vec!["--kubeconfig".to_owned(), path.to_string_lossy().into_owned()])
+    bench.postern_cli(postern, &["create", "user", "second", "--groups", "system:masters"])?;
+    let key = bench.postern_cli(postern, &["create", "accesskey", "--user", "second"])?;
+    let path = postern.path("second.token");
+    std::fs::write(&path, key)?;
+    let tokens = ["--tokens-file".to_owned(), path.to_string_lossy().into_owned()];
+    Ok(postern.access.iter().cloned().chain(tokens).collect())
 }
 
 fn share_answered(measurement: &Measurement) -> f64 {

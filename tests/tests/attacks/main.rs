@@ -1,0 +1,26 @@
+//! Attacks on the availability of the server, each held to figures: while it runs, others are served.
+//!
+//! Every file is one family of attacks, from the side of a stranger or an ordinary user. The short
+//! form checks what does not depend on the speed of the machine. `cargo xtask test --attacks` runs the
+//! full form on a release build, and holds it to times as well.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how it fails, and its figures are printed"
+)]
+
+mod form;
+mod frames;
+mod load;
+mod raw_http1;
+mod scene;
+mod trial;
+mod victims;
+
+mod connections;
+mod fairness;
+mod quotas;
+mod refusals;
+mod slow_readers;
+mod strangers;
+mod work;

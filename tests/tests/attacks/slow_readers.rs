@@ -1,0 +1,158 @@
+//! Clients that ask and do not read: what waits for them is bounded, and reset in the end.
+
+use std::time::Duration;
+
+use postern_tests::http::Client;
+use postern_tests::objects::collection;
+use tokio::task::JoinSet;
+
+use crate::form::Form;
+use crate::frames::{Frames, INITIAL_WINDOW_SIZE, Streams, request};
+use crate::raw_http1::Wire;
+use crate::scene::{KEYS, Scene, key_path, pass};
+use crate::trial::{SLOWDOWN, hold};
+use crate::victims::Victims;
+
+/// Requests on one connection over HTTP/2.
+const STREAMS: u32 = 250;
+
+/// Lists of nearly this many bytes each are left unread.
+const LARGE_KEYS: usize = 200;
+
+/// Sends requests on a connection that leaves no room for the bodies of the answers, and reads
+/// nothing but the heads.
+async fn without_window(client: Client, path: String, time: Duration) -> Streams {
+    let settings = [(INITIAL_WINDOW_SIZE, 0)];
+    let Ok(mut frames) = Frames::open(&client, &settings).await else {
+        return Streams { closed: true, ..Streams::default() };
+    };
+    // The first request proves the key, where there is one: more are let in then.
+    if frames.send(&request(&client, 1, &path, "application/json")).await.is_err() {
+        return Streams { closed: true, ..Streams::default() };
+    }
+    let all = (1..STREAMS).flat_map(|n| request(&client, 2 * n + 1, &path, "application/json"));
+    tokio::task::yield_now().await;
+    // A connection that has been closed is seen by the next line.
+    drop(frames.send(&all.collect::<Vec<u8>>()).await);
+    frames.held(time).await
+}
+
+/// Checks that nothing waits any more for clients that left no room: a stream that was answered has
+/// been reset, or its connection closed.
+fn all_reset(scene: &Scene, connections: &[Streams]) {
+    let pinned = connections.iter().filter(|one| !one.closed && one.resets < one.open);
+    let pinned = pinned.count();
+    let all = connections.len();
+    eprintln!("{pinned} of {all} connections still wait to be read");
+    if scene.form == Form::Full {
+        assert_eq!(pinned, 0, "answers that made no progress for 30 s are reset");
+    }
+}
+
+async fn many_without_window(scene: &Scene, client: &Client, count: usize) -> Vec<Streams> {
+    let path = collection(KEYS);
+    let mut tasks = JoinSet::new();
+    for _ in 0..count {
+        tasks.spawn(without_window(client.clone(), path.clone(), scene.holding()));
+    }
+    tasks.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_who_leaves_no_room_for_refusals() {
+    let scene = Scene::start(&[]).await;
+    let victims = Victims::new(&scene).await;
+    let stranger = scene.attacker_http2("pst_nobody");
+    let attack = many_without_window(&scene, &stranger, scene.form.pick(240, 800));
+    let name = "250 unread refusals on each connection";
+    let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
+    all_reset(&scene, &connections);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_on_one_connection_that_are_not_read() {
+    let scene = Scene::start(&[]).await;
+    let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
+    scene.large_keys("mallory", LARGE_KEYS).await;
+    let client = scene.attacker_http2(&mallory);
+    let attack = many_without_window(&scene, &client, 1);
+    let name = "250 unread lists on one connection";
+    let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
+    all_reset(&scene, &connections);
+}
+
+/// Asks for a list and does not read it for a while. Returns the connection, if the server let it in.
+async fn unread(client: Client, query: &str, accept: &str, time: Duration) -> Option<Wire> {
+    let request = format!(
+        "GET {}{query} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\r\n",
+        collection(KEYS),
+        client.address(),
+        client.token(),
+    );
+    let mut wire = Wire::open(&client).await.ok()?;
+    wire.send(request.as_bytes()).await.ok()?;
+    pass(time).await;
+    Some(wire)
+}
+
+/// Checks that lists which nobody read are not sent as a whole any more.
+async fn all_cut_off(wires: Vec<Wire>) {
+    let mut whole = 0;
+    for mut wire in wires {
+        whole += usize::from(wire.answer().await.is_ok_and(|answer| answer.status == 200));
+    }
+    // A Table has only some bytes of each key: it fits into the kernel's buffers.
+    assert!(whole <= 20, "lists that made no progress for 30 s are reset: {whole} were not");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_in_every_format_that_are_not_read() {
+    let scene = Scene::start(&[]).await;
+    let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
+    scene.large_keys("mallory", LARGE_KEYS).await;
+    let client = scene.attacker(&mallory);
+    let formats = [
+        ("", "application/yaml"),
+        ("", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+        ("?pretty=true", "application/json"),
+    ];
+    let attack = async {
+        let mut tasks = JoinSet::new();
+        for number in 0..60 {
+            let (query, accept) = formats[number % formats.len()];
+            tasks.spawn(unread(client.clone(), query, accept, scene.holding()));
+        }
+        tasks.join_all().await
+    };
+    let name = "60 unread lists: YAML, Table, pretty";
+    let wires = hold(name, &scene, &victims, SLOWDOWN, attack).await;
+    if scene.form == Form::Full {
+        all_cut_off(wires.into_iter().flatten().collect()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_in_a_pipeline_that_nobody_reads() {
+    let scene = Scene::start(&[]).await;
+    let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
+    let client = scene.attacker(&mallory);
+    let request = format!(
+        "GET {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {mallory}\r\n\r\n",
+        key_path("mallory-key"),
+        client.address(),
+    );
+    let pipeline = request.repeat(200);
+    let attack = async {
+        let mut tasks = JoinSet::new();
+        for _ in 0..50 {
+            let (client, pipeline) = (client.clone(), pipeline.clone());
+            tasks.spawn(async move {
+                let Ok(mut wire) = Wire::open(&client).await else { return };
+                while wire.send(pipeline.as_bytes()).await.is_ok() {}
+            });
+        }
+        // Whoever still can send then is stopped with the tasks.
+        pass(scene.lasting()).await;
+    };
+    hold("50 pipelines without a reader", &scene, &victims, SLOWDOWN, attack).await;
+}
