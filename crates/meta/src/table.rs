@@ -31,6 +31,13 @@ pub struct Row {
     pub object: Option<Value>,
 }
 
+impl Row {
+    /// Returns the row as it is sent.
+    pub fn into_value(self) -> Value {
+        json!({ "cells": self.cells, "object": self.object })
+    }
+}
+
 /// A table.
 #[derive(Clone, PartialEq)]
 pub struct Table {
@@ -49,11 +56,7 @@ impl Table {
 
     /// Returns the table as it is sent; its metadata is empty.
     pub fn into_value(self) -> Value {
-        let rows: Vec<Value> = self
-            .rows
-            .into_iter()
-            .map(|row| json!({ "cells": row.cells, "object": row.object }))
-            .collect();
+        let rows: Vec<Value> = self.rows.into_iter().map(Row::into_value).collect();
         json!({
             "kind": "Table",
             "apiVersion": format!("meta.k8s.io/{}", self.version),

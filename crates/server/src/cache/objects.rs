@@ -3,12 +3,13 @@
 //! With a million keys, a search by order compares about twenty of them, none of which is in the
 //! processor's cache. A search by hash finds the key at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use postern_kinds::Owner;
 
 use super::object::CachedObject;
 use super::resource::Slot;
@@ -23,6 +24,8 @@ pub(super) struct Objects {
     hasher: RandomState,
     /// The intact objects, with the hashes of their keys.
     shards: [HashTable<(u64, Arc<CachedObject>)>; SHARDS],
+    /// The intact objects that have an owner, by the owner and in order.
+    by_owner: HashMap<Owner, BTreeMap<Arc<str>, Arc<CachedObject>>>,
 }
 
 impl Objects {
@@ -32,6 +35,7 @@ impl Objects {
             ordered: BTreeMap::new(),
             hasher: RandomState::new(),
             shards: [const { HashTable::new() }; SHARDS],
+            by_owner: HashMap::new(),
         }
     }
 
@@ -82,6 +86,24 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
+    /// Returns the intact objects whose owners pass a filter, whose keys have a prefix and come after
+    /// `after`, in order. It asks about each owner once.
+    pub(super) fn owned(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        owners: &dyn Fn(&Owner) -> bool,
+    ) -> Vec<Arc<CachedObject>> {
+        let of = self.by_owner.iter().filter(|(owner, _)| owners(owner));
+        let mut objects: Vec<_> = of
+            .flat_map(|(_, objects)| objects)
+            .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| &***key > after))
+            .map(|(_, object)| object.clone())
+            .collect();
+        objects.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        objects
+    }
+
     /// Sets what is stored under a key.
     pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
         self.remove_index(&key);
@@ -100,13 +122,25 @@ impl Objects {
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
+        if let Some(owner) = object.owner() {
+            let owned = self.by_owner.entry(owner.clone()).or_default();
+            owned.insert(object.key().clone(), object.clone());
+        }
     }
 
     fn remove_index(&mut self, key: &str) {
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
-        if let Ok(entry) = shard.find_entry(hash, |(of, object)| is(*of, object, hash, key)) {
-            entry.remove();
+        let Ok(entry) = shard.find_entry(hash, |(of, object)| is(*of, object, hash, key)) else {
+            return;
+        };
+        let ((_, object), _) = entry.remove();
+        let Some(owner) = object.owner() else { return };
+        if let Some(owned) = self.by_owner.get_mut(owner) {
+            owned.remove(key);
+            if owned.is_empty() {
+                self.by_owner.remove(owner);
+            }
         }
     }
 }
@@ -143,6 +177,30 @@ mod tests {
             Slot::Intact(object) => object.position(),
             Slot::Corrupt { position, .. } => *position,
         }
+    }
+
+    #[test]
+    fn objects_are_found_by_their_owners() {
+        let owned = |key: &str, owner: &str| {
+            let position = Position::new(1, 0);
+            let object =
+                CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
+            Slot::Intact(Arc::new(object.unwrap().owned_by(Some(Owner::User(owner.into())))))
+        };
+        let mut objects = Objects::of(vec![("/k/c".into(), owned("/k/c", "ada"))]);
+        objects.insert("/k/a".into(), owned("/k/a", "ada"));
+        objects.insert("/k/b".into(), owned("/k/b", "bob"));
+        let of = |objects: &Objects, after, name: &str| -> Vec<String> {
+            let wanted = Owner::User(name.into());
+            let found = objects.owned("/k/", after, &|owner| *owner == wanted);
+            found.iter().map(|object| object.key().to_string()).collect()
+        };
+        assert_eq!(of(&objects, None, "ada"), ["/k/a", "/k/c"]);
+        assert_eq!(of(&objects, Some("/k/a"), "ada"), ["/k/c"]);
+        objects.insert("/k/a".into(), owned("/k/a", "bob"));
+        assert_eq!(of(&objects, None, "bob"), ["/k/a", "/k/b"]);
+        objects.remove("/k/c");
+        assert!(of(&objects, None, "ada").is_empty() && objects.by_owner.len() == 1);
     }
 
     proptest! {

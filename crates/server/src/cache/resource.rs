@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use postern_kinds::AnyKind;
+use postern_kinds::{AnyKind, Owner};
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_store::{Event, Position};
@@ -120,6 +120,8 @@ pub(crate) struct ObjectList {
     pub(crate) remaining: usize,
     /// The revision of the list.
     pub(crate) revision: u64,
+    /// The keys of corrupt objects that should be in it.
+    pub(crate) left_out: Vec<Arc<str>>,
 }
 
 /// The result of a read of events.
@@ -216,42 +218,51 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the objects under a key prefix that pass a filter, after the key `after`, at most
-    /// `limit` of them (0: all).
+    /// Returns the objects under a key prefix, after the key `after`, at most `limit` of them (0:
+    /// all).
     ///
     /// # Errors
-    /// 500 when one of them is corrupt: without it the list would be wrong.
+    /// 500 when one of them is corrupt: without it the list would be wrong. Principals and their
+    /// keys are left out of the list instead, and named: a corrupt one concerns nobody else.
     pub(crate) fn list(
         &self,
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-        filter: Option<&dyn Fn(&CachedObject) -> bool>,
     ) -> Result<ObjectList, ApiError> {
         let state = self.state.read();
-        let mut objects = Vec::new();
-        let mut remaining = 0;
+        let (mut objects, mut left_out, mut remaining) = (Vec::new(), Vec::new(), 0);
         for (key, slot) in state.objects.range(prefix, after) {
-            if filter.is_none() && limit > 0 && objects.len() == limit {
+            if limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
             }
             match slot {
                 Slot::Intact(object) => objects.push(object.clone()),
+                Slot::Corrupt { .. } if self.kind.has_access_role() => {
+                    left_out.push(key.clone());
+                }
                 Slot::Corrupt { reason, .. } => return Err(corrupt(key, reason)),
             }
         }
-        let revision = state.revision;
-        drop(state);
-        // Not under the lock: selectors read labels, which may have to be decoded.
-        if let Some(filter) = filter {
-            objects.retain(|object| filter(object));
-            if limit > 0 && objects.len() > limit {
-                remaining = objects.len() - limit;
-                objects.truncate(limit);
-            }
-        }
-        Ok(ObjectList { objects, remaining, revision })
+        Ok(ObjectList { objects, remaining, revision: state.revision, left_out })
+    }
+
+    /// Returns the objects under a key prefix, after the key `after`, whose owners pass a filter.
+    pub(crate) fn owned(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        owners: &dyn Fn(&Owner) -> bool,
+    ) -> ObjectList {
+        let state = self.state.read();
+        let objects = state.objects.owned(prefix, after, owners);
+        ObjectList { objects, remaining: 0, revision: state.revision, left_out: Vec::new() }
+    }
+
+    /// Returns the revision of what it has.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state.read().revision
     }
 
     /// Returns at most `limit` objects after a key, without corrupt ones. For callers that read all

@@ -67,7 +67,7 @@ async fn finalize(registry: &Registry, found: &ObjectMeta) -> Result<(), ApiErro
     for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
         let resource = registry.cache().of(kind.info());
         let prefix = storage_key::in_namespace(resource.prefix(), Some(namespace));
-        for object in resource.list(&prefix, None, 0, None)?.objects {
+        for object in resource.list(&prefix, None, 0)?.objects {
             remaining += 1;
             delete(registry, *kind, namespace, &object).await?;
         }

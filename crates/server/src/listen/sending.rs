@@ -12,12 +12,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
+use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::pipeline::Hold;
 use crate::stages::flow::budget::Charge;
-use crate::wire::body::{Body, CHUNK_BYTES};
+use crate::wire::body::Body;
+use crate::wire::list::CHUNK_BYTES;
 
 /// A response whose client takes no chunk for this long is given up.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -60,17 +62,25 @@ struct Chunk {
     _charge: Option<Charge>,
 }
 
-/// A stream whose events no room is left for.
+/// Why a response ends before its end.
 #[derive(Debug)]
-pub(super) struct NoRoom;
+pub(super) enum GivenUp {
+    /// There is no room for more bytes that wait.
+    NoRoom,
+    /// An object could not be encoded.
+    NotEncoded(ApiError),
+}
 
-impl fmt::Display for NoRoom {
+impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many bytes wait for this owner's clients")
+        match self {
+            Self::NoRoom => f.write_str("too many bytes wait for this owner's clients"),
+            Self::NotEncoded(error) => error.fmt(f),
+        }
     }
 }
 
-impl Error for NoRoom {}
+impl Error for GivenUp {}
 
 impl Outgoing {
     pub(super) fn new() -> Arc<Self> {
@@ -186,39 +196,40 @@ impl Sending {
         Self { body, rest: None, transfer }
     }
 
-    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
         let bytes = match self.rest.take() {
-            Some(rest) => Poll::Ready(Some(rest)),
+            Some(rest) => Poll::Ready(Some(Ok(rest))),
             None => self.body.poll_bytes(cx),
         };
         bytes.map(|bytes| {
-            let mut bytes = bytes?;
-            if bytes.len() > CHUNK_BYTES {
-                self.rest = Some(bytes.split_off(CHUNK_BYTES));
-            }
-            Some(bytes)
+            Some(bytes?.map_err(GivenUp::NotEncoded).map(|mut bytes| {
+                if bytes.len() > CHUNK_BYTES {
+                    self.rest = Some(bytes.split_off(CHUNK_BYTES));
+                }
+                bytes
+            }))
         })
     }
 
     /// Counts the bytes of a stream. Those of other bodies are counted from their start.
-    fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, NoRoom> {
-        let Some(hold) = self.transfer.hold.get() else { return Err(NoRoom) };
+    fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, GivenUp> {
+        let Some(hold) = self.transfer.hold.get() else { return Err(GivenUp::NoRoom) };
         if !matches!(self.body, Body::Stream(_)) {
             return Ok(None);
         }
         let mut charge = hold.charge.another();
-        if charge.grow(bytes.len()) { Ok(Some(charge)) } else { Err(NoRoom) }
+        if charge.grow(bytes.len()) { Ok(Some(charge)) } else { Err(GivenUp::NoRoom) }
     }
 }
 
 impl http_body::Body for Sending {
     type Data = Bytes;
-    type Error = NoRoom;
+    type Error = GivenUp;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, NoRoom>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
         if self.transfer.is_full() {
             self.transfer.producer.register(cx.waker());
             if self.transfer.is_full() {
@@ -226,11 +237,11 @@ impl http_body::Body for Sending {
             }
         }
         self.poll_bytes(cx).map(|bytes| {
-            let bytes = bytes?;
-            Some(
-                self.charge(&bytes)
-                    .map(|charge| Frame::data(self.transfer.hand_over(bytes, charge))),
-            )
+            let framed = bytes?.and_then(|bytes| {
+                let charge = self.charge(&bytes)?;
+                Ok(Frame::data(self.transfer.hand_over(bytes, charge)))
+            });
+            Some(framed)
         })
     }
 

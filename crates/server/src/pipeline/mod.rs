@@ -7,6 +7,7 @@ mod client;
 mod server;
 mod verbs;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,7 +74,7 @@ impl From<Response<Body>> for Outcome {
 
 /// Returns the response to a request. An error is a response, too.
 pub(crate) async fn handle(
-    server: &Server,
+    server: &Arc<Server>,
     client: &Client,
     request: Request<IncomingBody>,
 ) -> Reply {
@@ -112,7 +113,7 @@ pub(crate) async fn handle(
 }
 
 /// Returns the client's own audit id when it is a UUID (decision 5), and else a new one.
-fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
+fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
     let id = sent
         .and_then(|text| uuid::Uuid::try_parse(text).ok())
@@ -144,7 +145,7 @@ fn public(
 }
 
 async fn protected(
-    server: &Server,
+    server: &Arc<Server>,
     client: &Client,
     request: Request<IncomingBody>,
     audit_id: &HeaderValue,
@@ -162,7 +163,7 @@ async fn protected(
 
 /// Serves a request, and records it in the audit log with its result.
 async fn audited(
-    server: &Server,
+    server: &Arc<Server>,
     client: &Client,
     parsed: Parsed,
     body: IncomingBody,
@@ -194,7 +195,7 @@ async fn audited(
 
 /// Serves a request whose sender has to be known first.
 async fn identified(
-    server: &Server,
+    server: &Arc<Server>,
     client: &Client,
     parsed: Parsed,
     body: IncomingBody,
@@ -239,7 +240,7 @@ async fn identified(
 
 /// Serves a request within its time: the body comes in, then there is a seat, then it is done.
 async fn within_time(
-    server: &Server,
+    server: &Arc<Server>,
     acting: Acting,
     body: RequestBody,
     audit_context: &mut AuditContext,
@@ -271,7 +272,7 @@ async fn within_time(
 /// caller who sends the end of a body late could otherwise write until the deadline with a key that
 /// has stopped working.
 async fn received(
-    server: &Server,
+    server: &Arc<Server>,
     acting: &Acting,
     body: RequestBody,
 ) -> Result<ReceivedBody, ApiError> {
@@ -283,7 +284,7 @@ async fn received(
 }
 
 async fn act(
-    server: &Server,
+    server: &Arc<Server>,
     acting: Acting,
     body: ReceivedBody,
     audit_context: &mut AuditContext,
@@ -293,12 +294,19 @@ async fn act(
         authorize(acting, policy).inspect_err(|error| audit_context.set_forbidden(error))?;
     audit_context.set_allowed();
     match authorized {
-        Authorized::Resource(parsed, permit) => verbs::serve(server, &parsed, &permit, body).await,
+        Authorized::Resource(parsed, permit) => {
+            if !verbs::is_large(server, &parsed, &permit, &body) {
+                return verbs::serve(server, &parsed, &permit, body).await;
+            }
+            let (large, server) = (verbs::large_work(server, &permit), server.clone());
+            let work = async move { verbs::serve(&server, &parsed, &permit, body).await };
+            large.run_async(work).await?
+        }
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
     }
 }
 
-fn document(server: &Server, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let Target::Document(document) = parsed.target() else {
         return Err(ApiError::resource_not_served());
     };

@@ -18,6 +18,7 @@ use crate::actions::{self, ActionOutput};
 use crate::operations;
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
+use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
@@ -26,6 +27,9 @@ use crate::wire::respond;
 
 /// The patch types that are served.
 const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
+
+/// Bytes of YAML from which on reading them counts as large: it takes several times as long as JSON.
+const LARGE_YAML_BYTES: usize = 8 * 1024;
 
 /// Longest name of a field manager, as upstream.
 const MAX_MANAGER_BYTES: usize = 128;
@@ -47,7 +51,7 @@ pub(super) async fn serve(
     // that room would be copied each time that the future is moved.
     match permit.target().verb {
         Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
-        Verb::List => list(server, parsed, permit).await.map(Outcome::from),
+        Verb::List => list(server, parsed, permit).await,
         Verb::Watch => watch(server, parsed, permit).await.map(Outcome::from),
         Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
         Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
@@ -57,6 +61,28 @@ pub(super) async fn serve(
             Box::pin(delete_collection(server, parsed, permit, body)).await.map(Outcome::from)
         }
     }
+}
+
+/// Returns where the caller's large work is done.
+pub(super) fn large_work(server: &Server, permit: &Permit) -> LargeWork {
+    server.flow.large_work(&permit.credential().bearer().name)
+}
+
+/// Returns whether a request takes much processor time: it sends a large body, or changes a large
+/// object, or wants one in a form in which it is not stored.
+pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {
+    let from = if input::is_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
+    if body.len() > from {
+        return true;
+    }
+    let is_read = matches!(permit.target().verb, Verb::Get);
+    if is_read
+        && Negotiated::of(parsed, Offered::Object, server.source.now())
+            .is_ok_and(Negotiated::is_stored)
+    {
+        return false;
+    }
+    server.registry.stored_bytes(permit) > LARGE_BYTES
 }
 
 fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, ApiError> {
@@ -74,15 +100,13 @@ async fn get(
     respond::object(permit.kind(), StatusCode::OK, object, negotiated)
 }
 
-async fn list(
-    server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
-) -> Result<Response<Body>, ApiError> {
+async fn list(server: &Server, parsed: &Parsed, permit: &Permit) -> Result<Outcome, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let page = server.registry.list(permit, &options).await?;
-    respond::list(permit.kind(), page, negotiated)
+    let mut page = server.registry.list(permit, &options).await?;
+    let warnings = std::mem::take(&mut page.warnings);
+    let response = respond::list(permit.kind(), page, negotiated, large_work(server, permit))?;
+    Ok(Outcome { warnings, ..response.into() })
 }
 
 /// Serves a row of the kind's table of actions.
@@ -119,7 +143,10 @@ async fn act(
     }
     let writing = writing(parsed, &options, Part::Main);
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
-        ActionOutput::List(kind, page) => respond::list(kind, page, negotiated).map(Outcome::from),
+        ActionOutput::List(kind, page) => {
+            let large = large_work(server, permit);
+            respond::list(kind, page, negotiated, large).map(Outcome::from)
+        }
         ActionOutput::Object(kind, object) => {
             let is_post = action.verb == Verb::Create;
             let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
@@ -295,5 +322,5 @@ async fn delete_collection(
     let which = ListOptions::parse_of_deletion(parsed.query(), SELECTABLE_FIELDS)?;
     let options = delete_options(parsed, &body, DeletionOf::Collection)?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
-    respond::list(permit.kind(), deleted, negotiated)
+    respond::list(permit.kind(), deleted, negotiated, large_work(server, permit))
 }

@@ -22,6 +22,12 @@ use crate::storage_key;
 /// The page size of reads from the store, for a list at a past revision.
 const PAST_PAGE: usize = 1024;
 
+/// How much work is done before others have the thread: a fraction of a millisecond.
+const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
+
+/// What it costs to look whether an object is selected, compared with decoding bytes.
+const BYTES_PER_LOOK: usize = 128;
+
 /// A page of a list, ready to be encoded.
 pub(crate) struct ObjectPage {
     /// In key order.
@@ -32,6 +38,8 @@ pub(crate) struct ObjectPage {
     pub(crate) continue_token: Option<String>,
     /// How many objects there are after this page, when that is known.
     pub(crate) remaining: Option<usize>,
+    /// What the client should know about objects that are not in it.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Which objects a list or watch is for.
@@ -106,6 +114,17 @@ impl Selection {
         self
     }
 
+    /// Returns a filter for owners, when the objects that are selected are those of certain owners.
+    fn owners(&self) -> Option<impl Fn(&Owner) -> bool> {
+        if self.owner.is_none() && self.permit.is_none() {
+            return None;
+        }
+        Some(|owner: &Owner| {
+            self.owner.as_ref().is_none_or(|wanted| owner == wanted)
+                && self.permit.as_ref().is_none_or(|permit| permit.covers_owned_by(Some(owner)))
+        })
+    }
+
     fn is_owned(&self, object: &CachedObject) -> bool {
         self.owner.as_ref().is_none_or(|wanted| object.owner() == Some(wanted))
     }
@@ -156,6 +175,14 @@ impl Registry {
         Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })
     }
 
+    /// Returns how many bytes the object has that a permit is for; 0 when there is none, and for a
+    /// collection.
+    pub(crate) fn stored_bytes(&self, permit: &Permit) -> usize {
+        let resource = self.cache().of(permit.kind().info());
+        let found = key_of(permit, resource).ok().and_then(|key| resource.get(&key).ok().flatten());
+        found.map_or(0, |object| object.json().len())
+    }
+
     /// Reads one object as it is stored, without what is observed for a response.
     ///
     /// # Errors
@@ -194,31 +221,32 @@ impl Registry {
         let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
         let after = after.as_deref();
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
-        let from_cache = || {
-            let filter = |object: &CachedObject| selection.matches(object);
-            let filter: Option<&dyn Fn(&CachedObject) -> bool> =
-                if selection.everything { None } else { Some(&filter) };
-            resource.list(&selection.prefix, after, limit, filter)
-        };
         let list = match at {
-            ListRevision::Exactly(version) => {
+            ListRevision::Exactly(version) if resource.revision() != version.revision() => {
                 let revision = version.revision();
-                let now = from_cache()?;
-                if now.revision == revision {
-                    now
-                } else {
-                    let past = self.past(resource, &selection, after, limit, revision).await;
-                    past.map_err(|error| past_error(error, token.as_ref()))?
-                }
+                let past = self.past(resource, &selection, after, limit, revision).await;
+                past.map_err(|error| past_error(error, token.as_ref()))?
             }
-            ListRevision::Any | ListRevision::MostRecent | ListRevision::NotOlderThan(_) => {
-                from_cache()?
+            _ => {
+                let list = selected(resource, &selection, after, limit).await?;
+                match at {
+                    // There was a change since it was looked at.
+                    ListRevision::Exactly(version) if list.revision != version.revision() => {
+                        let revision = version.revision();
+                        let past = self.past(resource, &selection, after, limit, revision).await;
+                        past.map_err(|error| past_error(error, token.as_ref()))?
+                    }
+                    _ => list,
+                }
             }
         };
         let mut page = page_of(list, &selection);
         if permit.kind().is_observed() {
-            let observe = |object| observed(self.cache(), permit, object);
-            page.objects = page.objects.into_iter().map(observe).collect();
+            let mut pace = Pace::new();
+            for object in &mut page.objects {
+                pace.step(object.json().len()).await;
+                *object = observed(self.cache(), permit, object.clone());
+            }
         }
         Ok(page)
     }
@@ -292,13 +320,69 @@ impl Registry {
                 }
                 if limit > 0 && objects.len() == limit {
                     let remaining = left + usize::try_from(page.remaining).unwrap_or(usize::MAX);
-                    return Ok(ObjectList { objects, remaining, revision });
+                    return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
                 }
             }
             if page.remaining == 0 || last.is_none() {
-                return Ok(ObjectList { objects, remaining: 0, revision });
+                return Ok(ObjectList { objects, remaining: 0, revision, left_out: Vec::new() });
             }
             after = last;
+        }
+    }
+}
+
+/// Returns what the cache has of a selection, and pauses now and then.
+///
+/// # Errors
+/// 500 when an object is corrupt: see [`ResourceCache::list`].
+pub(super) async fn selected(
+    resource: &ResourceCache,
+    selection: &Selection,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<ObjectList, ApiError> {
+    if selection.everything {
+        return resource.list(&selection.prefix, after, limit);
+    }
+    let mut list = match selection.owners() {
+        Some(owners) => resource.owned(&selection.prefix, after, &owners),
+        None => resource.list(&selection.prefix, after, 0)?,
+    };
+    let mut pace = Pace::new();
+    let mut objects = Vec::new();
+    for object in std::mem::take(&mut list.objects) {
+        pace.step(BYTES_PER_LOOK).await;
+        if !selection.matches(&object) {
+            continue;
+        }
+        if limit > 0 && objects.len() == limit {
+            list.remaining = 1;
+            break;
+        }
+        objects.push(object);
+    }
+    list.objects = objects;
+    Ok(list)
+}
+
+/// Lets other tasks have the thread in the middle of long work.
+struct Pace {
+    left: usize,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { left: BYTES_BETWEEN_PAUSES }
+    }
+
+    /// Notes that this many bytes are worked on next.
+    async fn step(&mut self, bytes: usize) {
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => {
+                self.left = BYTES_BETWEEN_PAUSES;
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -341,5 +425,11 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     });
     // How many objects follow is known only when nothing is filtered out.
     let remaining = (more && selection.everything).then_some(list.remaining);
-    ObjectPage { objects: list.objects, version, continue_token, remaining }
+    let warnings = list.left_out.iter().map(|key| left_out_warning(key)).collect();
+    ObjectPage { objects: list.objects, version, continue_token, remaining, warnings }
+}
+
+fn left_out_warning(key: &str) -> String {
+    let name = storage_key::display_name(key);
+    format!("the stored object {name} is damaged and cannot be read: the list goes on without it")
 }

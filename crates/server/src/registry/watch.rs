@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
 use super::observe::observed;
-use super::read::Selection;
+use super::read::{Selection, selected};
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
 use crate::stages::authorize::Permit;
@@ -166,8 +166,7 @@ impl Registry {
                 (Position::from_packed(version), VecDeque::new())
             }
             _ => {
-                let matches = |object: &CachedObject| selection.matches(object);
-                let list = resource.list(&selection.prefix, None, 0, Some(&matches))?;
+                let list = selected(resource, &selection, None, 0).await?;
                 let objects = if initial_wanted { list.objects.into() } else { VecDeque::new() };
                 (Position::end_of(list.revision), objects)
             }

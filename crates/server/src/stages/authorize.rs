@@ -79,7 +79,8 @@ impl Permit {
         self.covers_owned_by(object.owner())
     }
 
-    fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
+    /// Returns whether it covers objects of an owner.
+    pub(crate) fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()
             || owner.and_then(delegated).is_some_and(|right| self.holds(&right.into()))

@@ -58,6 +58,13 @@ impl Negotiated {
     }
 }
 
+impl Negotiated {
+    /// Returns whether objects are sent as they are stored.
+    pub(crate) fn is_stored(self) -> bool {
+        is_plain(self) && !self.pretty
+    }
+}
+
 /// Returns whether a response should be indented: `?pretty` decides, and without it the user agent.
 pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     if let Some(pretty) = parsed.query().flag("pretty")? {
@@ -109,7 +116,7 @@ pub(crate) fn object(
     negotiated: Negotiated,
 ) -> Result<Bytes, ApiError> {
     let Representation { format, transform, .. } = negotiated.representation;
-    if let (Format::Json, Transform::None, false) = (format, transform, negotiated.pretty) {
+    if negotiated.is_stored() {
         return Ok(json);
     }
     let whole = match transform {
@@ -119,58 +126,59 @@ pub(crate) fn object(
     Ok(value(&whole, format, negotiated.pretty))
 }
 
-/// Returns a whole list in a form other than plain JSON, which is streamed.
-///
-/// # Errors
-/// 500 when the stored bytes cannot be decoded.
-pub(crate) fn list(
+/// Returns a list without its items, and the name of the field in which they come. `None` when the
+/// items are as they are stored.
+pub(crate) fn list_frame(
     kind: &dyn AnyKind,
     list: &ObjectPage,
     negotiated: Negotiated,
-) -> Result<Bytes, ApiError> {
-    let objects = list.objects.iter().map(|object| object.decode());
+) -> (Value, &'static str) {
     let metadata = Value::Object(list_metadata(list));
-    let whole = match negotiated.representation.transform {
+    match negotiated.representation.transform {
         Transform::Table { version } => {
-            let mut whole = table::empty(version, table::columns(kind));
-            for object in objects {
-                whole.rows.push(table::row(
-                    kind,
-                    object?,
-                    negotiated.include,
-                    version,
-                    negotiated.now,
-                ));
-            }
-            with_metadata(whole.into_value(), metadata)
+            let table = table::empty(version, table::columns(kind)).into_value();
+            (with_metadata(table, metadata), "rows")
         }
         Transform::PartialObjectMetadata { version }
         | Transform::PartialObjectMetadataList { version } => {
-            let items = objects
-                .map(
-                    |object| Ok(PartialObjectMetadata::new(version, object?.metadata).into_value()),
-                )
-                .collect::<Result<Vec<_>, ApiError>>()?;
-            json!({
+            let frame = json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": metadata,
-                "items": items,
-            })
+            });
+            (frame, "items")
         }
         Transform::None => {
-            let items = objects
-                .map(|object| object.map(Object::into_value))
-                .collect::<Result<Vec<_>, ApiError>>()?;
-            json!({
+            let frame = json!({
                 "kind": format!("{}List", kind.info().kind),
                 "apiVersion": kind.info().version.to_string(),
                 "metadata": metadata,
-                "items": items,
-            })
+            });
+            (frame, "items")
         }
-    };
-    Ok(value(&whole, negotiated.representation.format, negotiated.pretty))
+    }
+}
+
+/// Returns an object as an item of a list.
+///
+/// # Errors
+/// 500 when the stored bytes cannot be decoded.
+pub(crate) fn list_item(
+    kind: &dyn AnyKind,
+    object: &CachedObject,
+    negotiated: Negotiated,
+) -> Result<Value, ApiError> {
+    let object = object.decode()?;
+    Ok(match negotiated.representation.transform {
+        Transform::Table { version } => {
+            table::row(kind, object, negotiated.include, version, negotiated.now).into_value()
+        }
+        Transform::PartialObjectMetadata { version }
+        | Transform::PartialObjectMetadataList { version } => {
+            PartialObjectMetadata::new(version, object.metadata).into_value()
+        }
+        Transform::None => object.into_value(),
+    })
 }
 
 /// Returns the start of a list in plain JSON, up to its first item.
@@ -224,6 +232,7 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
+/// Returns whether objects are sent as they are stored, but for their indentation.
 fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
     matches!((format, transform), (Format::Json, Transform::None))

@@ -8,7 +8,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use postern_kinds::{AnyKind, StrictFields};
 use postern_meta::accept::content_type_of_body;
-use postern_meta::decode::{self, Decoded};
+use postern_meta::decode::{self, BodyFormat, Decoded, Format};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::options::FieldValidation;
@@ -113,6 +113,12 @@ fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
     }
     let message = "too many bytes of requests are on their way, please try again later";
     Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
+}
+
+/// Returns whether the Content-Type names YAML.
+pub(crate) fn is_yaml(parsed: &Parsed) -> bool {
+    let format = content_type_of_body(parsed.header(CONTENT_TYPE));
+    format.is_ok_and(|format| format == BodyFormat::Text(Format::Yaml))
 }
 
 /// Returns a body, decoded in the format that its Content-Type names.

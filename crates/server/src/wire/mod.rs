@@ -5,5 +5,6 @@ pub(crate) mod body;
 pub(crate) mod encode;
 pub(crate) mod incoming;
 pub(crate) mod input;
+pub(crate) mod list;
 pub(crate) mod respond;
 pub(crate) mod table;

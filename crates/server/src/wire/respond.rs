@@ -8,17 +8,18 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use postern_kinds::AnyKind;
-use postern_meta::accept::Transform;
 use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
 
-use super::body::{Body, ListBody};
+use super::body::Body;
 use super::encode::{self, Negotiated};
+use super::list::{EncodedList, ListBody};
 use crate::metrics::WatchMeter;
 use crate::registry::EncodedObject;
 use crate::registry::read::ObjectPage;
 use crate::registry::watch::Watcher;
 use crate::stages::flow::WatchPermit;
+use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 
 /// Responses with more bytes than this are compressed for clients that accept it, as upstream.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
@@ -72,29 +73,36 @@ pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     response
 }
 
-/// Returns a response with a list: streamed when it is plain JSON, otherwise whole.
+/// Returns a response with a list. It is encoded as it is sent: where large work is done, when it is
+/// large and not sent as it is stored.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
 pub(crate) fn list(
-    kind: &dyn AnyKind,
+    kind: &'static dyn AnyKind,
     list: ObjectPage,
     negotiated: Negotiated,
+    large: LargeWork,
 ) -> Result<Response<Body>, ApiError> {
-    let content_type = negotiated.representation.content_type();
-    let plain = negotiated.representation.format == Format::Json
-        && matches!(negotiated.representation.transform, Transform::None);
-    if !plain || negotiated.pretty {
-        let bytes = encode::list(kind, &list, negotiated)?;
-        return Ok(compressed(whole(StatusCode::OK, content_type, bytes), negotiated));
-    }
-    let mut body = ListBody::new(encode::list_head(kind, &list), list.objects);
-    let compress = negotiated.gzip && body.plain_bytes() > GZIP_FROM_BYTES;
+    let is_stored = negotiated.is_stored();
+    let mut body = if is_stored {
+        ListBody::stored(kind, list)
+    } else {
+        ListBody::encoded(kind, list, negotiated)
+    };
+    let compress = negotiated.gzip && body.source_bytes() > GZIP_FROM_BYTES;
     if compress {
         body = body.gzipped();
     }
+    let content_type = negotiated.representation.content_type();
     let mut response = whole(StatusCode::OK, content_type, Bytes::new());
-    *response.body_mut() = Body::List(Box::new(body));
+    *response.body_mut() = if is_stored {
+        Body::List(Box::new(body))
+    } else if body.source_bytes() <= LARGE_BYTES {
+        Body::Whole(Some(body.whole()?))
+    } else {
+        Body::Encoded(EncodedList::new(body, large))
+    };
     if compress {
         note_gzip(&mut response);
     }

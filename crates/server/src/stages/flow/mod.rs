@@ -20,6 +20,7 @@
 
 pub(crate) mod budget;
 mod fair_queue;
+pub(crate) mod large;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
+use self::large::LargeWork;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -220,12 +222,9 @@ impl Flow {
         }
     }
 
-    /// Returns a seat for work that takes much processor time.
-    ///
-    /// # Errors
-    /// 429 when the owner's queue is full, or when they waited too long.
-    pub(crate) async fn acquire_large(&self, owner: &str) -> Result<InFlightPermit, ApiError> {
-        self.large.acquire(owner).await.ok_or_else(too_many_requests)
+    /// Returns where an owner's work is done that takes much processor time.
+    pub(crate) fn large_work(&self, owner: &str) -> LargeWork {
+        LargeWork::new(self.large.clone(), owner)
     }
 
     /// Waits for a moment before a rejection is sent. Each wait is a step longer than the one before,

@@ -1,0 +1,400 @@
+//! Lists, encoded as they are sent: a chunk at a time, so that a list of any length takes little
+//! memory and no thread for long.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::vec::IntoIter;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http_body::SizeHint;
+use postern_kinds::AnyKind;
+use postern_meta::decode::{Format, encode_yaml};
+use postern_meta::status::ApiError;
+use serde_json::Value;
+
+use super::encode::{self, Negotiated};
+use crate::cache::CachedObject;
+use crate::registry::read::ObjectPage;
+use crate::stages::flow::large::LargeWork;
+
+/// Bodies are sent in chunks of about this size: large enough that a chunk costs little, small
+/// enough that few bytes wait for a client.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Bytes of stored objects that are encoded for one chunk, which may be shorter than they are.
+const SOURCE_BYTES_PER_CHUNK: usize = 4 * CHUNK_BYTES;
+
+/// A list: its head, its items with what is between them, and its end.
+pub(crate) struct ListBody {
+    head: Option<Bytes>,
+    objects: IntoIter<Arc<CachedObject>>,
+    items: Items,
+    first: bool,
+    end: Option<&'static str>,
+    /// The bytes of all objects as they are stored.
+    source_bytes: usize,
+    /// The length before compression, when it is known from the start.
+    plain_bytes: Option<usize>,
+    gzip: Option<GzEncoder<Vec<u8>>>,
+}
+
+/// How items are written.
+#[derive(Clone, Copy)]
+enum Items {
+    /// As they are stored.
+    Stored,
+    /// In another form.
+    Encoded { kind: &'static dyn AnyKind, negotiated: Negotiated, layout: Layout },
+}
+
+/// What is between the items of a list.
+#[derive(Clone, Copy)]
+struct Layout {
+    before_first: &'static str,
+    before_others: &'static str,
+    /// What each line of an item but the first begins with.
+    indentation: &'static str,
+    end: &'static str,
+    /// The end of a list without items.
+    end_of_none: &'static str,
+}
+
+const JSON: Layout = Layout {
+    before_first: "",
+    before_others: ",",
+    indentation: "",
+    end: "]}\n",
+    end_of_none: "]}\n",
+};
+
+const PRETTY: Layout = Layout {
+    before_first: "\n    ",
+    before_others: ",\n    ",
+    indentation: "    ",
+    end: "\n  ]\n}\n",
+    end_of_none: "]\n}\n",
+};
+
+/// The text of an item ends with a line break, which is not to be changed: it may belong to a value.
+const YAML: Layout = Layout {
+    before_first: "\n- ",
+    before_others: "- ",
+    indentation: "  ",
+    end: "",
+    end_of_none: " []\n",
+};
+
+impl Layout {
+    const fn of(negotiated: Negotiated) -> Self {
+        match (negotiated.representation.format, negotiated.pretty) {
+            (Format::Yaml, _) => YAML,
+            (Format::Json, true) => PRETTY,
+            (Format::Json, false) => JSON,
+        }
+    }
+}
+
+/// Returns a list up to its first item.
+fn head_of(frame: &Value, field: &str, negotiated: Negotiated) -> String {
+    match (negotiated.representation.format, negotiated.pretty) {
+        (Format::Yaml, _) => format!("{}{field}:", encode_yaml(frame)),
+        (Format::Json, true) => {
+            let frame = format!("{frame:#}");
+            format!("{},\n  \"{field}\": [", frame.strip_suffix("\n}").unwrap_or(&frame))
+        }
+        (Format::Json, false) => {
+            let frame = frame.to_string();
+            format!("{},\"{field}\":[", frame.strip_suffix('}').unwrap_or(&frame))
+        }
+    }
+}
+
+/// Appends the text of an item, with its lines indented.
+fn put_item(chunk: &mut BytesMut, item: &Value, negotiated: Negotiated, layout: Layout) {
+    let text = match (negotiated.representation.format, negotiated.pretty) {
+        (Format::Yaml, _) => encode_yaml(item),
+        (Format::Json, true) => format!("{item:#}"),
+        (Format::Json, false) => item.to_string(),
+    };
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        // An empty line has no indentation: it may be within a value.
+        if index > 0 && line != "\n" {
+            chunk.put_slice(layout.indentation.as_bytes());
+        }
+        chunk.put_slice(line.as_bytes());
+    }
+}
+
+impl ListBody {
+    /// Returns the body of a list in plain JSON.
+    pub(crate) fn stored(kind: &dyn AnyKind, list: ObjectPage) -> Self {
+        let head = encode::list_head(kind, &list);
+        let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
+        let commas = list.objects.len().saturating_sub(1);
+        let plain_bytes = Some(head.len() + source_bytes + commas + JSON.end.len());
+        Self {
+            head: Some(head),
+            objects: list.objects.into_iter(),
+            items: Items::Stored,
+            first: true,
+            end: Some(JSON.end),
+            source_bytes,
+            plain_bytes,
+            gzip: None,
+        }
+    }
+
+    /// Returns the body of a list in any other form.
+    pub(crate) fn encoded(
+        kind: &'static dyn AnyKind,
+        list: ObjectPage,
+        negotiated: Negotiated,
+    ) -> Self {
+        let (mut frame, field) = encode::list_frame(kind, &list, negotiated);
+        if let Value::Object(fields) = &mut frame {
+            fields.remove(field);
+        }
+        let layout = Layout::of(negotiated);
+        let end = if list.objects.is_empty() { layout.end_of_none } else { layout.end };
+        Self {
+            head: Some(head_of(&frame, field, negotiated).into()),
+            source_bytes: list.objects.iter().map(|object| object.json().len()).sum(),
+            objects: list.objects.into_iter(),
+            items: Items::Encoded { kind, negotiated, layout },
+            first: true,
+            end: Some(end),
+            plain_bytes: None,
+            gzip: None,
+        }
+    }
+
+    /// Returns the bytes of all its objects as they are stored.
+    pub(crate) fn source_bytes(&self) -> usize {
+        self.source_bytes
+    }
+
+    /// Returns all bytes, before compression.
+    ///
+    /// # Errors
+    /// 500 when an object cannot be decoded.
+    pub(crate) fn whole(&self) -> Result<Bytes, ApiError> {
+        let mut copy = Self {
+            head: self.head.clone(),
+            objects: self.objects.as_slice().to_vec().into_iter(),
+            gzip: None,
+            ..*self
+        };
+        let mut whole = BytesMut::with_capacity(self.plain_bytes.unwrap_or(self.source_bytes));
+        while let Some(chunk) = copy.next_chunk()? {
+            whole.put_slice(&chunk);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Returns the same list, compressed at the fastest level: for lists, the network is what is
+    /// slow.
+    pub(crate) fn gzipped(mut self) -> Self {
+        self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+        self
+    }
+
+    /// Returns how many bytes it keeps in memory until it has been sent. Those of the objects are
+    /// the cache's own.
+    pub(super) fn held_bytes(&self) -> usize {
+        let chunk = CHUNK_BYTES.min(self.plain_bytes.unwrap_or(CHUNK_BYTES));
+        self.objects.len() * size_of::<Arc<CachedObject>>() + chunk
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match (&self.gzip, self.plain_bytes) {
+            (None, Some(bytes)) => SizeHint::with_exact(bytes as u64),
+            _ => SizeHint::default(),
+        }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.end.is_none() && self.gzip.is_none()
+    }
+
+    /// Returns the next chunk; `None` at the end.
+    pub(super) fn next_chunk(&mut self) -> Result<Option<Bytes>, ApiError> {
+        loop {
+            let plain = self.next_plain()?;
+            let Some(gzip) = &mut self.gzip else { return Ok(plain) };
+            let Some(plain) = plain else {
+                // Writing to memory cannot fail.
+                let rest = self.gzip.take().and_then(|gzip| gzip.finish().ok());
+                return Ok(rest.map(Bytes::from));
+            };
+            let written = gzip.write_all(&plain);
+            written.map_err(|error| ApiError::internal("a list was not compressed", error))?;
+            let ready = std::mem::take(gzip.get_mut());
+            if !ready.is_empty() {
+                return Ok(Some(Bytes::from(ready)));
+            }
+        }
+    }
+
+    fn next_plain(&mut self) -> Result<Option<Bytes>, ApiError> {
+        if self.end.is_none() {
+            return Ok(None);
+        }
+        let mut chunk =
+            BytesMut::with_capacity(CHUNK_BYTES.min(self.plain_bytes.unwrap_or(CHUNK_BYTES)));
+        if let Some(head) = self.head.take() {
+            chunk.put_slice(&head);
+        }
+        let mut source = 0;
+        while chunk.len() < CHUNK_BYTES && source < SOURCE_BYTES_PER_CHUNK {
+            let Some(object) = self.objects.next() else {
+                chunk.put_slice(self.end.take().unwrap_or_default().as_bytes());
+                break;
+            };
+            source += object.json().len();
+            self.put(&mut chunk, &object)?;
+        }
+        Ok(Some(chunk.freeze()))
+    }
+
+    fn put(&mut self, chunk: &mut BytesMut, object: &CachedObject) -> Result<(), ApiError> {
+        let first = std::mem::take(&mut self.first);
+        match self.items {
+            Items::Stored => {
+                if !first {
+                    chunk.put_u8(b',');
+                }
+                chunk.put_slice(&object.json());
+            }
+            Items::Encoded { kind, negotiated, layout } => {
+                let before = if first { layout.before_first } else { layout.before_others };
+                chunk.put_slice(before.as_bytes());
+                let item = encode::list_item(kind, object, negotiated)?;
+                put_item(chunk, &item, negotiated, layout);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A list whose chunks are made elsewhere, one when the one before has been taken.
+pub(crate) struct EncodedList {
+    large: LargeWork,
+    list: Option<Box<ListBody>>,
+    next: Option<BoxFuture<'static, Result<Step, ApiError>>>,
+    held_bytes: usize,
+}
+
+type Step = (Box<ListBody>, Result<Option<Bytes>, ApiError>);
+
+impl EncodedList {
+    /// Returns a list that is encoded where large work is done.
+    pub(crate) fn new(list: ListBody, large: LargeWork) -> Self {
+        Self { large, held_bytes: list.held_bytes(), list: Some(Box::new(list)), next: None }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    pub(super) fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ApiError>>> {
+        if let Some(mut list) = self.list.take() {
+            let large = self.large.clone();
+            let step = move || {
+                let chunk = list.next_chunk();
+                (list, chunk)
+            };
+            self.next = Some(async move { large.run(step).await }.boxed());
+        }
+        let Some(next) = &mut self.next else { return Poll::Ready(None) };
+        let step = ready!(next.as_mut().poll(cx));
+        self.next = None;
+        Poll::Ready(match step {
+            Ok((list, Ok(Some(chunk)))) => {
+                self.list = Some(list);
+                Some(Ok(chunk))
+            }
+            Ok((_, Ok(None))) => None,
+            Ok((_, Err(error))) | Err(error) => Some(Err(error)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_meta::decode::decode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn negotiated(format: Format, pretty: bool) -> Negotiated {
+        let representation = postern_meta::accept::Representation {
+            format,
+            transform: postern_meta::accept::Transform::None,
+        };
+        let now = postern_meta::time::Timestamp::from_unix_seconds(0);
+        Negotiated { representation, include: Default::default(), pretty, gzip: false, now }
+    }
+
+    fn text(items: &[Value], negotiated: Negotiated) -> String {
+        let layout = Layout::of(negotiated);
+        let frame = json!({ "kind": "L", "metadata": { "resourceVersion": "1" } });
+        let mut text = BytesMut::from(head_of(&frame, "items", negotiated).as_bytes());
+        for (index, item) in items.iter().enumerate() {
+            let before = if index == 0 { layout.before_first } else { layout.before_others };
+            text.put_slice(before.as_bytes());
+            put_item(&mut text, item, negotiated, layout);
+        }
+        let end = if items.is_empty() { layout.end_of_none } else { layout.end };
+        text.put_slice(end.as_bytes());
+        String::from_utf8(text.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_list_in_pieces_is_the_list() {
+        let tricky = [
+            "",
+            " ",
+            "a\nb",
+            "a\nb\n",
+            "\n\n",
+            "a\n\n\nb\n\n",
+            "  indented\n    more\n",
+            "- x",
+            "a: b",
+            "tab\there",
+            "trailing \nspace ",
+            "# no comment",
+            "---\n",
+            "ünïcödé\n",
+            "null",
+            "1.0",
+        ];
+        let items: Vec<Value> = tricky
+            .iter()
+            .map(|text| json!({ "a": text, "list": [text, { "deep": text }], "z": text }))
+            .collect();
+        for items in [&items[..], &items[..1], &[]] {
+            let whole = json!({
+                "kind": "L", "metadata": { "resourceVersion": "1" }, "items": items,
+            });
+            for (format, pretty) in
+                [(Format::Json, false), (Format::Json, true), (Format::Yaml, false)]
+            {
+                let text = text(items, negotiated(format, pretty));
+                let decoded = decode(text.as_bytes(), format);
+                let decoded = decoded.unwrap_or_else(|error| panic!("{error}: {text}"));
+                assert_eq!(decoded.value, whole, "{text}");
+                assert!(text.ends_with('\n'));
+                assert!(!pretty || text.lines().all(|line| !line.ends_with(' ')));
+            }
+        }
+    }
+}
