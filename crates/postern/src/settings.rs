@@ -63,17 +63,18 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
-    /// Requests that read, in flight at once [default: 400]
+    /// Requests that read, in flight at once; one owner of access keys has at most half of them, and
+    /// more wait in a queue for each owner [default: 64]
     #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
     max_reads_in_flight: Option<usize>,
 
-    /// Requests that write, in flight at once [default: 200]
+    /// Requests that write, in flight at once, as for those that read [default: 64]
     #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
     max_writes_in_flight: Option<usize>,
 
-    /// Open watches of one access key [default: 1000]
-    #[arg(long, env = "POSTERN_MAX_WATCHES_PER_KEY", value_name = "COUNT")]
-    max_watches_per_key: Option<usize>,
+    /// Open watches of one owner of access keys [default: 1000]
+    #[arg(long, env = "POSTERN_MAX_WATCHES_PER_OWNER", value_name = "COUNT")]
+    max_watches_per_owner: Option<usize>,
 
     /// The longest ttl of an access key, which then also is the default, as in 720h
     /// [default: no limit]
@@ -179,10 +180,10 @@ impl Serve {
                     given.max_writes_in_flight,
                     defaults.writing,
                 )?,
-                watches_per_key: positive(
-                    "max-watches-per-key",
-                    given.max_watches_per_key,
-                    defaults.watches_per_key,
+                watches_per_owner: positive(
+                    "max-watches-per-owner",
+                    given.max_watches_per_owner,
+                    defaults.watches_per_owner,
                 )?,
             },
             keys: key_policy(
@@ -208,7 +209,7 @@ impl Serve {
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
             max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
             max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),
-            max_watches_per_key: self.max_watches_per_key.or(other.max_watches_per_key),
+            max_watches_per_owner: self.max_watches_per_owner.or(other.max_watches_per_owner),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             audit_log_path: self.audit_log_path.or(other.audit_log_path),

@@ -207,7 +207,7 @@ impl Running {
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
         spawn_supervised(&mut background, &registry, &server, watch, settings.history);
-        background.spawn(watch_overload(server.flow().clone()));
+        background.spawn(watch_queue(server.flow().clone()));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
             host: advertised(&settings, address),
@@ -293,6 +293,6 @@ fn spawn_supervised(
     }));
 }
 
-async fn watch_overload(flow: Arc<Flow>) {
-    flow.watch_overload().await;
+async fn watch_queue(flow: Arc<Flow>) {
+    flow.watch_queue().await;
 }

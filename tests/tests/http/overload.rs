@@ -13,8 +13,8 @@ async fn limited(flag: &str) -> Server {
 }
 
 #[tokio::test]
-async fn a_key_has_a_limited_number_of_watches() {
-    let server = limited("--max-watches-per-key=2").await;
+async fn an_owner_has_a_limited_number_of_watches() {
+    let server = limited("--max-watches-per-owner=2").await;
     let client = server.client();
     let one = client.watch(&secrets("platform"), "").await;
     let two = client.watch(&secrets("default"), "").await;
@@ -33,7 +33,7 @@ async fn a_key_has_a_limited_number_of_watches() {
 }
 
 #[tokio::test]
-async fn requests_in_flight_are_limited_and_health_is_not() {
+async fn a_body_that_comes_slowly_takes_no_seat() {
     let server = limited("--max-writes-in-flight=1").await;
     let client = Client::http2(server.kubeconfig());
     let mut connection = client.connect().await.unwrap();
@@ -46,15 +46,9 @@ async fn requests_in_flight_are_limited_and_health_is_not() {
     // One thread, one connection: the slow request arrives before this one.
     tokio::task::yield_now().await;
     client.get("/readyz").try_send_on(&mut connection).await.unwrap().expect_text(200);
-    let other = || client.post(&secrets("platform")).json(&secret("other", "v"));
-    let refused = other().send().await;
-    assert!(failure(&refused).starts_with("429 TooManyRequests\n"), "{}", refused.text());
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    client.get("/readyz").send().await.expect_text(200);
-    client.get(&secrets("platform")).send().await.expect(200);
+    client.post(&secrets("platform")).json(&secret("other", "v")).send().await.expect(201);
     finish.send(()).unwrap();
     request.await.unwrap().unwrap().expect(201);
-    other().send().await.expect(201);
 }
 
 const WRITERS: usize = 16;

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
 use postern_kinds::action::Handler;
@@ -30,6 +29,7 @@ use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
 use crate::stages::authenticate::Credential;
 use crate::stages::parse::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
+use crate::wire::incoming::IncomingBody;
 use crate::wire::input::RequestBody;
 
 /// Bodies with more bytes are left out of records.
@@ -201,7 +201,7 @@ impl AuditContext {
         &mut self,
         credential: &Credential,
         last: &LastSender,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Result<RequestBody, ApiError> {
         self.credential = Some(credential.clone());
         self.decision = self.decide();

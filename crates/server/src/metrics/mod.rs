@@ -7,6 +7,7 @@
 //!
 //! `text.rs` has the text format; `process.rs` asks the system about this process.
 
+pub(crate) mod connections;
 mod process;
 mod text;
 
@@ -18,6 +19,7 @@ use postern_kinds::{Info, Verb, all};
 use postern_meta::time::Timestamp;
 use tokio::time::Instant;
 
+use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
 
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
@@ -190,6 +192,8 @@ pub(crate) struct Metrics {
     requests: Vec<Series>,
     watches: Vec<Watches>,
     started: Timestamp,
+    /// What is counted of connections.
+    pub(crate) connections: Connections,
 }
 
 impl Metrics {
@@ -204,6 +208,7 @@ impl Metrics {
             requests: std::iter::repeat_with(Series::new).take(series).collect(),
             watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
+            connections: Connections::default(),
         }
     }
 

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use postern_kinds::{Info, Verb, all};
 
+use crate::stages::flow::FlowCounts;
+
+use super::connections::ConnectionCounts;
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
 
 /// The format's media type.
@@ -13,8 +16,10 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 /// What is read from other parts of the server when the metrics are asked for.
 pub(crate) struct Readings {
-    /// Requests in flight that read, and that write.
-    pub(crate) in_flight: (usize, usize),
+    /// What flow control counts.
+    pub(crate) flow: FlowCounts,
+    /// What is counted of connections.
+    pub(crate) connections: ConnectionCounts,
     /// How many objects of each kind are stored.
     pub(crate) objects: Vec<(&'static Info, usize)>,
     /// The revision that is served.
@@ -35,6 +40,7 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     requests(&mut text, metrics);
     durations(&mut text, metrics);
     in_flight(&mut text, readings);
+    connections(&mut text, &readings.connections);
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
@@ -151,11 +157,38 @@ fn seconds(microseconds: u64) -> String {
 }
 
 fn in_flight(text: &mut String, readings: &Readings) {
+    let FlowCounts { reads, writes, body_bytes, response_bytes } = readings.flow;
     let name = "apiserver_current_inflight_requests";
     head(text, name, "gauge", "Requests in flight.");
-    let (reading, writing) = readings.in_flight;
-    let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {reading}");
-    let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {writing}");
+    let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {}", reads.0);
+    let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.0);
+    let name = "apiserver_current_inqueue_requests";
+    head(text, name, "gauge", "Requests that wait for a seat.");
+    let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {}", reads.1);
+    let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.1);
+    let name = "postern_request_body_bytes";
+    head(text, name, "gauge", "Bytes of bodies of requests that are kept.");
+    let _ = writeln!(text, "{name} {body_bytes}");
+    let name = "postern_response_bytes_waiting";
+    head(text, name, "gauge", "Bytes of responses that clients have not taken yet.");
+    let _ = writeln!(text, "{name} {response_bytes}");
+}
+
+fn connections(text: &mut String, counts: &ConnectionCounts) {
+    let name = "postern_connections";
+    head(text, name, "gauge", "Open connections.");
+    let _ = writeln!(text, "{name} {}", counts.open);
+    let name = "postern_connections_limit";
+    head(text, name, "gauge", "Connections that may be open at once.");
+    let _ = writeln!(text, "{name} {}", counts.limit);
+    let name = "postern_connections_closed_total";
+    head(text, name, "counter", "Connections that the server closed, by the reason.");
+    for (reason, count) in counts.closed {
+        let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
+    }
+    let name = "postern_responses_reset_total";
+    head(text, name, "counter", "Responses that made no progress, and were given up.");
+    let _ = writeln!(text, "{name} {}", counts.reset_responses);
 }
 
 fn watches(text: &mut String, metrics: &Metrics) {

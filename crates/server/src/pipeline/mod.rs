@@ -3,32 +3,35 @@
 //! The few paths that need no credential (health, version) are served before the first stage. What
 //! each verb does is in [`verbs`]; what every request works with is the [`Server`].
 
+mod client;
 mod server;
 mod verbs;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use postern_auth::identity::MASTERS_GROUP;
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 
+pub(crate) use self::client::Client;
 pub(crate) use self::server::Server;
-use crate::audit::{self, AuditContext, LastSender};
+use crate::audit::{self, AuditContext};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
 use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
-use crate::stages::flow::ConnectionState;
+use crate::stages::flow::budget::Charge;
+use crate::stages::flow::{InFlightPermit, Requester, too_many_requests};
 use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
 use crate::wire::body::Body;
 use crate::wire::encode;
-use crate::wire::input::RequestBody;
+use crate::wire::incoming::IncomingBody;
+use crate::wire::input::{ReceivedBody, RequestBody};
 use crate::wire::respond;
 
 /// The timeout of a request that reads, as upstream. Watches have a timeout of their own.
@@ -40,14 +43,18 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 /// Seconds after which a client that a draining server has rejected may try again.
 const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The other end of a connection.
-pub(crate) struct Client {
-    /// Its address.
-    pub(crate) address: IpAddr,
-    /// The connection, for flow control.
-    pub(crate) connection: ConnectionState,
-    /// The sender of its last request, for the audit log.
-    pub(crate) last_sender: LastSender,
+/// A response, and what it holds until it has gone.
+pub(crate) struct Reply {
+    pub(crate) response: Response<Body>,
+    pub(crate) hold: Hold,
+}
+
+/// What a response holds until it has gone.
+pub(crate) struct Hold {
+    /// Its bytes that wait to be sent, counted against the owner of the key.
+    pub(crate) charge: Charge,
+    /// The request's seat.
+    pub(crate) seat: Option<InFlightPermit>,
 }
 
 /// The response to a request, and what is added to it later.
@@ -68,25 +75,40 @@ impl From<Response<Body>> for Outcome {
 pub(crate) async fn handle(
     server: &Server,
     client: &Client,
-    request: Request<Incoming>,
-) -> Response<Body> {
+    request: Request<IncomingBody>,
+) -> Reply {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
-    // The query is left out, since tokens end up in queries; the rest may by mistake contain a key.
+    // The query is left out, since tokens end up in queries.
     let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
     let mut measured = Measured::begin();
+    let mut hold = Hold { charge: server.flow.responses.open(""), seat: None };
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => response.into(),
-        None => protected(server, client, request, &audit_id, &mut measured).await,
+        None => protected(server, client, request, &audit_id, &mut measured, &mut hold).await,
     };
-    server.metrics.count(&measured, outcome.response.status());
+    let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
+    if matches!(response.body(), Body::Stream(_)) {
+        // A watch is counted among the watches.
+        hold.seat = None;
+    }
+    if !hold.charge.grow(response.body().held_bytes()) {
+        let refused = respond::error(&too_many_requests(), Format::Json, false);
+        response = respond::finish(refused, &audit_id, &[], head);
+    }
+    server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
-        let (code, id) = (outcome.response.status().as_u16(), audit_id.to_str());
+        let (code, id) = (response.status().as_u16(), audit_id.to_str());
         tracing::debug!(code, audit_id = id.unwrap_or_default(), "{request_line}");
     }
-    respond::finish(outcome.response, &audit_id, &outcome.warnings, head)
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        // The request is gone by now, and its seat: what waits here is small.
+        hold.seat = None;
+        server.flow.delay_rejection().await;
+    }
+    Reply { response, hold }
 }
 
 /// Returns the client's own audit id when it is a UUID (decision 5), and else a new one.
@@ -102,7 +124,7 @@ fn audit_id(server: &Server, headers: &http::HeaderMap) -> HeaderValue {
 /// `None` for all other paths.
 fn public(
     server: &Server,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
     measured: &mut Measured,
 ) -> Option<Response<Body>> {
     let path = request.uri().path();
@@ -124,16 +146,17 @@ fn public(
 async fn protected(
     server: &Server,
     client: &Client,
-    request: Request<Incoming>,
+    request: Request<IncomingBody>,
     audit_id: &HeaderValue,
     measured: &mut Measured,
+    hold: &mut Hold,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
     let mut form = encode::error_form(&parts.headers);
     let parsed = Parsed::new(parts);
     measured.set_request(&parsed);
     form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
-    let outcome = audited(server, client, parsed, body, audit_id).await;
+    let outcome = audited(server, client, parsed, body, audit_id, hold).await;
     outcome.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
 }
 
@@ -142,8 +165,9 @@ async fn audited(
     server: &Server,
     client: &Client,
     parsed: Parsed,
-    body: Incoming,
+    body: IncomingBody,
     audit_id: &HeaderValue,
+    hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     if server.is_draining() {
         return Err(ApiError::unavailable(
@@ -153,7 +177,7 @@ async fn audited(
     }
     let mut audit_context =
         Box::new(AuditContext::begin(&server.audit, &parsed, client.address, audit_id));
-    match within_time(server, client, parsed, body, &mut audit_context).await {
+    match identified(server, client, parsed, body, &mut audit_context, hold).await {
         Ok(outcome) => {
             if let Some(json) = &outcome.created {
                 audit_context.set_created(json);
@@ -168,21 +192,15 @@ async fn audited(
     }
 }
 
-async fn within_time(
+/// Serves a request whose sender has to be known first.
+async fn identified(
     server: &Server,
     client: &Client,
     parsed: Parsed,
-    body: Incoming,
+    body: IncomingBody,
     audit_context: &mut AuditContext,
+    hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
-    let verb = match parsed.target() {
-        Target::Resource(target) => Some(target.verb),
-        _ => None,
-    };
-    let limit = match verb {
-        None | Some(Verb::Get | Verb::List | Verb::Watch) => READ_TIMEOUT,
-        Some(_) => WRITE_TIMEOUT,
-    };
     let registry = &server.registry;
     // A key that a completed request created, enabled or disabled is so for the next request. When
     // the store does not respond, what the cache has decides: no caller is locked out for that.
@@ -199,6 +217,7 @@ async fn within_time(
         audit_context.set_unauthenticated(refused.key);
         refused.error
     })?;
+    client.set_authenticated();
     let body =
         audit_context.set_authenticated(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
@@ -214,23 +233,59 @@ async fn within_time(
     }
     audit_context.record_received();
     let acting = acting?;
-    // Seats are shared among the owners of keys, whomever they impersonate.
-    let owner = &acting.credential().bearer().name;
-    let _permit = server.flow.acquire(verb, owner, &client.connection).await?;
-    tokio::time::timeout(limit, act(server, acting, body, audit_context)).await.unwrap_or_else(
-        |_| {
-            Err(ApiError::timeout(format!(
-                "request did not complete within {} s; a write may still happen",
-                limit.as_secs()
-            )))
-        },
-    )
+    hold.charge = server.flow.responses.open(&acting.credential().bearer().name);
+    within_time(server, acting, body, audit_context, hold).await
+}
+
+/// Serves a request within its time: the body comes in, then there is a seat, then it is done.
+async fn within_time(
+    server: &Server,
+    acting: Acting,
+    body: RequestBody,
+    audit_context: &mut AuditContext,
+    hold: &mut Hold,
+) -> Result<Outcome, ApiError> {
+    let verb = match acting.parsed().target() {
+        Target::Resource(target) => Some(target.verb),
+        _ => None,
+    };
+    let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
+    let limit = if writes { WRITE_TIMEOUT } else { READ_TIMEOUT };
+    let work = async {
+        let body =
+            if writes { received(server, &acting, body).await? } else { ReceivedBody::none() };
+        let bearer = acting.credential().bearer();
+        let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
+        hold.seat = Some(server.flow.acquire(verb, requester).await?);
+        act(server, acting, body, audit_context).await
+    };
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(ApiError::timeout(format!(
+            "request did not complete within {} s; a write may still happen",
+            limit.as_secs()
+        )))
+    })
+}
+
+/// Returns a whole body. Reading it may take a while, so the key is checked again after that: a
+/// caller who sends the end of a body late could otherwise write until the deadline with a key that
+/// has stopped working.
+async fn received(
+    server: &Server,
+    acting: &Acting,
+    body: RequestBody,
+) -> Result<ReceivedBody, ApiError> {
+    let body = body.read(server.flow.bodies.open(&acting.credential().bearer().name)).await?;
+    let cache = server.registry.cache();
+    let _ = cache.wait_until_current().await;
+    acting.credential().check(&cache.principals(), server.source.now())?;
+    Ok(body)
 }
 
 async fn act(
     server: &Server,
     acting: Acting,
-    body: RequestBody,
+    body: ReceivedBody,
     audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
     let policy = server.registry.cache().policy();

@@ -55,6 +55,11 @@ impl Server {
         &self.flow
     }
 
+    /// Returns what is counted.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// Returns a subscription to whether the server is being shut down.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
@@ -97,7 +102,8 @@ impl Server {
         let objects = cache.resources().iter();
         let audit = self.audit.counts();
         Readings {
-            in_flight: self.flow.in_flight(),
+            flow: self.flow.counts(),
+            connections: self.metrics.connections.counts(),
             objects: objects.map(|one| (one.kind().info(), one.count())).collect(),
             revision: cache.applied(),
             audit_events: audit.events,

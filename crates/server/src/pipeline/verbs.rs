@@ -1,7 +1,6 @@
 //! What each verb does with an authorised request: it reads the options and the body, carries the
 //! request out, and makes the response.
 
-use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use postern_kinds::action::{Action, Handler};
 use postern_kinds::{AnyKind, Verb};
@@ -22,7 +21,7 @@ use crate::stages::authorize::Permit;
 use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
-use crate::wire::input::{self, RequestBody};
+use crate::wire::input::{self, ReceivedBody};
 use crate::wire::respond;
 
 /// The patch types that are served.
@@ -39,7 +38,7 @@ pub(super) async fn serve(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     if let Some(action) = permit.target().action {
         return Box::pin(act(server, parsed, permit, action, body)).await;
@@ -92,7 +91,7 @@ async fn act(
     parsed: &Parsed,
     permit: &Permit,
     action: &'static Action,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     if matches!(action.handler, Handler::Status) {
         return match action.verb {
@@ -115,8 +114,7 @@ async fn act(
     if writes {
         options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
         let kind = action.request.unwrap_or(permit.kind());
-        let (object, of_object) =
-            sent_object(server, parsed, permit, kind, body, options.field_validation).await?;
+        let (object, of_object) = sent_object(parsed, kind, &body, options.field_validation)?;
         (sent, warnings) = (Some(object), of_object);
     }
     let writing = writing(parsed, &options, Part::Main);
@@ -153,34 +151,20 @@ async fn watch(
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
-    let watch_permit = server.flow.acquire_watch(&permit.identity().access_key)?;
+    let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
     let watcher = server.registry.watch(permit, &options, server.draining()).await?;
     let meter = server.metrics.watch(permit.target());
     Ok(respond::watch(watcher, watch_permit, meter, negotiated))
 }
 
-/// Returns a whole body. Reading it may take a while, so the key is checked again after that: a
-/// caller who sends the end of a body late could otherwise write until the deadline with a key that
-/// has stopped working.
-async fn body_of(server: &Server, permit: &Permit, body: RequestBody) -> Result<Bytes, ApiError> {
-    let body = body.read().await?;
-    let cache = server.registry.cache();
-    let _ = cache.wait_until_current().await;
-    permit.credential().check(&cache.principals(), server.source.now())?;
-    Ok(body)
-}
-
 /// Returns the object in a body, and the warnings about it.
-async fn sent_object(
-    server: &Server,
+fn sent_object(
     parsed: &Parsed,
-    permit: &Permit,
     kind: &'static dyn AnyKind,
-    body: RequestBody,
+    body: &ReceivedBody,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    let body = body_of(server, permit, body).await?;
-    let decoded = input::decode_body(parsed, &body)?;
+    let decoded = input::decode_body(parsed, body)?;
     input::object_of(kind, decoded, validation)
 }
 
@@ -205,12 +189,11 @@ async fn create(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Create)?;
-    let (object, warnings) =
-        sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
+    let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = Some(object.json.clone());
@@ -223,12 +206,11 @@ async fn replace(
     parsed: &Parsed,
     permit: &Permit,
     part: Part,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
-    let (object, warnings) =
-        sent_object(server, parsed, permit, permit.kind(), body, options.field_validation).await?;
+    let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let object =
         operations::replace(&server.registry, permit, &writing(parsed, &options, part), object)
             .await?;
@@ -241,13 +223,12 @@ async fn patch(
     parsed: &Parsed,
     permit: &Permit,
     part: Part,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     // The patch's type is checked before anything else.
     let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
-    let body = body_of(server, permit, body).await?;
     let Decoded { value: patch, duplicates } =
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
@@ -278,10 +259,10 @@ async fn delete(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
-    let options = delete_options(server, parsed, permit, body, DeletionOf::Object).await?;
+    let options = delete_options(parsed, &body, DeletionOf::Object)?;
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
     if deleted.is_terminating {
@@ -293,29 +274,26 @@ async fn delete(
     Ok(respond::value(StatusCode::OK, &status, negotiated.pretty))
 }
 
-async fn delete_options(
-    server: &Server,
+fn delete_options(
     parsed: &Parsed,
-    permit: &Permit,
-    body: RequestBody,
+    body: &ReceivedBody,
     of: DeletionOf,
 ) -> Result<DeleteOptions, ApiError> {
-    let body = body_of(server, permit, body).await?;
     if body.is_empty() {
         return DeleteOptions::from_query(parsed.query(), of);
     }
-    DeleteOptions::from_body(input::decode_body(parsed, &body)?, parsed.query(), of)
+    DeleteOptions::from_body(input::decode_body(parsed, body)?, parsed.query(), of)
 }
 
 async fn delete_collection(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
-    body: RequestBody,
+    body: ReceivedBody,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let which = ListOptions::parse_of_deletion(parsed.query(), SELECTABLE_FIELDS)?;
-    let options = delete_options(server, parsed, permit, body, DeletionOf::Collection).await?;
+    let options = delete_options(parsed, &body, DeletionOf::Collection)?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
     respond::list(permit.kind(), deleted, negotiated)
 }

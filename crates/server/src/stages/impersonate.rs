@@ -35,6 +35,11 @@ impl Acting {
         &self.credential
     }
 
+    /// Returns what is asked for.
+    pub(crate) fn parsed(&self) -> &Parsed {
+        &self.parsed
+    }
+
     /// Returns both, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)

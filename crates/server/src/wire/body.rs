@@ -1,8 +1,6 @@
 //! Bodies of responses: whole, a list that is encoded as it is sent, or a stream.
 
-use std::convert::Infallible;
 use std::io::Write as _;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
@@ -11,13 +9,13 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::{BoxStream, StreamExt as _};
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 
 use crate::cache::CachedObject;
 
 /// Lists are sent in chunks of about this size: large enough that a chunk costs little, small
 /// enough that a list of any length takes little memory.
-const CHUNK_BYTES: usize = 64 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The body of a response.
 pub(crate) enum Body {
@@ -30,6 +28,19 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Returns how many bytes it keeps in memory until it has been sent. Those of objects in a list
+    /// are the cache's own.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len),
+            Self::List(list) => {
+                let objects = list.objects.len() * size_of::<Arc<CachedObject>>();
+                objects + CHUNK_BYTES.min(list.plain_bytes)
+            }
+            Self::Stream(_) => 0,
+        }
+    }
+
     /// Returns a whole body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
@@ -57,27 +68,27 @@ pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
     Bytes::from(written.unwrap_or_default())
 }
 
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = match &mut *self {
+impl Body {
+    /// Returns the next bytes, of any length; `None` at the end.
+    pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Self::List(list) => Poll::Ready(list.next_chunk()),
             Self::Stream(stream) => stream.poll_next_unpin(cx),
-        };
-        data.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
     }
 
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+    /// Returns whether there are no more bytes.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::List(list) => list.is_at_end(),
+            Self::Stream(_) => false,
+        }
     }
 
-    fn size_hint(&self) -> SizeHint {
+    /// Returns how many bytes there are, as far as that is known.
+    pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::List(list) => list.size_hint(),
@@ -141,6 +152,10 @@ impl ListBody {
             None => SizeHint::with_exact(self.plain_bytes as u64),
             Some(_) => SizeHint::default(),
         }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.end.is_none() && self.gzip.is_none()
     }
 
     fn next_chunk(&mut self) -> Option<Bytes> {

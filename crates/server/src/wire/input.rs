@@ -1,12 +1,11 @@
 //! Reads what clients send: the body within its limit, and the object in it.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
 use postern_kinds::{AnyKind, StrictFields};
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Decoded};
@@ -17,6 +16,8 @@ use postern_meta::status::ApiError;
 use postern_meta::validate::dedup_owner_references;
 use serde_json::Value;
 
+use super::incoming::IncomingBody;
+use crate::stages::flow::budget::Charge;
 use crate::stages::parse::Parsed;
 
 /// The longest body of a request, in bytes, as in kube-apiserver.
@@ -25,72 +26,93 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// The most bytes that are allocated for the announced length of a body.
 const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
-/// How many bytes of a body that is too large are still read, and for how long.
-const MAX_DISCARDED_BYTES: usize = 2 * MAX_BODY_BYTES;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a body counts at least, in bytes: a request that waits for one takes some memory, too.
+const MIN_COUNTED_BYTES: usize = 4096;
+
+/// Seconds after which a client may try again, when there was no room for its body.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// A request's body. A copy is kept when the audit policy wants it.
 pub(crate) struct RequestBody {
-    incoming: Incoming,
+    incoming: IncomingBody,
     copy: Option<Arc<OnceLock<Bytes>>>,
+}
+
+/// A whole body, which is counted against its owner as long as it is kept.
+pub(crate) struct ReceivedBody {
+    bytes: Bytes,
+    _charge: Option<Charge>,
+}
+
+impl ReceivedBody {
+    /// Returns the body of a request that has none, or whose body nobody reads.
+    pub(crate) fn none() -> Self {
+        Self { bytes: Bytes::new(), _charge: None }
+    }
+}
+
+impl std::ops::Deref for ReceivedBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl RequestBody {
     /// Returns a body that has not been read yet; a copy is put into `copy`.
-    pub(crate) fn new(incoming: Incoming, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
+    pub(crate) fn new(incoming: IncomingBody, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
         Self { incoming, copy }
     }
 
-    /// Returns all bytes of the body.
+    /// Returns all bytes of the body. They are counted as they come in.
     ///
     /// # Errors
-    /// 413 above the limit, as soon as that is known; 400 when the client stops before the end.
-    pub(crate) async fn read(self) -> Result<Bytes, ApiError> {
-        let whole = read(self.incoming).await?;
+    /// 413 above the limit, as soon as that is known; 400 when the client stops before the end; 429
+    /// when too many bytes are on their way.
+    pub(crate) async fn read(self, charge: Charge) -> Result<ReceivedBody, ApiError> {
+        let received = read(self.incoming, charge).await?;
         if let Some(copy) = self.copy {
             // It cannot be set already: the body is read once.
-            let _ = copy.set(whole.clone());
+            let _ = copy.set(received.bytes.clone());
         }
-        Ok(whole)
+        Ok(received)
     }
 }
 
-async fn read(mut body: Incoming) -> Result<Bytes, ApiError> {
-    let too_large = || ApiError::body_too_large(MAX_BODY_BYTES);
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        discard(body).await;
-        return Err(too_large());
+async fn read(mut body: IncomingBody, mut charge: Charge) -> Result<ReceivedBody, ApiError> {
+    let announced = body.size_hint().lower();
+    if announced > MAX_BODY_BYTES as u64 {
+        return Err(ApiError::body_too_large(MAX_BODY_BYTES));
     }
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(0);
-    let mut whole = BytesMut::with_capacity(announced.min(MAX_RESERVED_BYTES));
+    let reserved = usize::try_from(announced).unwrap_or(0).min(MAX_RESERVED_BYTES);
+    count(&mut charge, reserved.max(MIN_COUNTED_BYTES))?;
+    let mut whole = BytesMut::with_capacity(reserved);
     while let Some(frame) = body.frame().await {
         let frame = frame
             .map_err(|error| ApiError::bad_request("the body is incomplete").with_inner(error))?;
-        if let Ok(data) = frame.into_data() {
-            if whole.len() + data.len() > MAX_BODY_BYTES {
-                discard(body).await;
-                return Err(too_large());
-            }
-            whole.extend_from_slice(&data);
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > MAX_BODY_BYTES {
+            return Err(ApiError::body_too_large(MAX_BODY_BYTES));
         }
+        let needed = (whole.len() + data.len()).saturating_sub(whole.capacity());
+        if needed > 0 {
+            // Space grows to twice what there is, so that no byte is copied many times.
+            let more = needed.max(whole.capacity());
+            count(&mut charge, more)?;
+            whole.reserve(more);
+        }
+        whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok(ReceivedBody { bytes: whole.freeze(), _charge: Some(charge) })
 }
 
-/// Reads more of a body for a while, and drops it. Otherwise a client that is still sending would
-/// get a connection error and not the response.
-async fn discard(mut body: Incoming) {
-    let read = async {
-        let mut bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            bytes += frame.data_ref().map_or(0, Bytes::len);
-            if bytes > MAX_DISCARDED_BYTES {
-                return;
-            }
-        }
-    };
-    // It makes no difference whether this reached the end.
-    let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
+fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
+    if charge.grow(bytes) {
+        return Ok(());
+    }
+    let message = "too many bytes of requests are on their way, please try again later";
+    Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
 }
 
 /// Returns a body, decoded in the format that its Content-Type names.

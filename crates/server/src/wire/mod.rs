@@ -3,6 +3,7 @@
 
 pub(crate) mod body;
 pub(crate) mod encode;
+pub(crate) mod incoming;
 pub(crate) mod input;
 pub(crate) mod respond;
 pub(crate) mod table;

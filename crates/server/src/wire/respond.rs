@@ -180,7 +180,6 @@ pub(crate) fn finish(
         headers.append(WARNING, warning);
     }
     if head {
-        use http_body::Body as _;
         if let Some(length) = response.body().size_hint().exact() {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }

@@ -1,0 +1,274 @@
+//! One connection: HTTP/1.1 or HTTP/2 over TLS, and everything that makes it end.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response, header};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use pin_project_lite::pin_project;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::io::GuardedIo;
+use super::sending::{Outgoing, Sending, Transfer};
+use crate::metrics::connections::Closed;
+use crate::pipeline::{self, Client, Reply, Server};
+use crate::wire::incoming::IncomingBody;
+
+/// The timeout of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The timeout for the head of a request over HTTP/1.1, idle time included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection that has brought no request with a valid key for this long after it was opened is
+/// closed.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a connection looks whether it has to end.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often HTTP/2 clients get a PING, and how long they have to respond.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
+const MAX_STREAMS: u32 = 250;
+
+/// Requests at once on one HTTP/2 connection that has brought no valid key yet. More wait.
+const MAX_STRANGER_STREAMS: usize = 8;
+
+/// Requests at once on all HTTP/2 connections that have brought no valid key yet. More are refused,
+/// which clients know to repeat (RFC 9113 section 8.7).
+pub(super) const MAX_ALL_STRANGER_STREAMS: usize = 2000;
+
+/// Bytes of a request's headers: a token of 8 KiB and room for the rest.
+const MAX_HEADER_BYTES: u32 = 32 * 1024;
+
+/// Bytes that HTTP/1.1 buffers; bounds the head of a request.
+const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
+
+/// Bytes that one HTTP/2 stream buffers for a client that does not read.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+tokio::task_local! {
+    /// The transfer of the HTTP/2 stream that is being served.
+    static TRANSFER: Arc<Transfer>;
+}
+
+/// What a connection works with.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) server: Arc<Server>,
+    pub(super) client: Arc<Client>,
+    /// Streams of all strangers.
+    pub(super) strangers: Arc<Semaphore>,
+    outgoing: Arc<Outgoing>,
+    own_strangers: Arc<Semaphore>,
+}
+
+impl Connection {
+    pub(super) fn new(server: Arc<Server>, client: Arc<Client>, strangers: Arc<Semaphore>) -> Self {
+        let own_strangers = Arc::new(Semaphore::new(MAX_STRANGER_STREAMS));
+        Self { server, client, strangers, outgoing: Outgoing::new(), own_strangers }
+    }
+
+    /// Serves the connection until it ends, or has to.
+    pub(super) async fn serve(self, stream: TcpStream, tls: TlsAcceptor) -> Result<(), BoxError> {
+        let closed = self.clone().closed();
+        let served = self.served(stream, tls);
+        tokio::select! {
+            served = served => served,
+            why = closed => Err(Box::new(std::io::Error::other(why))),
+        }
+    }
+
+    /// Waits until the connection has to end. Returns the reason.
+    async fn closed(self) -> &'static str {
+        let counts = &self.server.metrics().connections;
+        let opened = Instant::now();
+        let mut checks = interval_at(opened + CHECK_INTERVAL, CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.client.closing.notified() => return "another connection needed its place",
+                _ = checks.tick() => {}
+            }
+            if !self.client.is_authenticated() && opened.elapsed() >= STRANGER_TIMEOUT {
+                counts.count_closed(Closed::Stranger);
+                return "it brought no request with a valid key";
+            }
+            if self.outgoing.is_stalled() {
+                counts.count_closed(Closed::Stalled);
+                return "its client does not take what is sent";
+            }
+        }
+    }
+
+    async fn served(self, stream: TcpStream, tls: TlsAcceptor) -> Result<(), BoxError> {
+        // Events are small and must not wait for more to come.
+        stream.set_nodelay(true)?;
+        let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let lingers = Arc::new(AtomicBool::new(false));
+        let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone())));
+        if speaks_http2 { self.http2(io).await } else { self.http1(io, lingers).await }
+    }
+
+    async fn http1(
+        self,
+        io: TokioIo<Pin<Box<GuardedIo>>>,
+        lingers: Arc<AtomicBool>,
+    ) -> Result<(), BoxError> {
+        let mut draining = self.server.draining();
+        let service = service_fn(|request| {
+            let (connection, lingers) = (self.clone(), lingers.clone());
+            async move { Ok::<_, Infallible>(connection.http1_response(request, &lingers).await) }
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .serve_connection(io, service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+
+    /// Returns the response to a request. When the request has not been read to its end, the
+    /// response says that the connection ends, and it does so without a reset.
+    async fn http1_response(
+        &self,
+        request: Request<Incoming>,
+        lingers: &AtomicBool,
+    ) -> Response<Sending> {
+        let (parts, incoming) = request.into_parts();
+        let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
+        let request = Request::from_parts(parts, body);
+        let mut reply = pipeline::handle(&self.server, &self.client, request).await;
+        if let Some(leftover) = leftover
+            && !leftover.is_read().await
+        {
+            let close = HeaderValue::from_static("close");
+            reply.response.headers_mut().insert(header::CONNECTION, close);
+            lingers.store(true, Ordering::Release);
+        }
+        sending(reply, Transfer::new(self.outgoing.clone()))
+    }
+
+    async fn http2(self, io: TokioIo<Pin<Box<GuardedIo>>>) -> Result<(), BoxError> {
+        let mut draining = self.server.draining();
+        let service = service_fn(|request| {
+            let connection = self.clone();
+            async move { connection.http2_response(request).await }
+        });
+        let mut connection = pin!(
+            http2::Builder::new(StreamExecutor(self.clone()))
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .max_concurrent_streams(MAX_STREAMS)
+                .max_header_list_size(MAX_HEADER_BYTES)
+                .max_send_buf_size(SEND_BUFFER_BYTES)
+                .serve_connection(io, service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+
+    async fn http2_response(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Sending>, h2::Error> {
+        let transfer = TRANSFER.with(Arc::clone);
+        let stranger = self.stranger().await?;
+        let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
+        let reply = reply.await;
+        if self.client.is_authenticated() {
+            // Whoever waits does not have to any more.
+            self.own_strangers.close();
+        } else {
+            transfer.set_stranger(stranger);
+        }
+        Ok(sending(reply, transfer))
+    }
+
+    /// Waits until a stranger's request may be served. The owner of a valid key does not wait.
+    ///
+    /// # Errors
+    /// That the stream is refused, when too many strangers wait.
+    async fn stranger(&self) -> Result<Option<[OwnedSemaphorePermit; 2]>, h2::Error> {
+        if self.client.is_authenticated() {
+            return Ok(None);
+        }
+        let Ok(of_all) = self.strangers.clone().try_acquire_owned() else {
+            return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+        };
+        let own = self.own_strangers.clone().acquire_owned().await;
+        Ok(own.ok().map(|own| [of_all, own]))
+    }
+}
+
+fn sending(reply: Reply, transfer: Arc<Transfer>) -> Response<Sending> {
+    let Reply { response, hold } = reply;
+    response.map(|body| Sending::new(body, hold, transfer))
+}
+
+/// Runs the streams of an HTTP/2 connection, each as a task of its own.
+#[derive(Clone)]
+struct StreamExecutor(Connection);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        let transfer = Transfer::new(self.0.outgoing.clone());
+        let server = self.0.server.clone();
+        let task = StreamTask { stream, transfer: transfer.clone(), timer: None, server };
+        tokio::spawn(TRANSFER.scope(transfer, task));
+    }
+}
+
+pin_project! {
+    /// A stream, which is reset when its client does not take what is sent.
+    struct StreamTask<F> {
+        #[pin]
+        stream: F,
+        transfer: Arc<Transfer>,
+        timer: Option<Pin<Box<Sleep>>>,
+        server: Arc<Server>,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.stream.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        ready!(this.transfer.poll_stalled(this.timer, cx));
+        this.server.metrics().connections.count_reset();
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,279 @@
+//! Which connections are open, and which has to go when all are taken.
+//!
+//! A stranger is a connection that has brought no request with a valid key yet. Everybody begins as
+//! one, so strangers are admitted, but they are the first to go: when there is no room for a new
+//! connection, the oldest stranger is closed for it. An address may have half of all connections,
+//! since a load balancer or a gateway may stand there for many; strangers together have half too.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::pipeline::Client;
+
+/// Connections open at once, if the system has descriptors for so many.
+const MAX_CONNECTIONS: usize = 10_000;
+
+/// Descriptors that are kept for the database, the audit log and its rotation, the administrator's
+/// socket, and connections that are just being closed.
+const KEPT_DESCRIPTORS: usize = 128;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ConnectionLimits {
+    /// Of all.
+    pub(super) total: usize,
+    /// Of one address; an IPv6 network of 64 bits counts as one.
+    per_address: usize,
+    /// Of all strangers.
+    strangers: usize,
+}
+
+impl ConnectionLimits {
+    /// Returns the limits that follow from how many descriptors the process may have.
+    pub(super) fn of_descriptors(descriptors: usize) -> Self {
+        let kept = KEPT_DESCRIPTORS.min(descriptors / 2);
+        let total = (descriptors - kept).clamp(1, MAX_CONNECTIONS);
+        Self { total, per_address: total.div_ceil(2), strangers: total.div_ceil(2) }
+    }
+}
+
+/// The connections that are open.
+pub(super) struct ConnectionTable {
+    limits: ConnectionLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    open: HashMap<u64, Arc<Client>>,
+    /// Those that were strangers when they were looked at last, by age.
+    strangers: BTreeSet<u64>,
+    addresses: HashMap<IpAddr, OfAddress>,
+}
+
+/// The connections of one address.
+#[derive(Default)]
+struct OfAddress {
+    open: usize,
+    strangers: BTreeSet<u64>,
+}
+
+/// An open connection. It leaves the table on drop.
+pub(super) struct OpenConnection {
+    table: Arc<ConnectionTable>,
+    id: u64,
+}
+
+/// What becomes of a new connection.
+pub(super) enum Admission {
+    /// It is in the table; perhaps a stranger is closed for it.
+    Admitted { connection: OpenConnection, evicted: bool },
+    /// There is no room, and no stranger to close.
+    Refused,
+}
+
+/// Returns what counts as one address.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
+    }
+}
+
+impl State {
+    /// Returns the oldest stranger, of one address or of all. Whoever has been authenticated since
+    /// they were looked at last is no stranger any more.
+    fn oldest_stranger(&mut self, address: Option<IpAddr>) -> Option<u64> {
+        loop {
+            let strangers = match address {
+                Some(address) => &self.addresses.get(&address)?.strangers,
+                None => &self.strangers,
+            };
+            let id = *strangers.first()?;
+            if self.open.get(&id).is_some_and(|client| !client.is_authenticated()) {
+                return Some(id);
+            }
+            self.no_stranger(id);
+        }
+    }
+
+    fn no_stranger(&mut self, id: u64) {
+        self.strangers.remove(&id);
+        let Some(client) = self.open.get(&id) else { return };
+        if let Some(of_address) = self.addresses.get_mut(&network(client.address)) {
+            of_address.strangers.remove(&id);
+        }
+    }
+
+    fn insert(&mut self, client: &Arc<Client>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, client.clone());
+        self.strangers.insert(id);
+        let of_address = self.addresses.entry(network(client.address)).or_default();
+        of_address.open += 1;
+        of_address.strangers.insert(id);
+        id
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Client>> {
+        self.no_stranger(id);
+        let client = self.open.remove(&id)?;
+        let address = network(client.address);
+        if let Some(of_address) = self.addresses.get_mut(&address) {
+            of_address.open -= 1;
+            if of_address.open == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+        Some(client)
+    }
+
+    /// Returns whom a new connection of an address needs to go: nobody, or a stranger. `None` when
+    /// there is no room.
+    fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Option<Option<u64>> {
+        let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
+        if of_address >= limits.per_address {
+            return self.oldest_stranger(Some(address)).map(Some);
+        }
+        let full = self.open.len() >= limits.total;
+        if full || self.strangers.len() >= limits.strangers {
+            let oldest = self.oldest_stranger(None);
+            // Those that were counted as strangers may have turned out to be none.
+            let too_many = full || self.strangers.len() >= limits.strangers;
+            return if too_many { oldest.map(Some) } else { Some(None) };
+        }
+        Some(None)
+    }
+}
+
+impl ConnectionTable {
+    pub(super) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default() })
+    }
+
+    /// Enters a new connection. The stranger that is closed for it leaves the table at once.
+    pub(super) fn admit(self: &Arc<Self>, client: &Arc<Client>) -> Admission {
+        let mut state = self.state.lock();
+        let Some(goes) = state.room(network(client.address), &self.limits) else {
+            return Admission::Refused;
+        };
+        let evicted = goes.and_then(|id| state.remove(id));
+        let id = state.insert(client);
+        drop(state);
+        if let Some(evicted) = &evicted {
+            evicted.closing.notify_one();
+        }
+        let connection = OpenConnection { table: self.clone(), id };
+        Admission::Admitted { connection, evicted: evicted.is_some() }
+    }
+
+    /// Returns how many connections are open.
+    pub(super) fn open(&self) -> usize {
+        self.state.lock().open.len()
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.table.state.lock().remove(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn client(address: &str) -> Arc<Client> {
+        Arc::new(Client::new(address.parse().unwrap()))
+    }
+
+    fn table(total: usize) -> Arc<ConnectionTable> {
+        let limits = ConnectionLimits { total, per_address: total / 2, strangers: total / 2 };
+        ConnectionTable::new(limits)
+    }
+
+    fn admitted(table: &Arc<ConnectionTable>, client: &Arc<Client>) -> Option<OpenConnection> {
+        match table.admit(client) {
+            Admission::Admitted { connection, .. } => Some(connection),
+            Admission::Refused => None,
+        }
+    }
+
+    fn is_closed(client: &Client) -> bool {
+        client.closing.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn the_oldest_stranger_of_an_address_goes_first() {
+        let table = table(8);
+        let clients: Vec<_> = (0..5).map(|_| client("192.0.2.1")).collect();
+        clients[0].set_authenticated();
+        let open: Vec<_> = clients.iter().map(|one| admitted(&table, one).unwrap()).collect();
+        assert_eq!(table.open(), 4);
+        let closed: Vec<bool> = clients.iter().map(|one| is_closed(one)).collect();
+        assert_eq!(closed, [false, true, false, false, false], "not the one with a key");
+        let other = client("192.0.2.2");
+        let other = admitted(&table, &other);
+        assert!(other.is_some() && table.open() == 5, "another address has room");
+        drop((open, other));
+        assert_eq!(table.open(), 0);
+        let state = table.state.lock();
+        assert!(state.addresses.is_empty() && state.strangers.is_empty());
+    }
+
+    #[test]
+    fn strangers_have_half_and_those_with_keys_the_rest() {
+        let table = table(8);
+        let strangers: Vec<_> = (0..4).map(|n| client(&format!("198.51.100.{n}"))).collect();
+        let mut open: Vec<_> = strangers.iter().map(|one| admitted(&table, one)).collect();
+        let known: Vec<_> = (0..4).map(|n| client(&format!("192.0.2.{n}"))).collect();
+        for one in &known {
+            open.push(admitted(&table, one));
+            one.set_authenticated();
+        }
+        assert_eq!(table.open(), 4, "each of these was a stranger when it came");
+        assert!(strangers.iter().all(|one| is_closed(one)));
+        open.extend((0..4).map(|n| admitted(&table, &client(&format!("203.0.113.{n}")))));
+        assert_eq!(table.open(), 8);
+        let last = client("203.0.113.9");
+        open.push(admitted(&table, &last));
+        assert_eq!(table.open(), 8, "a stranger went for it");
+        assert!(known.iter().all(|one| !is_closed(one)));
+        last.set_authenticated();
+    }
+
+    #[test]
+    fn nobody_with_a_key_goes_for_a_stranger() {
+        let table = table(2);
+        let known = [client("192.0.2.1"), client("192.0.2.2")];
+        let mut open = Vec::new();
+        for one in &known {
+            open.push(admitted(&table, one));
+            one.set_authenticated();
+        }
+        assert!(matches!(table.admit(&client("192.0.2.3")), Admission::Refused));
+        open.pop();
+        assert!(admitted(&table, &client("192.0.2.3")).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_address() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[test]
+    fn descriptors_are_kept_for_other_things() {
+        let of = |descriptors| ConnectionLimits::of_descriptors(descriptors).total;
+        assert_eq!((of(1024), of(100), of(1 << 20), of(1)), (896, 50, MAX_CONNECTIONS, 1));
+    }
+}

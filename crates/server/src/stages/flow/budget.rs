@@ -1,0 +1,120 @@
+//! Bytes that clients make wait: counted as a whole and for each owner of keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// How many bytes may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteLimits {
+    /// Bytes of all owners.
+    pub(crate) total: usize,
+    /// Bytes of one owner.
+    pub(crate) per_owner: usize,
+}
+
+/// Bytes that wait now.
+pub(crate) struct ByteBudget {
+    limits: ByteLimits,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    total: usize,
+    by_owner: HashMap<Arc<str>, usize>,
+}
+
+/// Bytes of one owner that are counted. They are given back on drop.
+pub(crate) struct Charge {
+    budget: Arc<ByteBudget>,
+    owner: Arc<str>,
+    bytes: usize,
+}
+
+impl ByteBudget {
+    pub(crate) fn new(limits: ByteLimits) -> Arc<Self> {
+        Arc::new(Self { limits, used: Mutex::default() })
+    }
+
+    /// Returns how many bytes wait.
+    pub(crate) fn used(&self) -> usize {
+        self.used.lock().total
+    }
+
+    /// Returns an owner's charge of no bytes, which can grow.
+    pub(crate) fn open(self: &Arc<Self>, owner: &str) -> Charge {
+        let known = self.used.lock().by_owner.get_key_value(owner).map(|(owner, _)| owner.clone());
+        let owner = known.unwrap_or_else(|| Arc::from(owner));
+        Charge { budget: self.clone(), owner, bytes: 0 }
+    }
+}
+
+impl Charge {
+    /// Counts this many bytes more. Returns whether they are within the limits; if not, nothing is
+    /// counted.
+    #[must_use]
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let limits = self.budget.limits;
+        let mut used = self.budget.used.lock();
+        let total = used.total.saturating_add(bytes);
+        let of_owner = used.by_owner.get(&self.owner).copied().unwrap_or_default();
+        let of_owner = of_owner.saturating_add(bytes);
+        if total > limits.total || of_owner > limits.per_owner {
+            return false;
+        }
+        used.total = total;
+        used.by_owner.insert(self.owner.clone(), of_owner);
+        self.bytes += bytes;
+        true
+    }
+
+    /// Returns a charge of the same owner for other bytes.
+    pub(crate) fn another(&self) -> Self {
+        Self { budget: self.budget.clone(), owner: self.owner.clone(), bytes: 0 }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut used = self.budget.used.lock();
+        used.total -= self.bytes;
+        if let Some(of_owner) = used.by_owner.get_mut(&self.owner) {
+            *of_owner -= self.bytes;
+            if *of_owner == 0 {
+                used.by_owner.remove(&self.owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_bounded_for_each_owner_and_as_a_whole() {
+        let budget = ByteBudget::new(ByteLimits { total: 100, per_owner: 60 });
+        let mut one = budget.open("a");
+        assert!(one.grow(50));
+        assert!(!one.grow(11), "the owner has 60");
+        let mut two = one.another();
+        assert!(two.grow(10) && !two.grow(1));
+        let mut other = budget.open("b");
+        assert!(!other.grow(41), "all together have 100");
+        assert!(other.grow(40) && !other.grow(usize::MAX));
+        assert_eq!(budget.used(), 100);
+        drop((one, two));
+        assert_eq!(budget.used(), 40);
+        drop(other);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.used.lock().by_owner.is_empty());
+    }
+}

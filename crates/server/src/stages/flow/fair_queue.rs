@@ -1,0 +1,321 @@
+//! Seats, and the queues of those who wait for one: a queue for each owner of keys.
+//!
+//! A free seat goes to the owner who has the fewest, and among these to the one who has waited
+//! longest (max-min fairness). So an owner who sends more than can be done waits behind their own
+//! requests, and not others behind theirs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// How many seats there are, and how many may wait for one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueLimits {
+    /// Seats.
+    pub(super) seats: usize,
+    /// Seats of one owner.
+    pub(super) seats_per_owner: usize,
+    /// Requests of one owner that wait.
+    pub(super) waiting_per_owner: usize,
+    /// Requests that wait. An owner who has none waiting may have one more.
+    pub(super) waiting: usize,
+    /// The longest wait.
+    pub(super) wait: Duration,
+}
+
+/// Seats with a queue for each owner.
+pub(super) struct FairQueue {
+    limits: QueueLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    taken: usize,
+    waiting: usize,
+    tickets: u64,
+    owners: HashMap<Arc<str>, Share>,
+    /// Owners who wait and may have another seat: by the seats that they have, then by the ticket
+    /// of their first request.
+    next: BTreeSet<(usize, u64, Arc<str>)>,
+}
+
+/// What one owner has.
+#[derive(Default)]
+struct Share {
+    taken: usize,
+    waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
+}
+
+impl Share {
+    fn first(&self) -> Option<u64> {
+        self.waiting.first_key_value().map(|(ticket, _)| *ticket)
+    }
+}
+
+/// A seat. It is given back on drop.
+pub(crate) struct Seat {
+    queue: Arc<FairQueue>,
+    owner: Arc<str>,
+}
+
+/// Where a seat arrives, and the number in the order of all who wait.
+type Ticket = (oneshot::Receiver<Seat>, u64);
+
+/// A wait in a queue, which is left on drop.
+struct Waiting<'a> {
+    queue: &'a FairQueue,
+    owner: &'a str,
+    ticket: u64,
+}
+
+impl State {
+    /// Enters an owner into the order of those who are next, or takes them out, around a change.
+    fn reorder<T>(
+        &mut self,
+        owner: &Arc<str>,
+        limits: &QueueLimits,
+        change: impl FnOnce(&mut Share) -> T,
+    ) -> T {
+        let share = self.owners.entry(owner.clone()).or_default();
+        if let Some(first) = share.first() {
+            self.next.remove(&(share.taken, first, owner.clone()));
+        }
+        let changed = change(share);
+        match share.first() {
+            Some(first) if share.taken < limits.seats_per_owner => {
+                self.next.insert((share.taken, first, owner.clone()));
+            }
+            None if share.taken == 0 => {
+                self.owners.remove(owner);
+            }
+            _ => {}
+        }
+        changed
+    }
+
+    fn take(&mut self, owner: &Arc<str>, limits: &QueueLimits) {
+        self.taken += 1;
+        self.reorder(owner, limits, |share| share.taken += 1);
+    }
+
+    /// Takes a seat for whoever is next, if there is one free and somebody waits.
+    fn take_next(&mut self, limits: &QueueLimits) -> Option<(Arc<str>, oneshot::Sender<Seat>)> {
+        if self.taken >= limits.seats {
+            return None;
+        }
+        let (_, ticket, owner) = self.next.first().cloned()?;
+        let sender = self.reorder(&owner, limits, |share| {
+            share.taken += 1;
+            share.waiting.remove(&ticket)
+        })?;
+        self.taken += 1;
+        self.waiting -= 1;
+        Some((owner, sender))
+    }
+}
+
+impl FairQueue {
+    pub(super) fn new(limits: QueueLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default() })
+    }
+
+    /// Returns how many seats are taken, and how many requests wait.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.taken, state.waiting)
+    }
+
+    /// Returns a seat if one is free now, and the owner may have another.
+    pub(super) fn try_acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
+        self.try_take(&mut self.state.lock(), owner)
+    }
+
+    fn try_take(self: &Arc<Self>, state: &mut State, owner: &str) -> Option<Seat> {
+        let (owner, taken) = match state.owners.get_key_value(owner) {
+            Some((owner, share)) => (owner.clone(), share.taken),
+            None => (Arc::from(owner), 0),
+        };
+        if state.taken >= self.limits.seats || taken >= self.limits.seats_per_owner {
+            return None;
+        }
+        state.take(&owner, &self.limits);
+        Some(Seat { queue: self.clone(), owner })
+    }
+
+    /// Returns a seat, as soon as it is this request's turn. `None` when the owner's queue is full,
+    /// or when the wait takes too long.
+    pub(super) async fn acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
+        let (granted, ticket) = match self.take_or_enter(owner)? {
+            Ok(seat) => return Some(seat),
+            Err(waiting) => waiting,
+        };
+        let _waiting = Waiting { queue: self, owner, ticket };
+        tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
+    }
+
+    /// Takes a seat, or enters the owner's queue; `None` when that is full. Under one lock, or a
+    /// seat that becomes free in between would find nobody.
+    fn take_or_enter(self: &Arc<Self>, owner: &str) -> Option<Result<Seat, Ticket>> {
+        let mut state = self.state.lock();
+        if let Some(seat) = self.try_take(&mut state, owner) {
+            return Some(Ok(seat));
+        }
+        let known = state.owners.get_key_value(owner);
+        let own = known.map_or(0, |(_, share)| share.waiting.len());
+        let full = own > 0 && state.waiting >= self.limits.waiting;
+        if own >= self.limits.waiting_per_owner || full {
+            return None;
+        }
+        let owner = known.map_or_else(|| Arc::from(owner), |(owner, _)| owner.clone());
+        let (sender, receiver) = oneshot::channel();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        state.waiting += 1;
+        state.reorder(&owner, &self.limits, |share| share.waiting.insert(ticket, sender));
+        Some(Err((receiver, ticket)))
+    }
+
+    fn leave(&self, owner: &str, ticket: u64) {
+        let mut state = self.state.lock();
+        let Some((owner, _)) = state.owners.get_key_value(owner) else { return };
+        let owner = owner.clone();
+        if state.reorder(&owner, &self.limits, |share| share.waiting.remove(&ticket)).is_some() {
+            state.waiting -= 1;
+        }
+    }
+
+    fn release(self: &Arc<Self>, owner: &Arc<str>) {
+        let mut granted = Vec::new();
+        let mut state = self.state.lock();
+        state.taken -= 1;
+        state.reorder(owner, &self.limits, |share| share.taken -= 1);
+        while let Some(next) = state.take_next(&self.limits) {
+            granted.push(next);
+        }
+        drop(state);
+        for (owner, sender) in granted {
+            // Whoever has left in this moment drops the seat, which gives it to the next.
+            let _ = sender.send(Seat { queue: self.clone(), owner });
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.queue.release(&self.owner);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.queue.leave(self.owner, self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: QueueLimits = QueueLimits {
+        seats: 4,
+        seats_per_owner: 3,
+        waiting_per_owner: 5,
+        waiting: 8,
+        wait: Duration::from_secs(5),
+    };
+
+    fn acquiring(queue: &Arc<FairQueue>, owner: &'static str) -> BoxFuture<'static, Option<Seat>> {
+        let queue = queue.clone();
+        async move { queue.acquire(owner).await }.boxed()
+    }
+
+    /// Polls a request once, so that it waits, or has its seat.
+    fn poll(request: &mut BoxFuture<'static, Option<Seat>>) -> Option<Option<Seat>> {
+        request.now_or_never()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_leaves_seats_to_others_and_a_free_seat_goes_to_who_has_fewest() {
+        let queue = FairQueue::new(LIMITS);
+        let mut seats: VecDeque<Seat> =
+            (0..3).map(|_| queue.try_acquire("busy").unwrap()).collect();
+        assert!(queue.try_acquire("busy").is_none(), "the last seat is not for them");
+        let first = queue.try_acquire("a").unwrap();
+        let mut more: Vec<_> = ["busy", "busy", "b", "a"].map(|o| acquiring(&queue, o)).into();
+        assert!(more.iter_mut().all(|request| poll(request).is_none()));
+        assert_eq!(queue.counts(), (4, 4));
+        seats.pop_front();
+        let granted = poll(&mut more[2]).expect("b has none, and so is next").unwrap();
+        drop(first);
+        let again = poll(&mut more[3]).expect("then a").unwrap();
+        drop(again);
+        let third = poll(&mut more[0]).expect("then whoever waits").unwrap();
+        assert!(poll(&mut more[1]).is_none());
+        drop((granted, third, seats, more));
+        assert_eq!(queue.counts(), (0, 0));
+        assert!(queue.state.lock().owners.is_empty() && queue.state.lock().next.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queues_are_bounded_in_length_and_in_time() {
+        let queue = FairQueue::new(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
+        let seat = queue.try_acquire("a").unwrap();
+        let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, "a")).collect();
+        assert!(waiting.iter_mut().all(|request| poll(request).is_none()));
+        assert!(poll(&mut acquiring(&queue, "a")).unwrap().is_none(), "their queue is full");
+        waiting.extend((0..3).map(|_| acquiring(&queue, "b")));
+        assert!(waiting.iter_mut().all(|request| poll(request).is_none()));
+        assert!(poll(&mut acquiring(&queue, "b")).unwrap().is_none(), "all queues are full");
+        waiting.push(acquiring(&queue, "c"));
+        assert!(poll(waiting.last_mut().unwrap()).is_none(), "one of each owner may always wait");
+        for request in waiting {
+            assert!(request.await.is_none(), "nobody waits for ever");
+        }
+        assert_eq!(queue.counts(), (1, 0));
+        drop(seat);
+        assert_eq!(queue.counts(), (0, 0));
+    }
+
+    proptest! {
+        /// Whatever happens: no more seats than there are, none lost, nobody waits beside a free
+        /// seat that they may have.
+        #[test]
+        fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
+            const OWNERS: [&str; 3] = ["a", "b", "c"];
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time().start_paused(true).build().unwrap();
+            let _inside = runtime.enter();
+            let queue = FairQueue::new(LIMITS);
+            let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
+            for (step, which) in steps {
+                match step {
+                    0 => seats.extend(queue.try_acquire(OWNERS[which])),
+                    1 => waiting.push(acquiring(&queue, OWNERS[which])),
+                    2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
+                    3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
+                    _ => {}
+                }
+                waiting.retain_mut(|request| match poll(request) {
+                    Some(seat) => { seats.extend(seat); false }
+                    None => true,
+                });
+                let state = queue.state.lock();
+                prop_assert_eq!(state.taken, seats.len());
+                prop_assert!(state.taken <= LIMITS.seats);
+                prop_assert_eq!(state.waiting, waiting.len());
+                prop_assert!(state.owners.values().all(|share| share.taken <= LIMITS.seats_per_owner));
+                prop_assert!(state.taken == LIMITS.seats || state.next.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! From `Acting` to `InFlightPermit`: is there a seat for this request?
+//!
+//! A seat is room for one request in flight. Reads and writes have seats of their own, and a
+//! request has its seat until its response has gone. Who finds no seat waits in the queue of
+//! their owner ([`fair_queue`]); who finds the queue full is rejected with 429 and `Retry-After`.
+//! As API Priority and Fairness of Kubernetes has it, but the flows are the owners of keys, whom
+//! a server knows by name, so that nothing has to be hashed. Health checks are not counted.
+//!
+//! - **No owner has all seats**, and a free one goes to the owner who has the fewest.
+//! - **System seats.** Who is in `system:masters` finds seats of their own when the others are
+//!   taken.
+//! - **A body comes before the seat.** While a body comes in, only its bytes are counted
+//!   ([`budget`]), so a slow sender keeps nobody from writing.
+//! - **A seat counts whoever waits for a thread.** Reads are served from memory without waiting for
+//!   anything, so under overload the queue is one for threads, which the runtime keeps and which is
+//!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
+//!   seats are then taken, and the others wait where it is fair.
+//! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
+//!   that is served. So the response to it is delayed for a moment.
+
+pub(crate) mod budget;
+mod fair_queue;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use postern_kinds::Verb;
+use postern_meta::status::ApiError;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use self::budget::{ByteBudget, ByteLimits};
+pub(crate) use self::fair_queue::Seat as InFlightPermit;
+use self::fair_queue::{FairQueue, QueueLimits};
+
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// The longest wait in a queue.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Requests of one owner that wait, beside those that have a seat: kube-apiserver has as many in
+/// flight.
+const READS_WAITING_PER_OWNER: usize = 400;
+const WRITES_WAITING_PER_OWNER: usize = 200;
+
+/// Requests of all owners that wait.
+const MOST_WAITING: usize = 10_000;
+
+/// Seats for `system:masters`, of each class.
+const SYSTEM_SEATS: usize = 16;
+
+/// Requests at once that need much processor time: two, since every machine can do that and still
+/// answer others.
+const LARGE_SEATS: usize = 2;
+
+/// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that
+/// clients that were rejected together do not come again together.
+const REJECTION_DELAY: Duration = Duration::from_millis(500);
+const REJECTION_STEPS: usize = 64;
+
+/// Rejections that are delayed at the same time; more than these are sent without a delay.
+const MAX_DELAYED: usize = 20_000;
+
+/// How often the queue for threads is measured, and from which time on it is long. It is far above
+/// what a full server without overload has, and below what a client notices.
+const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
+const LONG_QUEUE: Duration = Duration::from_millis(2);
+
+/// Bytes of bodies of requests that are on their way: several of the longest for each owner.
+const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, per_owner: 24 * 1024 * 1024 };
+
+/// Bytes of responses that clients have not taken yet.
+const RESPONSE_BYTES: ByteLimits =
+    ByteLimits { total: 128 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
+
+/// The limits of flow control.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that read, in flight at once. One owner has at most half of them.
+    pub reading: usize,
+    /// Requests that write, in flight at once. One owner has at most half of them.
+    pub writing: usize,
+    /// Open watches of one owner of access keys.
+    pub watches_per_owner: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { reading: 64, writing: 64, watches_per_owner: 1000 }
+    }
+}
+
+/// The class of a request: each has seats of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Reads,
+    Writes,
+}
+
+impl Class {
+    fn of(verb: Option<Verb>) -> Self {
+        match verb {
+            None | Some(Verb::Get | Verb::List | Verb::Watch) => Self::Reads,
+            Some(_) => Self::Writes,
+        }
+    }
+}
+
+/// Who asks for a seat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requester<'a> {
+    /// The owner of the key: seats are shared among owners, whomever they impersonate.
+    pub(crate) owner: &'a str,
+    /// Are they in `system:masters`?
+    pub(crate) is_system: bool,
+}
+
+/// The state of flow control.
+pub(crate) struct Flow {
+    limits: Limits,
+    /// By [`Class`].
+    seats: [Arc<FairQueue>; 2],
+    /// By [`Class`].
+    system: [Arc<FairQueue>; 2],
+    large: Arc<FairQueue>,
+    /// Bytes of bodies of requests.
+    pub(crate) bodies: Arc<ByteBudget>,
+    /// Bytes of responses.
+    pub(crate) responses: Arc<ByteBudget>,
+    watches: Arc<Mutex<HashMap<String, usize>>>,
+    has_long_queue: AtomicBool,
+    delayed: AtomicUsize,
+    rejections: AtomicUsize,
+}
+
+/// What is in flight now.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct FlowCounts {
+    /// Reads that have a seat, and that wait for one.
+    pub(crate) reads: (usize, usize),
+    /// Writes that have a seat, and that wait for one.
+    pub(crate) writes: (usize, usize),
+    /// Bytes of bodies of requests.
+    pub(crate) body_bytes: usize,
+    /// Bytes of responses.
+    pub(crate) response_bytes: usize,
+}
+
+/// One of the open watches of an owner. It is given back on drop.
+pub(crate) struct WatchPermit {
+    watches: Arc<Mutex<HashMap<String, usize>>>,
+    owner: String,
+}
+
+/// A rejection that is being delayed. It ends early when the client closes the connection.
+struct DelayedRejection<'a>(&'a AtomicUsize);
+
+impl Drop for DelayedRejection<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn class_queue(seats: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
+    FairQueue::new(QueueLimits {
+        seats,
+        seats_per_owner: seats.div_ceil(2),
+        waiting_per_owner,
+        waiting: MOST_WAITING,
+        wait: LONGEST_WAIT,
+    })
+}
+
+impl Flow {
+    /// Returns flow control with nothing in flight.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let waiting = [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER];
+        let [reads, writes] = waiting;
+        Self {
+            limits,
+            seats: [class_queue(limits.reading, reads), class_queue(limits.writing, writes)],
+            system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, waiting)),
+            large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
+            bodies: ByteBudget::new(BODY_BYTES),
+            responses: ByteBudget::new(RESPONSE_BYTES),
+            watches: Arc::default(),
+            has_long_queue: AtomicBool::new(false),
+            delayed: AtomicUsize::new(0),
+            rejections: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns a seat for a request.
+    ///
+    /// # Errors
+    /// 429 when the owner's queue is full, or when they waited too long.
+    pub(crate) async fn acquire(
+        &self,
+        verb: Option<Verb>,
+        requester: Requester<'_>,
+    ) -> Result<InFlightPermit, ApiError> {
+        let class = Class::of(verb);
+        let seat = self.seat(class, requester).await.ok_or_else(too_many_requests)?;
+        if class == Class::Reads && self.has_long_queue.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        Ok(seat)
+    }
+
+    async fn seat(&self, class: Class, requester: Requester<'_>) -> Option<InFlightPermit> {
+        let seats = &self.seats[class as usize];
+        if !requester.is_system {
+            return seats.acquire(requester.owner).await;
+        }
+        match seats.try_acquire(requester.owner) {
+            None => self.system[class as usize].acquire(requester.owner).await,
+            seat => seat,
+        }
+    }
+
+    /// Returns a seat for work that takes much processor time.
+    ///
+    /// # Errors
+    /// 429 when the owner's queue is full, or when they waited too long.
+    pub(crate) async fn acquire_large(&self, owner: &str) -> Result<InFlightPermit, ApiError> {
+        self.large.acquire(owner).await.ok_or_else(too_many_requests)
+    }
+
+    /// Waits for a moment before a rejection is sent. Each wait is a step longer than the one before,
+    /// up to twice the shortest.
+    pub(crate) async fn delay_rejection(&self) {
+        let before = self.delayed.fetch_add(1, Ordering::Relaxed);
+        let _delayed = DelayedRejection(&self.delayed);
+        if before < MAX_DELAYED {
+            let step = self.rejections.fetch_add(1, Ordering::Relaxed) % REJECTION_STEPS;
+            let part = u32::try_from(REJECTION_STEPS + step).unwrap_or(1);
+            tokio::time::sleep(REJECTION_DELAY * part / REJECTION_STEPS as u32).await;
+        }
+    }
+
+    /// Measures the queue for threads, until it is dropped: how long a task that could go on waits
+    /// until it does.
+    pub(crate) async fn watch_queue(&self) {
+        let mut ticks = tokio::time::interval(QUEUE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let start = Instant::now();
+            tokio::task::yield_now().await;
+            self.has_long_queue.store(start.elapsed() > LONG_QUEUE, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what is in flight.
+    pub(crate) fn counts(&self) -> FlowCounts {
+        let of = |class: Class| {
+            let (seats, system) = (&self.seats[class as usize], &self.system[class as usize]);
+            let ((taken, waiting), more) = (seats.counts(), system.counts());
+            (taken + more.0, waiting + more.1)
+        };
+        FlowCounts {
+            reads: of(Class::Reads),
+            writes: of(Class::Writes),
+            body_bytes: self.bodies.used(),
+            response_bytes: self.responses.used(),
+        }
+    }
+
+    /// Returns a permit for one more open watch of an owner.
+    ///
+    /// # Errors
+    /// 429 when the owner has as many as they may have.
+    pub(crate) fn acquire_watch(&self, owner: &str) -> Result<WatchPermit, ApiError> {
+        let mut watches = self.watches.lock();
+        let open = watches.entry(owner.to_owned()).or_default();
+        if *open >= self.limits.watches_per_owner {
+            return Err(ApiError::too_many_requests(
+                format!(
+                    "the owner of this access key has {open} open watches, the most that they may \
+                     have: close some"
+                ),
+                RETRY_AFTER_SECONDS,
+            ));
+        }
+        *open += 1;
+        Ok(WatchPermit { watches: self.watches.clone(), owner: owner.to_owned() })
+    }
+}
+
+/// Returns the 429 of a request that finds no room.
+pub(crate) fn too_many_requests() -> ApiError {
+    let message = "Too many requests, please try again later.";
+    ApiError::too_many_requests(message, RETRY_AFTER_SECONDS)
+}
+
+impl Drop for WatchPermit {
+    fn drop(&mut self) {
+        let mut watches = self.watches.lock();
+        if let Some(open) = watches.get_mut(&self.owner) {
+            *open -= 1;
+            if *open == 0 {
+                watches.remove(&self.owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(seats: usize) -> Flow {
+        Flow::new(Limits { reading: seats, writing: seats, watches_per_owner: 1 })
+    }
+
+    fn by(owner: &str) -> Requester<'_> {
+        Requester { owner, is_system: false }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_and_writes_have_seats_of_their_own() {
+        let flow = flow(1);
+        let seat = flow.acquire(Some(Verb::Get), by("k")).await.unwrap();
+        assert_eq!(flow.counts().reads, (1, 0));
+        let rejected = flow.acquire(Some(Verb::List), by("k")).await.err().unwrap();
+        assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
+        assert!(flow.acquire(Some(Verb::Create), by("k")).await.is_ok());
+        drop(seat);
+        assert!(flow.acquire(None, by("k")).await.is_ok());
+        assert_eq!(flow.counts(), FlowCounts::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_of_an_owner_are_bounded() {
+        let flow = flow(1);
+        let watch = flow.acquire_watch("k").unwrap();
+        let rejected = flow.acquire_watch("k").err().unwrap();
+        assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
+        assert!(flow.acquire_watch("other").is_ok());
+        drop(watch);
+        assert!(flow.acquire_watch("k").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn administrators_have_seats_in_reserve() {
+        let flow = flow(2);
+        let _all = [flow.acquire(None, by("a")).await, flow.acquire(None, by("b")).await];
+        assert!(flow.acquire(None, by("c")).await.is_err());
+        let admin = Requester { owner: "admin", is_system: true };
+        let start = Instant::now();
+        assert!(flow.acquire(None, admin).await.is_ok());
+        assert_eq!(start.elapsed(), Duration::ZERO, "without a wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rejection_is_delayed_and_the_delays_differ() {
+        let flow = flow(1);
+        let mut delays = Vec::new();
+        for _ in 0..REJECTION_STEPS {
+            let start = Instant::now();
+            flow.delay_rejection().await;
+            delays.push(start.elapsed());
+        }
+        let longest = REJECTION_DELAY * 2 + Duration::from_millis(1);
+        assert!(delays.iter().all(|delay| *delay >= REJECTION_DELAY && *delay <= longest));
+        assert!(delays.is_sorted() && delays.first() != delays.last());
+        assert_eq!(flow.delayed.load(Ordering::Relaxed), 0);
+        let left = tokio::time::timeout(Duration::from_millis(1), flow.delay_rejection()).await;
+        assert!(
+            left.is_err() && flow.delayed.load(Ordering::Relaxed) == 0,
+            "it ends with its client"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! The body of a request as it comes in, and what is left of it when the response is ready.
+//!
+//! A response may be ready before its request has been read: a refusal, or a GET with a body that
+//! nobody asked for. Over HTTP/1.1 the next request comes behind the rest of this one. So the rest
+//! is read if it is short; otherwise the connection has to end, and says so.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+
+/// How many bytes of a body that nobody wants are still read, and for how long.
+const MAX_DISCARDED_BYTES: u64 = 64 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The body of a request. What is left of it on drop goes to its [`Leftover`].
+pub(crate) struct IncomingBody {
+    incoming: Option<Incoming>,
+    asked_for: bool,
+    leftover: Option<Leftover>,
+}
+
+/// The rest of a body that has not been read.
+#[derive(Clone)]
+pub(crate) struct Leftover(Arc<Mutex<Rest>>);
+
+#[derive(Default)]
+struct Rest {
+    incoming: Option<Incoming>,
+    /// Does the client wait for "100 Continue", and has not got it?
+    awaits_continue: bool,
+}
+
+impl IncomingBody {
+    /// Returns the body of a request whose rest nobody will ask for.
+    pub(crate) fn new(incoming: Incoming) -> Self {
+        Self { incoming: Some(incoming), asked_for: false, leftover: None }
+    }
+
+    /// Returns the body of a request, and where its rest will be; `None` when it is empty.
+    pub(crate) fn with_leftover(
+        incoming: Incoming,
+        headers: &HeaderMap,
+    ) -> (Self, Option<Leftover>) {
+        if incoming.is_end_stream() {
+            return (Self::new(incoming), None);
+        }
+        let awaits_continue = headers.contains_key(header::EXPECT);
+        let leftover = Leftover(Arc::new(Mutex::new(Rest { incoming: None, awaits_continue })));
+        let mut body = Self::new(incoming);
+        body.leftover = Some(leftover.clone());
+        (body, Some(leftover))
+    }
+}
+
+impl Body for IncomingBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.asked_for = true;
+        match &mut self.incoming {
+            Some(incoming) => Pin::new(incoming).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+    }
+}
+
+impl Drop for IncomingBody {
+    fn drop(&mut self) {
+        let Some(leftover) = &self.leftover else { return };
+        let mut rest = leftover.0.lock();
+        rest.incoming = self.incoming.take().filter(|incoming| !incoming.is_end_stream());
+        rest.awaits_continue &= !self.asked_for;
+    }
+}
+
+impl Leftover {
+    /// Reads what is left of the body, if that is short and comes soon. Returns whether the whole
+    /// body has been read. A client that waits to be told that it may go on is not told so.
+    pub(crate) async fn is_read(self) -> bool {
+        let Rest { incoming, awaits_continue } = std::mem::take(&mut *self.0.lock());
+        let Some(incoming) = incoming else { return true };
+        if awaits_continue || incoming.size_hint().lower() > MAX_DISCARDED_BYTES {
+            return false;
+        }
+        tokio::time::timeout(DISCARD_TIMEOUT, discard(incoming)).await.unwrap_or(false)
+    }
+}
+
+async fn discard(mut incoming: Incoming) -> bool {
+    let mut bytes = 0;
+    while let Some(frame) = incoming.frame().await {
+        let Ok(frame) = frame else { return false };
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        if bytes > MAX_DISCARDED_BYTES {
+            return false;
+        }
+    }
+    true
+}
