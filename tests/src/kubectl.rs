@@ -40,6 +40,22 @@ impl Kubectl {
         path
     }
 
+    /// The oldest one that is supported: `POSTERN_TEST_KUBECTL_OLD`, or the one that `cargo xtask fetch`
+    /// downloaded. A test that needs it fails without it.
+    #[must_use]
+    pub fn oldest_program() -> PathBuf {
+        if let Some(path) = std::env::var_os("POSTERN_TEST_KUBECTL_OLD") {
+            return PathBuf::from(path);
+        }
+        let path = repository().join(".cache/kubernetes-client/usr/bin/kubectl");
+        assert!(
+            path.exists(),
+            "there is no old kubectl: `cargo xtask fetch` downloads it where Debian's packages are \
+             available; elsewhere POSTERN_TEST_KUBECTL_OLD names one"
+        );
+        path
+    }
+
     /// A command that is set up but not started.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {

@@ -37,17 +37,14 @@ const PROGRAMS: &[(&str, &[&str], &str)] = &[
 pub(crate) struct Tools {
     /// The kubectl that the tests run.
     pub(crate) kubectl: PathBuf,
-    /// An old one, where Debian's packages are available.
-    pub(crate) old_kubectl: Option<PathBuf>,
+    /// The oldest one that is supported.
+    pub(crate) old_kubectl: PathBuf,
 }
 
 impl fmt::Display for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "POSTERN_TEST_KUBECTL={}", self.kubectl.display())?;
-        match &self.old_kubectl {
-            Some(old) => write!(f, " POSTERN_TEST_KUBECTL_OLD={}", old.display()),
-            None => Ok(()),
-        }
+        let (new, old) = (self.kubectl.display(), self.old_kubectl.display());
+        write!(f, "POSTERN_TEST_KUBECTL={new} POSTERN_TEST_KUBECTL_OLD={old}")
     }
 }
 
@@ -57,17 +54,19 @@ pub(crate) fn everything(root: &Path) -> Result<Tools> {
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
     println!("    kubectl: {}", version.lines().next().unwrap_or("unknown version"));
-    let old_kubectl = old_kubectl(root);
-    match &old_kubectl {
-        Ok(_) => println!("    old kubectl: Debian's {OLD_KUBECTL_PACKAGE}"),
-        Err(error) => println!("    no old kubectl, its tests will say so: {error:#}"),
-    }
-    Ok(Tools { kubectl, old_kubectl: old_kubectl.ok() })
+    let old_kubectl = old_kubectl(root)
+        .context("no old kubectl, which the tests need: name one with POSTERN_TEST_KUBECTL_OLD")?;
+    println!("    old kubectl: {}", old_kubectl.display());
+    Ok(Tools { kubectl, old_kubectl })
 }
 
-/// Returns the oldest kubectl that is supported. It is unpacked from Debian's package and not
+/// Returns the oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
+/// Debian's. That is unpacked from Debian's package and not
 /// installed, since a machine can have only one program of the name.
 fn old_kubectl(root: &Path) -> Result<PathBuf> {
+    if let Some(own) = std::env::var_os("POSTERN_TEST_KUBECTL_OLD") {
+        return Ok(PathBuf::from(own));
+    }
     let directory = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
     let kubectl = directory.join("usr").join("bin").join("kubectl");
     if kubectl.exists() {

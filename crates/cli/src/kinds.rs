@@ -1,12 +1,21 @@
 //! The names that the command line has for the served kinds. All of them come from the kinds
 //! themselves; what is done with the kinds is in `commands/`.
 
+use postern_kinds::write_only::AtRest;
 use postern_kinds::{AnyKind, Info, Verb};
 
 /// Returns the kinds that serve a verb, in the order in which they are listed everywhere.
 pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
     let kinds: &'static [&'static dyn AnyKind] = postern_kinds::all();
     kinds.iter().map(|kind| kind.info()).filter(move |info| info.serves(verb))
+}
+
+/// Returns whether the answer to a create has a credential that is never shown again: so it is where
+/// the server stores no more of a field than its digest.
+pub(crate) fn answers_with_credential(info: &Info) -> bool {
+    let kinds = postern_kinds::all().iter();
+    let mut same = kinds.filter(|kind| kind.info().kind == info.kind);
+    same.any(|kind| kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest))
 }
 
 /// Returns what one object of the kind is called: `secret`.
@@ -61,6 +70,14 @@ mod tests {
         assert_eq!(of(&Namespace::INFO), ("namespace", "namespaces", "ns".to_owned()));
         let all = ["secret", "secrets", "sharedsecret", "sharedsecrets", "ss"];
         assert_eq!(names(&SharedSecret::INFO), all);
+    }
+
+    #[test]
+    fn only_what_is_kept_as_a_digest_is_a_credential_in_the_answer() {
+        let kinds: Vec<_> =
+            served(Verb::Create).filter(|info| answers_with_credential(info)).collect();
+        assert_eq!(kinds.iter().map(|info| info.kind).collect::<Vec<_>>(), ["OwnedAccessKey"]);
+        assert!(!answers_with_credential(&SharedSecret::INFO));
     }
 
     #[test]

@@ -210,18 +210,29 @@ fn continuations(client: &Client, turn: u32) -> Vec<u8> {
     frame(frames::HEADERS, frames::END_STREAM, 1, &fields(&first))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_frames() {
+async fn attack_with(name: &str, pieces: Piece) {
     let scene = Scene::start(&[]).await;
     let victims = Victims::new(&scene).await;
     let client = scene.attacker_http2("pst_nobody");
-    let floods: [(&str, Piece); 4] = [
-        ("PING flood", pings),
-        ("SETTINGS flood", settings),
-        ("rapid reset", rapid_resets),
-        ("CONTINUATION flood", continuations),
-    ];
-    for (name, piece) in floods {
-        hold(name, &scene, &victims, SLOWDOWN, flood(&scene, &client, piece)).await;
-    }
+    hold(name, &scene, &victims, SLOWDOWN, flood(&scene, &client, pieces)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_pings() {
+    attack_with("PING flood", pings).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_settings() {
+    attack_with("SETTINGS flood", settings).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_requests_that_are_reset() {
+    attack_with("rapid reset", rapid_resets).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_continuations() {
+    attack_with("CONTINUATION flood", continuations).await;
 }

@@ -21,16 +21,17 @@ const LARGE_KEYS: usize = 200;
 
 /// Sends requests on a connection that leaves no room for the bodies of the answers, and reads
 /// nothing but the heads.
-async fn without_window(client: Client, path: String, time: Duration) -> Streams {
+async fn without_window(client: Client, accept: &str, time: Duration) -> Streams {
+    let path = collection(KEYS);
     let settings = [(INITIAL_WINDOW_SIZE, 0)];
     let Ok(mut frames) = Frames::open(&client, &settings).await else {
         return Streams { closed: true, ..Streams::default() };
     };
     // The first request proves the key, where there is one: more are let in then.
-    if frames.send(&request(&client, 1, &path, "application/json")).await.is_err() {
+    if frames.send(&request(&client, 1, &path, accept)).await.is_err() {
         return Streams { closed: true, ..Streams::default() };
     }
-    let all = (1..STREAMS).flat_map(|n| request(&client, 2 * n + 1, &path, "application/json"));
+    let all = (1..STREAMS).flat_map(|n| request(&client, 2 * n + 1, &path, accept));
     tokio::task::yield_now().await;
     // A connection that has been closed is seen by the next line.
     drop(frames.send(&all.collect::<Vec<u8>>()).await);
@@ -49,11 +50,15 @@ fn all_reset(scene: &Scene, connections: &[Streams]) {
     }
 }
 
-async fn many_without_window(scene: &Scene, client: &Client, count: usize) -> Vec<Streams> {
-    let path = collection(KEYS);
+async fn many_without_window(
+    scene: &Scene,
+    client: &Client,
+    accept: &'static str,
+    count: usize,
+) -> Vec<Streams> {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
-        tasks.spawn(without_window(client.clone(), path.clone(), scene.holding()));
+        tasks.spawn(without_window(client.clone(), accept, scene.holding()));
     }
     tasks.join_all().await
 }
@@ -63,7 +68,8 @@ async fn a_stranger_who_leaves_no_room_for_refusals() {
     let scene = Scene::start(&[]).await;
     let victims = Victims::new(&scene).await;
     let stranger = scene.attacker_http2("pst_nobody");
-    let attack = many_without_window(&scene, &stranger, scene.form.pick(240, 800));
+    let count = scene.form.pick(240, 800);
+    let attack = many_without_window(&scene, &stranger, "application/json", count);
     let name = "250 unread refusals on each connection";
     let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
     all_reset(&scene, &connections);
@@ -71,12 +77,20 @@ async fn a_stranger_who_leaves_no_room_for_refusals() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_on_one_connection_that_are_not_read() {
+    attack_one_connection("250 unread lists on one connection", "application/json").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_in_yaml_on_one_connection_that_are_not_read() {
+    attack_one_connection("the same in YAML", "application/yaml").await;
+}
+
+async fn attack_one_connection(name: &str, accept: &'static str) {
     let scene = Scene::start(&[]).await;
     let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
     scene.large_keys("mallory", LARGE_KEYS).await;
     let client = scene.attacker_http2(&mallory);
-    let attack = many_without_window(&scene, &client, 1);
-    let name = "250 unread lists on one connection";
+    let attack = many_without_window(&scene, &client, accept, 1);
     let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
     all_reset(&scene, &connections);
 }

@@ -1,6 +1,5 @@
 //! One attack, and the figures that it is held to.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -48,9 +47,9 @@ pub(crate) async fn hold<T>(
 ) -> T {
     let usual = match scene.form {
         Form::Short => Interval::default(),
-        Form::Full => victims.during(pass(USUAL)).await.0,
+        Form::Full => victims.during(Form::Short, pass(USUAL)).await.0,
     };
-    let (during, result) = victims.during(attack).await;
+    let (during, result) = victims.during(scene.form, attack).await;
     let peak_memory_mb = scene.peak_memory_mb();
     let figures = Figures { form: scene.form, slowdown, usual, during, peak_memory_mb };
     figures.print(name);
@@ -111,9 +110,8 @@ impl Figures {
             format!("{} MB", self.peak_memory_mb),
             if self.missed().is_empty() { "yes" } else { "NO" }.to_owned(),
         ];
-        let mut line = columns.join("\t");
-        writeln!(line).expect("text can be written");
-        eprint!("{line}");
+        eprintln!("{}", columns.join("; "));
+        let line = columns.join("\t") + "\n";
         let Some(path) = std::env::var_os(FIGURES_FILE) else { return };
         let file = std::fs::File::options().create(true).append(true).open(path);
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));

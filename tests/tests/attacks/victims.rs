@@ -6,8 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use postern_tests::http::{Client, Connection, Request};
+use rustix::process::{Pid, setpriority_process};
 use serde_json::json;
 
+use crate::form::Form;
 use crate::scene::{Scene, key_path};
 
 /// How long anybody waits for an answer before it counts as none: far longer than any machine needs.
@@ -138,10 +140,35 @@ impl Victims {
     }
 
     /// Returns what they see while a future runs, and the future's own result.
-    pub(crate) async fn during<T>(&self, attack: impl Future<Output = T>) -> (Interval, T) {
+    pub(crate) async fn during<T>(
+        &self,
+        form: Form,
+        attack: impl Future<Output = T>,
+    ) -> (Interval, T) {
+        let attackers = form.pick(Vec::new(), threads());
         let running = self.start();
+        give_way(&attackers);
         let result = attack.await;
         (running.finish(), result)
+    }
+}
+
+/// How far attackers step back for the server and for everybody else, in the full form. They share the
+/// processors with it here, which attackers do not elsewhere.
+const NICENESS: i32 = 10;
+
+/// Returns the threads of this process.
+fn threads() -> Vec<Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the kernel lists our threads");
+    let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    names.filter_map(Pid::from_raw).collect()
+}
+
+/// Lowers the priority of threads, and of those that they start from now on.
+fn give_way(threads: &[Pid]) {
+    for thread in threads {
+        // One that has ended needs no lower priority.
+        let _ = setpriority_process(Some(*thread), NICENESS);
     }
 }
 

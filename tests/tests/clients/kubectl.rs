@@ -69,13 +69,9 @@ impl Program {
     }
 }
 
-/// Returns the newest one, and the oldest if it is set.
-fn programs() -> Vec<PathBuf> {
-    let old = std::env::var_os("POSTERN_TEST_KUBECTL_OLD").map(PathBuf::from);
-    if old.is_none() {
-        eprintln!("NOT RUN with the oldest kubectl: POSTERN_TEST_KUBECTL_OLD names none");
-    }
-    [Some(Kubectl::program()), old].into_iter().flatten().collect()
+/// Returns the newest one and the oldest.
+fn programs() -> [PathBuf; 2] {
+    [Kubectl::program(), Kubectl::oldest_program()]
 }
 
 /// What differs between the two kinds in the scenario.

@@ -127,6 +127,28 @@ async fn a_watch_ends_cleanly_after_its_timeout_with_a_bookmark() {
     assert_eq!(events, [], "no bookmarks for who did not ask");
 }
 
+/// As for kube-apiserver, 0 is no wish: neither of a watch's time nor of a request's. A duration of 0
+/// needs no unit.
+#[tokio::test]
+async fn a_timeout_of_zero_is_none() {
+    let server = Server::start().await;
+    let client = server.client();
+    for query in ["timeout=0", "timeout=0s", "timeout=", "timeout=-1s", "timeout=.5h"] {
+        let reply = client.get(&format!("{}?{query}", secrets("platform"))).send().await;
+        assert_eq!(reply.status, 200, "{query}: {}", reply.text());
+    }
+    let reply = client.get(&format!("{}?timeout=1", secrets("platform"))).send().await;
+    assert_eq!(reply.status, 400, "any other number needs a unit: {}", reply.text());
+    for (name, query) in
+        [("one", "timeoutSeconds=0"), ("two", "timeout=0"), ("three", "timeout=1ms")]
+    {
+        let query = format!("&resourceVersion={}&{query}", now(&client).await);
+        let mut watch = client.watch(&secrets("platform"), &query).await;
+        client.post(&secrets("platform")).json(&secret(name, "v")).send().await.expect(201);
+        assert_eq!(watch.summaries(1).await, [format!("ADDED {name}")], "{query}");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_sees_its_own_collection_and_no_other() {
     let server = Server::start().await;

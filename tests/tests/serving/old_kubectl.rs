@@ -1,6 +1,4 @@
 //! The oldest kubectl that is supported, which knows `OpenAPI` 2 in protobuf and nothing newer.
-//!
-//! `POSTERN_TEST_KUBECTL_OLD` names it. If it is not set, the test prints this and does nothing.
 
 use postern_tests::Server;
 use postern_tests::kubectl::{CommandOutput, Kubectl};
@@ -8,10 +6,9 @@ use postern_tests::kubectl::{CommandOutput, Kubectl};
 const MANIFEST: &str = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\n\
                         metadata: {name: s1}\nspec: {displayName: one, data: {a: YQ==}}\n";
 
-async fn old(kubectl: &Kubectl, arguments: &[&str]) -> Option<CommandOutput> {
-    let program = std::env::var_os("POSTERN_TEST_KUBECTL_OLD")?;
+async fn old(kubectl: &Kubectl, arguments: &[&str]) -> CommandOutput {
     let set_up = kubectl.command(arguments);
-    let mut command = tokio::process::Command::new(program);
+    let mut command = tokio::process::Command::new(Kubectl::oldest_program());
     command.args(arguments).stdin(std::process::Stdio::null()).kill_on_drop(true);
     for (name, value) in set_up.as_std().get_envs() {
         match value {
@@ -19,7 +16,7 @@ async fn old(kubectl: &Kubectl, arguments: &[&str]) -> Option<CommandOutput> {
             None => command.env_remove(name),
         };
     }
-    Some(kubectl.run_command(command).await)
+    kubectl.run_command(command).await
 }
 
 #[tokio::test]
@@ -38,10 +35,7 @@ async fn it_validates_and_works() {
         (&["apply", "-f", &wrong], false, "unknown field \"displayNome\""),
         (&["delete", "-f", &file], true, "deleted"),
     ] {
-        let Some(run) = old(&kubectl, arguments).await else {
-            eprintln!("not run: POSTERN_TEST_KUBECTL_OLD names no kubectl");
-            return;
-        };
+        let run = old(&kubectl, arguments).await;
         let text = format!("{}{}", run.out, run.err);
         assert_eq!(run.ok, ok, "{arguments:?}: {text}");
         assert!(text.contains(expected), "{arguments:?}: {text}");

@@ -52,47 +52,50 @@ pub(crate) struct Create {
     connection: ConnectionFlags,
 }
 
-/// What can be disabled.
+/// A command for access keys, and for nothing else.
 #[derive(Subcommand, Debug)]
-pub enum Disable {
-    /// Disable an access key, at once; `enable` enables it again.
+pub enum OfAccessKey<A: AccessKeyArgs> {
+    /// What it does is said by its arguments.
     #[command(
         name = kinds::name(&OwnedAccessKey::INFO),
         visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
         aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
+        about = A::ABOUT,
+        long_about = A::LONG_ABOUT,
     )]
-    AccessKey(Switch),
+    AccessKey(A),
 }
 
-/// What can be enabled.
-#[derive(Subcommand, Debug)]
-pub enum Enable {
-    /// Enable an access key again.
-    #[command(
-        name = kinds::name(&OwnedAccessKey::INFO),
-        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
-        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
-    )]
-    AccessKey(Switch),
+/// The arguments of such a command.
+pub trait AccessKeyArgs: Args {
+    /// What the command does, without a full stop.
+    const ABOUT: &'static str;
+
+    /// The same at more length, if there is more to say.
+    const LONG_ABOUT: Option<&'static str> = None;
 }
 
-/// What can be rotated.
-#[derive(Subcommand, Debug)]
-pub enum Rotate {
-    /// Replace the value of an access key, and print the new key, alone, on the standard output.
-    ///
-    /// The old value stops working at once. The new one is shown this once.
-    #[command(
-        name = kinds::name(&OwnedAccessKey::INFO),
-        visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
-        aliases = kinds::hidden_aliases(&OwnedAccessKey::INFO),
-    )]
-    AccessKey(Replace),
+impl AccessKeyArgs for Switch<true> {
+    const ABOUT: &'static str = "Disable an access key, at once; `enable` enables it again";
 }
 
-/// A key to disable or enable.
+impl AccessKeyArgs for Switch<false> {
+    const ABOUT: &'static str = "Enable an access key again";
+}
+
+impl AccessKeyArgs for Replace {
+    const ABOUT: &'static str =
+        "Replace the value of an access key, and print the new key, alone, on the standard output";
+
+    const LONG_ABOUT: Option<&'static str> = Some(
+        "Replace the value of an access key, and print the new key, alone, on the standard output.\n\n\
+         The old value stops working at once. The new one is shown this once.",
+    );
+}
+
+/// A key to disable, or to enable.
 #[derive(Args, Debug)]
-pub struct Switch {
+pub struct Switch<const DISABLED: bool> {
     /// The name of the key
     #[arg(value_parser = parse::name)]
     name: String,
@@ -203,11 +206,11 @@ fn describe(spec: &Spec) -> String {
     }
 }
 
-impl Switch {
+impl<const DISABLED: bool> Switch<DISABLED> {
     /// Disables or enables.
-    pub(crate) async fn run(self, disabled: bool, process: &Process) -> Result<(), CliError> {
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        let patch = json!({ "spec": { "disabled": disabled } });
+        let patch = json!({ "spec": { "disabled": DISABLED } });
         let patched = session.client.merge_patch(keys(), &self.name, &patch).await;
         let object = match patched {
             Ok(object) => object,
@@ -215,7 +218,7 @@ impl Switch {
                 return Err(session.explain_named(keys(), &self.name, &error).await);
             }
         };
-        let word = if disabled { "disabled" } else { "enabled" };
+        let word = if DISABLED { "disabled" } else { "enabled" };
         process.print_status(&format!("access key {} {word}", self.name));
         output::print_object(object, &OwnedAccessKey::INFO, self.output, process)
     }

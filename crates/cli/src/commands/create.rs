@@ -161,7 +161,7 @@ impl FromFiles {
         }
         let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
         let mut understood = manifests.iter().flatten();
-        match understood.find(|manifest| answers_with_credential(manifest.info) && !whole) {
+        match understood.find(|manifest| kinds::answers_with_credential(manifest.info) && !whole) {
             Some(manifest) => Err(would_be_lost(manifest)),
             None => Ok(manifests),
         }
@@ -170,11 +170,6 @@ impl FromFiles {
 
 fn is_stdin(file: &Path) -> bool {
     file.as_os_str() == "-"
-}
-
-/// Returns whether the answer to a create has a credential that is never shown again.
-fn answers_with_credential(info: &Info) -> bool {
-    info.kind == OwnedAccessKey::INFO.kind
 }
 
 fn would_be_lost(manifest: &Manifest) -> CliError {

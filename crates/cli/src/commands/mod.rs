@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::error::CliError;
 use crate::process::Process;
+use access_keys::{OfAccessKey, Replace, Switch};
 use by_kind::ByKind;
 
 /// Everything that is done with a server.
@@ -48,13 +49,13 @@ pub enum Command {
     Delete(ByKind<delete::Delete>),
     /// Disable an access key.
     #[command(subcommand)]
-    Disable(access_keys::Disable),
+    Disable(OfAccessKey<Switch<true>>),
     /// Enable an access key again.
     #[command(subcommand)]
-    Enable(access_keys::Enable),
+    Enable(OfAccessKey<Switch<false>>),
     /// Replace the value of an access key.
     #[command(subcommand)]
-    Rotate(access_keys::Rotate),
+    Rotate(OfAccessKey<Replace>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
@@ -91,13 +92,9 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Create(command) => command.run(process).await,
         Command::Delete(ByKind::Special(command)) => command.run(process).await,
         Command::Delete(ByKind::Generic(command)) => command.run(process).await,
-        Command::Disable(access_keys::Disable::AccessKey(command)) => {
-            command.run(true, process).await
-        }
-        Command::Enable(access_keys::Enable::AccessKey(command)) => {
-            command.run(false, process).await
-        }
-        Command::Rotate(access_keys::Rotate::AccessKey(command)) => command.run(process).await,
+        Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
+        Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
+        Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         // They need no server and are done already.
         Command::Completion(_) | Command::Man(_) | Command::Logout(_) => Ok(()),
     }
