@@ -41,7 +41,7 @@ enum Command {
     #[command(subcommand)]
     Admin(operator::Admin),
 
-    /// Maintain the database: rotate its seal keys, check it.
+    /// Maintain the database: back it up and restore it, rotate its seal keys, check it.
     #[command(subcommand)]
     Storage(operator::Storage),
 

@@ -12,7 +12,7 @@
 //!
 //! Everything is readable by its owner only.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 /// Readable by the owner only.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
+
+/// The name of the file with the seal keys.
+const SEAL_KEYS: &str = "seal.keys";
 
 /// The paths of the server's files.
 #[derive(Clone, Debug)]
@@ -38,7 +41,7 @@ impl DataDir {
     /// # Errors
     /// When a directory cannot be made.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
-        let keys = keys.map_or_else(|| root.join("keys"), Path::to_owned);
+        let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {
             fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir).map_err(
                 |error| {
@@ -71,7 +74,12 @@ impl DataDir {
 
     /// Returns the path of the seal keys.
     pub fn seal_keys(&self) -> PathBuf {
-        self.keys.join("seal.keys")
+        self.keys.join(SEAL_KEYS)
+    }
+
+    /// Returns the path of the seal keys of a directory that need not exist.
+    pub(crate) fn seal_keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
+        keys_in(root, keys).join(SEAL_KEYS)
     }
 
     /// Returns the path of the certificate authority's certificate.
@@ -88,6 +96,11 @@ impl DataDir {
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.root.join("admin.kubeconfig")
     }
+}
+
+/// Returns the directory of the keys.
+fn keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
+    keys.map_or_else(|| root.join("keys"), Path::to_owned)
 }
 
 /// Returns the content of a file, if it exists.
@@ -124,6 +137,22 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// Creates a file that only its owner can read, and opens it for writing.
+///
+/// # Errors
+/// When there is something of this name already, a symbolic link included.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE_FILE)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path);
+    created.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
+    })
+}
+
 /// Writes a file that only its owner can read. After a crash there is either the whole old file or
 /// the whole new one.
 ///
@@ -132,14 +161,12 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let written = (|| {
         let unfinished = path.with_extension("unfinished");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(PRIVATE_FILE)
-            .open(&unfinished)?;
-        // An unfinished file of an earlier run may have other permissions.
-        file.set_permissions(Permissions::from_mode(PRIVATE_FILE))?;
+        // One of an earlier run may be left.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = create_private(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;

@@ -213,14 +213,16 @@ impl Running {
             host: advertised(&settings, address),
             trust: ArcSwap::from_pointee(tls.trust),
         });
-        background.spawn(keep_certificate(source, access.clone(), tls.keeper));
+        background.spawn(keep_certificate(source.clone(), access.clone(), tls.keeper));
         let admin = Admin {
             registry: registry.clone(),
             audit: audit.clone(),
             sealed: sealed.clone(),
             dir,
             access,
+            clock: source.clone(),
             busy: Mutex::default(),
+            backup: Mutex::default(),
         };
         background.spawn(admin::socket::serve(Arc::new(admin)));
         let acceptor = TlsAcceptor::from(tls.config);
