@@ -104,6 +104,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
     audit_log_maxbackup: Option<usize>,
 
+    /// Answer a request for secrets or access keys only when its record is in the audit log's file.
+    /// Otherwise the record of a read follows within milliseconds
+    #[arg(long, env = "POSTERN_AUDIT_BEFORE_ANSWER")]
+    audit_before_answer: bool,
+
     /// Memory for the database's pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
@@ -149,6 +154,7 @@ impl Serve {
             policy_file: given.audit_policy_file,
             max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
             max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
+            before_answer: given.audit_before_answer,
         };
         let settings = Settings {
             data_dir,
@@ -215,6 +221,7 @@ impl Serve {
             audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
+            audit_before_answer: self.audit_before_answer || other.audit_before_answer,
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
         }

@@ -29,6 +29,7 @@ fn settings(dir: &Path) -> Settings {
             policy_file: None,
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
+            before_answer: false,
         },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
     }

@@ -278,6 +278,7 @@ mod tests {
             policy_file: None,
             max_file_bytes,
             max_files_aside: 2,
+            before_answer: false,
         };
         (LogFile::open(settings, Arc::new(System::default())).unwrap(), path)
     }
@@ -382,6 +383,7 @@ mod tests {
             policy_file: None,
             max_file_bytes: 2,
             max_files_aside: 2,
+            before_answer: false,
         };
         let mut log = LogFile::open(settings, Arc::new(System::default())).unwrap();
         write(&mut log, "1\n");

@@ -5,8 +5,8 @@
 //! that it is parsed; `policy.rs` says how much is recorded of it, `event.rs` what a record looks
 //! like, `log.rs` and `file.rs` how it gets to the disk.
 //!
-//! Three things never happen. Nothing is stored before the records that the policy requires for it
-//! are in the file ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
+//! Three things never happen. Nothing is stored before there is a record of its request in the file,
+//! whatever the policy omits ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
 //! secrets. No record is dropped because the disk is slow or full: the server rather serves nobody.
 
 mod command;
@@ -42,6 +42,10 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 /// The message to clients while the log cannot be written.
 const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
 
+/// The message to clients when a request that may have changed something has no answer for that.
+const WITHHELD: &str = "the audit log cannot be written, and there is no answer without it; the \
+                        write may have happened: read the object before you try again";
+
 /// Where records are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditLog {
@@ -62,12 +66,16 @@ pub struct AuditSettings {
     pub max_file_bytes: u64,
     /// How many rotated files are kept.
     pub max_files_aside: usize,
+    /// Whether an answer with an object of a confidential kind waits until its record is in the
+    /// file.
+    pub before_answer: bool,
 }
 
 /// The audit log and its policy.
 pub(crate) struct Audit {
     policy: Policy,
     log: Log,
+    before_answer: bool,
     /// Failures without an access key, or with one that does not exist.
     unknown_key_failures: AuthenticationFailures,
     /// Failures with an access key that does not work any more. They have a limit of their own, so
@@ -102,11 +110,13 @@ impl Audit {
                 text.and_then(|text| Policy::parse(&text)).with_context(wrong)?
             }
         };
+        let before_answer = settings.before_answer;
         let log = Log::start(LogFile::open(settings, source.clone())?)?;
         let failures = || AuthenticationFailures::new(source.now().unix_seconds());
         Ok(Self {
             policy,
             log,
+            before_answer,
             unknown_key_failures: failures(),
             known_key_failures: failures(),
             source,
