@@ -52,7 +52,11 @@ enum Command {
 /// Runs the command line of this process and returns its exit code. Arguments that cannot be parsed
 /// end the process.
 pub fn main() -> ExitCode {
-    let done = match postern_cli::parse_or_exit::<Cli>().command {
+    let command = postern_cli::parse_or_exit::<Cli>().command;
+    if matches!(command, Command::Admin(_) | Command::Storage(_)) {
+        operator::print_panics();
+    }
+    let done = match command {
         Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
@@ -131,11 +135,16 @@ const SIGXFSZ: i32 = 25;
 /// goes there.
 fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
-    let Some(path) = &welcome.kubeconfig else {
-        tracing::warn!("the administrator's kubeconfig is not where the first start wrote it");
-        return Ok(());
+    let path = match &welcome.kubeconfig {
+        Ok(path) => path.display(),
+        Err(problem) => {
+            tracing::warn!(
+                "the administrator's kubeconfig cannot be used: {problem}; postern admin reset-key \
+                 makes a new key and writes it there"
+            );
+            return Ok(());
+        }
     };
-    let path = path.display();
     writeln!(out, "{path}")?;
     if welcome.first {
         writeln!(

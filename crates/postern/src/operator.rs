@@ -150,6 +150,16 @@ fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitC
     print_answer(&answer?, data_dir)
 }
 
+/// Prints a panic in one line, without its message, which may hold a value. One that the database's
+/// engine has on corrupt data is caught, and reported as such.
+pub(crate) fn print_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let failed = "postern: an internal check has failed: this is a bug or corruption";
+        let _ = writeln!(io::stderr(), "{failed} ({location})");
+    }));
+}
+
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }

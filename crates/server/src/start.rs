@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
 
 use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
@@ -70,8 +71,8 @@ pub struct Settings {
 pub struct Welcome {
     /// Was this the first start?
     pub first: bool,
-    /// The administrator's kubeconfig; `None` when it is no longer where it was written.
-    pub kubeconfig: Option<PathBuf>,
+    /// The administrator's kubeconfig, or why there is none to use.
+    pub kubeconfig: Result<PathBuf, String>,
     /// Where the server listens.
     pub address: SocketAddr,
 }
@@ -127,7 +128,14 @@ pub async fn open(
     let server =
         Server::new(registry.clone(), source.clone(), audit.clone(), limits, sealed.clone());
     let server = Arc::new(server);
-    let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
+    if tls.is_new_authority && !first {
+        tracing::warn!(
+            "a new certificate authority was made, {}: clients that trust an older one have to be \
+             given it",
+            dir.ca_certificate().display()
+        );
+    }
+    let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
     Ok((Running { parts, watch, listener, tls, settings, dir, address }, welcome))
@@ -193,9 +201,18 @@ async fn admit_admin(
 
 /// Keeps the administrator's kubeconfig true, if it is still where it was written.
 fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
-    match read_if_there(path)?.and_then(|old| kubeconfig::readdressed(&old, host, trust)) {
-        Some(new) => write_private(path, &new),
-        None => Ok(()),
+    let new = read_kubeconfig(path).ok().and_then(|old| kubeconfig::readdressed(&old, host, trust));
+    new.map_or(Ok(()), |new| write_private(path, &new))
+}
+
+/// Returns the administrator's kubeconfig, or why there is none to use.
+fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
+    let text = read_if_there(path).map_err(|error| error.to_string())?;
+    let missing = || format!("{} is not where the first start wrote it", path.display());
+    let text = text.map(Zeroizing::new).ok_or_else(missing)?;
+    match kubeconfig::problem(&text) {
+        Some(problem) => Err(format!("{} {problem}", path.display())),
+        None => Ok(text),
     }
 }
 

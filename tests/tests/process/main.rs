@@ -4,6 +4,7 @@
 mod backup;
 mod canaries;
 mod crash;
+mod damage;
 mod files;
 mod ledger;
 mod settings;

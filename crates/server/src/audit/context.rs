@@ -28,7 +28,7 @@ use super::event::{
 use super::failures::AuthenticationFailures;
 use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
-use super::{Audit, WITHHELD};
+use super::{Audit, UNANSWERED};
 use crate::stages::authenticate::Credential;
 use crate::stages::parse::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
@@ -331,7 +331,7 @@ impl AuditContext {
         };
         let written = self.audit.log.written(line).await;
         written.map_err(|Unwritten| match self.target.as_ref().filter(|target| changes(target)) {
-            Some(_) => ApiError::internal(WITHHELD, "its record was not written in time"),
+            Some(_) => ApiError::internal(UNANSWERED, "its record was not written in time"),
             None => self.audit.reject(),
         })
     }

@@ -43,7 +43,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
 
 /// The message to clients when a request that may have changed something has no answer for that.
-const WITHHELD: &str = "the audit log cannot be written, and there is no answer without it; the \
+const UNANSWERED: &str = "the audit log cannot be written, and there is no answer without it; the \
                         write may have happened: read the object before you try again";
 
 /// Where records are written.
