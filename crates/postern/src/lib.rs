@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::Serve;
@@ -104,15 +105,17 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     } else {
         greet(&welcome, &mut io::stdout().lock())?;
     }
-    running
-        .serve(async move {
+    let (reload, reloads) = watch::channel(());
+    let stop = async move {
+        loop {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv() => {}
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => reload.send_replace(()),
             }
-        })
-        .await;
+        }
+    };
+    running.serve(stop, reloads).await;
     Ok(())
 }
 

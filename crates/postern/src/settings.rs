@@ -8,9 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
-    AuditLog, AuditSettings, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
+    AuditLog, AuditSettings, Build, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
 };
 use serde::Deserialize;
+
+/// What the build script knows of the sources.
+const BUILD: Build =
+    Build { commit: env!("POSTERN_COMMIT"), commit_date: env!("POSTERN_COMMIT_DATE") };
 
 /// The settings of one source. All are optional, so that another source can fill them in.
 #[derive(Args, Default, Deserialize)]
@@ -196,6 +200,7 @@ impl Serve {
                 given.expired_key_retention.as_deref(),
             )?,
             cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
+            build: BUILD,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
     }
@@ -321,6 +326,16 @@ mod tests {
         }
         for bad in ["", "a b", "x/y", "https://x", "[::1]", "x\ny", "-x", "*.x", "a..b"] {
             assert!(check_host(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// Unless git is missing, or does not trust the owner of the files.
+    #[test]
+    fn a_build_in_a_repository_knows_its_commit() {
+        let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
+        if git.is_ok_and(|output| output.status.success()) {
+            assert_eq!(BUILD.commit.len(), 40, "{BUILD:?}");
+            assert!(BUILD.commit_date.ends_with('Z'), "{BUILD:?}");
         }
     }
 

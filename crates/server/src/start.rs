@@ -14,17 +14,18 @@ use postern_auth::digest::Digester;
 use postern_store::seal::Sealed;
 use postern_store::{Store, Watch};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
-use crate::audit::{Audit, AuditSettings};
+use crate::audit::{self, Audit, AuditSettings};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
+use crate::endpoints::version::{self, Build};
 use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
@@ -64,6 +65,8 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
+    /// What the program was built from.
+    pub build: Build,
 }
 
 /// What a person who starts the server wants to know.
@@ -107,6 +110,7 @@ pub async fn open(
     source: Arc<dyn Source>,
 ) -> anyhow::Result<(Running, Welcome)> {
     warm_up(&source);
+    version::set_build(settings.build);
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
     // Before anything is written: a policy that cannot be used is found before there is a key.
@@ -218,8 +222,9 @@ fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
 
 impl Running {
     /// Serves requests until `stop` is done, then drains: readiness fails first, watches end,
-    /// requests that are under way are finished.
-    pub async fn serve(self, stop: impl Future<Output = ()>) {
+    /// requests that are under way are finished. With each change of `reload`, given certificates
+    /// and the audit policy are read again.
+    pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
         let Self { parts, watch, listener, tls, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
@@ -230,7 +235,13 @@ impl Running {
             host: advertised(&settings, address),
             trust: ArcSwap::from_pointee(tls.trust),
         });
-        background.spawn(keep_certificate(source.clone(), access.clone(), tls.keeper));
+        background.spawn(keep_certificate(
+            source.clone(),
+            reload.clone(),
+            access.clone(),
+            tls.keeper,
+        ));
+        background.spawn(audit::reload_policy(audit.clone(), reload));
         let admin = Admin {
             registry: registry.clone(),
             audit: audit.clone(),
@@ -265,10 +276,11 @@ impl Running {
 /// Keeps the certificate good, and the administrator's kubeconfig in step with it.
 fn keep_certificate(
     source: Arc<dyn Source>,
+    reload: watch::Receiver<()>,
     access: Arc<Access>,
     keeper: tls::Keeper,
 ) -> impl Future<Output = ()> + use<> {
-    keeper.run(source, move |trust| {
+    keeper.run(source, reload, move |trust| {
         access.trust.store(Arc::new(trust.to_owned()));
         if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
             tracing::error!("the kubeconfig does not know the new certificate: {error}");

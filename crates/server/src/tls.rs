@@ -25,6 +25,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::clock::Source;
@@ -134,19 +135,26 @@ pub(crate) fn prepare(
 }
 
 impl Keeper {
-    /// Renews the certificate until it is dropped. `trust_changed` is called with what clients
-    /// should trust, after each renewal.
+    /// Renews the certificate until it is dropped; reads given files also with each change of
+    /// `reload`. `trust_changed` is called with what clients should trust, after each renewal.
     pub(crate) async fn run(
         mut self,
         source: Arc<dyn Source>,
+        mut reload: watch::Receiver<()>,
         trust_changed: impl Fn(&str) + Send + Sync + 'static,
     ) {
         let trust_changed = Arc::new(trust_changed);
         loop {
-            tokio::time::sleep(CHECK_INTERVAL).await;
+            let demanded = async {
+                match reload.changed().await {
+                    Ok(()) => {}
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let demanded = tokio::time::timeout(CHECK_INTERVAL, demanded).await.is_ok();
             let (now, changed) = (source.now(), trust_changed.clone());
             let checked = tokio::task::spawn_blocking(move || {
-                match self.refresh(now) {
+                match self.refresh(now, demanded) {
                     Ok(Some(trust)) => changed(&trust),
                     Ok(None) => {}
                     Err(error) => tracing::error!(
@@ -164,20 +172,21 @@ impl Keeper {
     }
 
     /// Renews the certificate if it is due. Returns what clients should trust then. An error is
-    /// returned once for each state of the files.
-    fn refresh(&mut self, now: Timestamp) -> anyhow::Result<Option<String>> {
+    /// returned once for each state of the files. When it is `demanded`, given files are used also if
+    /// they have not changed.
+    fn refresh(&mut self, now: Timestamp, demanded: bool) -> anyhow::Result<Option<String>> {
         let material = match &mut self.origin {
             Origin::Given(given, seen) => {
                 let material = match read_given(given) {
                     Ok(material) => material,
-                    Err(_) if seen.is_empty() => return Ok(None),
+                    Err(_) if seen.is_empty() && !demanded => return Ok(None),
                     Err(error) => {
                         seen.clear();
                         return Err(error);
                     }
                 };
                 let hash = hash(&material);
-                if *seen == hash {
+                if *seen == hash && !demanded {
                     return Ok(None);
                 }
                 *seen = hash;
@@ -299,12 +308,12 @@ mod tests {
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
         let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0)).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(day(59)).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(day(59), false).unwrap(), None);
         assert_eq!(serving(&tls), first);
-        let trust = tls.keeper.refresh(day(60)).unwrap();
+        let trust = tls.keeper.refresh(day(60), false).unwrap();
         assert_eq!(trust, Some(tls.trust.clone()), "clients still trust the same authority");
         assert_ne!(serving(&tls), first);
-        assert_eq!(tls.keeper.refresh(day(61)).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(day(61), false).unwrap(), None);
     }
 
     #[test]
@@ -314,11 +323,18 @@ mod tests {
         let hour = |hour: i64| Timestamp::from_unix_seconds(1_800_000_000 + hour * 60 * 60);
         let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0)).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(hour(-11)).unwrap(), None, "it is valid from the day before");
-        assert!(tls.keeper.refresh(hour(-116 * 24)).unwrap().is_some());
+        assert_eq!(
+            tls.keeper.refresh(hour(-11), false).unwrap(),
+            None,
+            "it is valid from the day before"
+        );
+        assert!(tls.keeper.refresh(hour(-116 * 24), false).unwrap().is_some());
         assert_ne!(serving(&tls), first);
-        assert_eq!(tls.keeper.refresh(hour(-116 * 24 + 1)).unwrap(), None);
-        assert!(tls.keeper.refresh(hour(0)).unwrap().is_some(), "ahead again: it would expire");
+        assert_eq!(tls.keeper.refresh(hour(-116 * 24 + 1), false).unwrap(), None);
+        assert!(
+            tls.keeper.refresh(hour(0), false).unwrap().is_some(),
+            "ahead again: it would expire"
+        );
     }
 
     #[test]
@@ -338,20 +354,21 @@ mod tests {
         put(&make());
         let mut tls = prepare(&dir, Some(&given), &[], now).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
         // A certificate without its key; nothing at all; nonsense.
         write_private(&given.certificate, &make().chain).unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert!(tls.keeper.refresh(now, false).is_err());
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
+        assert!(tls.keeper.refresh(now, true).is_err(), "who demands it is told again");
         std::fs::remove_file(&given.key).unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert!(tls.keeper.refresh(now, false).is_err());
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
         write_private(&given.key, "nonsense").unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
+        assert!(tls.keeper.refresh(now, false).is_err());
         assert_eq!(serving(&tls), first);
         let second = make();
         put(&second);
-        assert_eq!(tls.keeper.refresh(now).unwrap(), Some(second.chain));
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), Some(second.chain));
         assert_ne!(serving(&tls), first);
     }
 }

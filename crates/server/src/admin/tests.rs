@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postern_store::Options;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::*;
 use crate::data_dir::DataDir;
@@ -32,6 +32,7 @@ fn settings(dir: &Path) -> Settings {
             before_answer: false,
         },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
+        build: crate::Build::default(),
     }
 }
 
@@ -48,7 +49,8 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
         stop.send(()).unwrap();
     };
     let until = async { stopped.await.unwrap() };
-    tokio::join!(running.serve(until), work);
+    let (_reload, reloads) = watch::channel(());
+    tokio::join!(running.serve(until, reloads), work);
 }
 
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {

@@ -360,7 +360,7 @@ impl AuditContext {
     /// Returns what the policy says about the request. Bodies of kinds that have secrets are not
     /// recorded, whatever it says.
     fn decide(&self) -> AuditDecision {
-        let mut decision = self.audit.policy.decision(&RequestAttributes {
+        let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
             verb: self.verb().as_ref(),
             target: self.target.as_ref(),

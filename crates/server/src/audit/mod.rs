@@ -17,12 +17,14 @@ mod file;
 mod log;
 mod policy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use postern_meta::status::ApiError;
+use tokio::sync::watch;
 
 use crate::clock::Source;
 use crate::data_dir::read_if_there;
@@ -73,7 +75,9 @@ pub struct AuditSettings {
 
 /// The audit log and its policy.
 pub(crate) struct Audit {
-    policy: Policy,
+    policy: ArcSwap<Policy>,
+    /// Where the policy was read, if it is not the built-in one.
+    policy_file: Option<PathBuf>,
     log: Log,
     before_answer: bool,
     /// Failures without an access key, or with one that does not exist.
@@ -96,25 +100,39 @@ pub(crate) struct Counts {
     pub(crate) rejected: u64,
 }
 
+fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+    let wrong = || format!("cannot use the audit policy in {}", path.display());
+    let text = read_if_there(path)?.context("there is no such file");
+    text.and_then(|text| Policy::parse(&text)).with_context(wrong)
+}
+
+/// Reads the policy again with each change of `reload`, until it is dropped.
+pub(crate) async fn reload_policy(audit: Arc<Audit>, mut reload: watch::Receiver<()>) {
+    while reload.changed().await.is_ok() {
+        let audit = audit.clone();
+        let read = tokio::task::spawn_blocking(move || audit.read_policy_again());
+        // An error means that the runtime is shutting down.
+        drop(read.await);
+    }
+}
+
 impl Audit {
     /// Reads the policy and opens the log.
     ///
     /// # Errors
     /// What is wrong with either: no server starts without them.
     pub(crate) fn open(settings: AuditSettings, source: Arc<dyn Source>) -> anyhow::Result<Self> {
-        let policy = match &settings.policy_file {
+        let policy_file = settings.policy_file.clone();
+        let policy = match &policy_file {
             None => Policy::by_default()?,
-            Some(path) => {
-                let wrong = || format!("cannot use the audit policy in {}", path.display());
-                let text = read_if_there(path)?.context("there is no such file");
-                text.and_then(|text| Policy::parse(&text)).with_context(wrong)?
-            }
+            Some(path) => read_policy(path)?,
         };
         let before_answer = settings.before_answer;
         let log = Log::start(LogFile::open(settings, source.clone())?)?;
         let failures = || AuthenticationFailures::new(source.now().unix_seconds());
         Ok(Self {
-            policy,
+            policy: ArcSwap::from_pointee(policy),
+            policy_file,
             log,
             before_answer,
             unknown_key_failures: failures(),
@@ -122,6 +140,19 @@ impl Audit {
             source,
             rejected: AtomicU64::new(0),
         })
+    }
+
+    /// Reads the policy's file again, if there is one. Requests that are under way keep what was
+    /// decided for them.
+    fn read_policy_again(&self) {
+        let Some(path) = &self.policy_file else { return };
+        match read_policy(path) {
+            Ok(policy) => {
+                self.policy.store(Arc::new(policy));
+                tracing::info!("the audit policy was read again, for new requests");
+            }
+            Err(error) => tracing::error!("the audit policy in use stays: {error:#}"),
+        }
     }
 
     /// Returns whether the log can be written. While it cannot, requests that would be recorded are
