@@ -7,6 +7,7 @@ mod aggregated;
 mod audit;
 mod certificates;
 mod describing;
+mod documented;
 mod gnostic;
 mod metrics;
 mod old_kubectl;
