@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::Serve;
@@ -41,7 +42,7 @@ enum Command {
     #[command(subcommand)]
     Admin(operator::Admin),
 
-    /// Maintain the database: rotate its seal keys, check it.
+    /// Maintain the database: back it up and restore it, rotate its seal keys, check it.
     #[command(subcommand)]
     Storage(operator::Storage),
 
@@ -52,7 +53,11 @@ enum Command {
 /// Runs the command line of this process and returns its exit code. Arguments that cannot be parsed
 /// end the process.
 pub fn main() -> ExitCode {
-    let done = match postern_cli::parse_or_exit::<Cli>().command {
+    let command = postern_cli::parse_or_exit::<Cli>().command;
+    if matches!(command, Command::Admin(_) | Command::Storage(_)) {
+        operator::print_panics();
+    }
+    let done = match command {
         Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
@@ -100,15 +105,17 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     } else {
         greet(&welcome, &mut io::stdout().lock())?;
     }
-    running
-        .serve(async move {
+    let (reload, reloads) = watch::channel(());
+    let stop = async move {
+        loop {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv() => {}
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => reload.send_replace(()),
             }
-        })
-        .await;
+        }
+    };
+    running.serve(stop, reloads).await;
     Ok(())
 }
 
@@ -131,11 +138,16 @@ const SIGXFSZ: i32 = 25;
 /// goes there.
 fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
-    let Some(path) = &welcome.kubeconfig else {
-        tracing::warn!("the administrator's kubeconfig is not where the first start wrote it");
-        return Ok(());
+    let path = match &welcome.kubeconfig {
+        Ok(path) => path.display(),
+        Err(problem) => {
+            tracing::warn!(
+                "the administrator's kubeconfig cannot be used: {problem}; postern admin reset-key \
+                 makes a new key and writes it there"
+            );
+            return Ok(());
+        }
     };
-    let path = path.display();
     writeln!(out, "{path}")?;
     if welcome.first {
         writeln!(

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use postern_server::admin::{AdminCommand, CommandOutput, Progress, call};
+use postern_server::admin::{
+    AdminCommand, BackupContent, BackupFile, CommandOutput, Damage, Progress, backup, call, restore,
+};
 
 /// The interval at which progress is printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -49,6 +51,53 @@ pub(crate) enum Storage {
     ///
     /// The exit code is 1 when something is corrupt.
     Check(Directories),
+    /// Write everything that is stored to one file, sealed as it is in the database.
+    ///
+    /// A running server goes on serving meanwhile. The file contains the state at one moment, with a
+    /// checksum. It can be restored only with the seal keys, which are not in it: keep them in
+    /// another place.
+    Backup(Backup),
+    /// Make a new database from a backup.
+    ///
+    /// It never overwrites a database. It needs the seal keys of the database that was backed up, in
+    /// the key directory. Clients of the lost database get 410 for every resourceVersion that it
+    /// may have handed out, and list again.
+    Restore(Restore),
+}
+
+/// `postern storage backup`
+#[derive(Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    directories: Directories,
+
+    /// The file to write. It appears when the backup is complete
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Leave out values that are corrupt, and name them; the exit code is then 1. Without it, a
+    /// corrupt value is an error, and there is no backup
+    #[arg(long)]
+    skip_corrupt: bool,
+}
+
+/// `postern storage restore`
+#[derive(Args)]
+pub(crate) struct Restore {
+    /// The backup
+    file: PathBuf,
+
+    #[command(flatten)]
+    directories: Directories,
+
+    /// A resourceVersion that clients have seen after the backup. Only needed if the clock was set
+    /// back since
+    #[arg(long, value_name = "RESOURCE_VERSION", default_value_t = 0)]
+    above: u64,
 }
 
 impl Admin {
@@ -64,18 +113,63 @@ impl Storage {
             Self::RotateKey(directories) => run(&directories, AdminCommand::RotateKey),
             Self::Reseal(directories) => run(&directories, AdminCommand::Reseal),
             Self::Check(directories) => run(&directories, AdminCommand::Check),
+            Self::Backup(given) => given.run(),
+            Self::Restore(given) => given.run(),
         }
     }
 }
 
+impl Backup {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let Self { directories: Directories { data_dir, key_dir }, to, overwrite, skip_corrupt } =
+            self;
+        let to = BackupFile { path: to, overwrite, skip_corrupt };
+        let made = with_progress(|progress| {
+            runtime()?.block_on(backup(&data_dir, key_dir.as_deref(), &to, progress))
+        })?;
+        writeln!(io::stdout(), "{}", to.path.display())?;
+        print_answer(&made, &data_dir)
+    }
+}
+
+impl Restore {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let Self { file, directories: Directories { data_dir, key_dir }, above } = self;
+        let restored = with_progress(|progress| {
+            restore(&data_dir, key_dir.as_deref(), &file, above, progress)
+        })?;
+        print_answer(&restored, &data_dir)
+    }
+}
+
 fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut progress = ProgressLine::new();
     let Directories { data_dir, key_dir } = directories;
-    let called = call(data_dir, key_dir.as_deref(), command, |now| progress.update(now));
-    let answer = runtime.block_on(called);
-    progress.finish();
+    let answer = with_progress(|progress| {
+        runtime()?.block_on(call(data_dir, key_dir.as_deref(), command, progress))
+    });
     print_answer(&answer?, data_dir)
+}
+
+/// Prints a panic in one line, without its message, which may hold a value. One that the database's
+/// engine has on corrupt data is caught, and reported as such.
+pub(crate) fn print_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let failed = "postern: an internal check has failed: this is a bug or corruption";
+        let _ = writeln!(io::stderr(), "{failed} ({location})");
+    }));
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// Does work that reports its progress, and prints that.
+fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
+    let mut line = ProgressLine::new();
+    let done = work(&mut |now| line.update(now));
+    line.finish();
+    done
 }
 
 /// The progress of a long command: one line that is overwritten, on a terminal only.
@@ -159,8 +253,54 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             }
             messages.push(format!("{seen} values were checked, {corrupt} are corrupt."));
         }
+        CommandOutput::Backup { content, omitted } => {
+            corrupt = content.omitted;
+            messages.extend(about_backup(content, omitted));
+        }
+        CommandOutput::Restore { database, content, clock_is_behind, .. } => {
+            writeln!(data, "{}", database.display())?;
+            messages.extend(about_restore(content, *clock_is_behind));
+        }
     }
     let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
     io::stdout().write_all(data.as_bytes())?;
     Ok(if corrupt > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn about_backup(content: &BackupContent, omitted: &[Damage]) -> Vec<String> {
+    let BackupContent { values, bytes, created, seal_keys, checksum, .. } = content;
+    let mut messages = vec![
+        format!("{values} values, {bytes} bytes, as of {created}. SHA-256: {checksum}"),
+        format!(
+            "It can only be restored with these seal keys, which are not in it: {}",
+            seal_keys.join(" ")
+        ),
+    ];
+    if content.omitted > 0 {
+        messages.push(format!("{} values are corrupt and NOT in the backup:", content.omitted));
+        messages.extend(omitted.iter().map(|one| format!("  {}\t{}", one.key, one.reason)));
+    }
+    messages
+}
+
+fn about_restore(content: &BackupContent, clock_is_behind: bool) -> Vec<String> {
+    let BackupContent { values, created, .. } = content;
+    let mut messages = vec![format!(
+        "The {values} values as of {created} were restored. Everything written after that is lost: \
+         deleted objects exist again, and disabled keys are valid again."
+    )];
+    if content.omitted > 0 {
+        messages.push(format!(
+            "{} corrupt values had been left out of the backup, and are missing.",
+            content.omitted
+        ));
+    }
+    if clock_is_behind {
+        messages.push(
+            "The clock is behind the time of the backup. If it is wrong, move the new database \
+             away, and restore again with --above and a resourceVersion that clients have seen."
+                .to_owned(),
+        );
+    }
+    messages
 }

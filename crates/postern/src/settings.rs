@@ -8,9 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
-    AuditLog, AuditSettings, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
+    AuditLog, AuditSettings, Build, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
 };
 use serde::Deserialize;
+
+/// What the build script knows of the sources.
+const BUILD: Build =
+    Build { commit: env!("POSTERN_COMMIT"), commit_date: env!("POSTERN_COMMIT_DATE") };
 
 /// The settings of one source. All are optional, so that another source can fill them in.
 #[derive(Args, Default, Deserialize)]
@@ -105,6 +109,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
     audit_log_maxbackup: Option<usize>,
 
+    /// Answer a request for secrets or access keys only when its record is in the audit log's file.
+    /// Otherwise the record of a read follows within milliseconds
+    #[arg(long, env = "POSTERN_AUDIT_BEFORE_ANSWER")]
+    audit_before_answer: bool,
+
     /// Memory for the database's pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
@@ -150,6 +159,7 @@ impl Serve {
             policy_file: given.audit_policy_file,
             max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
             max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
+            before_answer: given.audit_before_answer,
         };
         let settings = Settings {
             data_dir,
@@ -191,6 +201,7 @@ impl Serve {
                 given.expired_key_retention.as_deref(),
             )?,
             cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
+            build: BUILD,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
     }
@@ -216,6 +227,7 @@ impl Serve {
             audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
+            audit_before_answer: self.audit_before_answer || other.audit_before_answer,
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
         }
@@ -315,6 +327,16 @@ mod tests {
         }
         for bad in ["", "a b", "x/y", "https://x", "[::1]", "x\ny", "-x", "*.x", "a..b"] {
             assert!(check_host(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// Unless git is missing, or does not trust the owner of the files.
+    #[test]
+    fn a_build_in_a_repository_knows_its_commit() {
+        let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
+        if git.is_ok_and(|output| output.status.success()) {
+            assert_eq!(BUILD.commit.len(), 40, "{BUILD:?}");
+            assert!(BUILD.commit_date.ends_with('Z'), "{BUILD:?}");
         }
     }
 

@@ -12,14 +12,28 @@
 //!
 //! Everything is readable by its owner only.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 /// Readable by the owner only.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
+
+/// The permission bits of group and others.
+const OTHERS: u32 = 0o077;
+
+/// Those of them that let others put files in the place of ours.
+const WRITE_BY_OTHERS: u32 = 0o022;
+
+/// The name of the audit log's directory.
+const AUDIT: &str = "audit";
+
+/// The name of the file with the seal keys.
+const SEAL_KEYS: &str = "seal.keys";
 
 /// The paths of the server's files.
 #[derive(Clone, Debug)]
@@ -36,15 +50,28 @@ impl DataDir {
     /// directory of the keys, if it is another one.
     ///
     /// # Errors
-    /// When a directory cannot be made.
+    /// When a directory cannot be made, belongs to somebody else, or is open to others: whoever can
+    /// write there can put another file in the place of ours. Others may list the data directory
+    /// itself, which the operator may have made, but nothing that is in it.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
-        let keys = keys.map_or_else(|| root.join("keys"), Path::to_owned);
+        let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {
             fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir).map_err(
                 |error| {
-                    io::Error::new(error.kind(), format!("cannot make {}: {error}", dir.display()))
+                    let why = match error.kind() {
+                        io::ErrorKind::AlreadyExists => "a file has this name".to_owned(),
+                        _ => error.to_string(),
+                    };
+                    let what = format!("cannot make the directory {}: {why}", dir.display());
+                    io::Error::new(error.kind(), what)
                 },
             )?;
+            check_private_dir(dir, if dir == root { WRITE_BY_OTHERS } else { OTHERS })?;
+        }
+        // The audit log makes it, if it is there that it is kept.
+        let audit = root.join(AUDIT);
+        if audit.try_exists()? {
+            check_private_dir(&audit, OTHERS)?;
         }
         Ok(Self { root: root.to_owned(), keys })
     }
@@ -61,7 +88,7 @@ impl DataDir {
 
     /// Returns the default path of the audit log in a directory that need not exist.
     pub fn audit_log_in(root: &Path) -> PathBuf {
-        root.join("audit/audit.log")
+        root.join(AUDIT).join("audit.log")
     }
 
     /// Returns the path of the administrator's socket.
@@ -71,7 +98,12 @@ impl DataDir {
 
     /// Returns the path of the seal keys.
     pub fn seal_keys(&self) -> PathBuf {
-        self.keys.join("seal.keys")
+        self.keys.join(SEAL_KEYS)
+    }
+
+    /// Returns the path of the seal keys of a directory that need not exist.
+    pub(crate) fn seal_keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
+        keys_in(root, keys).join(SEAL_KEYS)
     }
 
     /// Returns the path of the certificate authority's certificate.
@@ -90,6 +122,32 @@ impl DataDir {
     }
 }
 
+/// Returns the directory of the keys.
+fn keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
+    keys.map_or_else(|| root.join("keys"), Path::to_owned)
+}
+
+/// Checks that a directory belongs to this process' user, and has none of the `forbidden` permissions.
+fn check_private_dir(dir: &Path, forbidden: u32) -> io::Result<()> {
+    let metadata = fs::metadata(dir)?;
+    let (path, mode) = (dir.display(), metadata.permissions().mode() & 0o7777);
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let what = if owner != own {
+        format!(
+            "the directory {path} belongs to user {owner}, and this process runs as user {own}: run \
+             it as the directory's owner, or change the owner"
+        )
+    } else if mode & forbidden != 0 {
+        format!(
+            "the directory {path} is open to other users (mode {mode:04o}): chmod 700 it, or name a \
+             directory in it that does not exist yet"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+}
+
 /// Returns the content of a file, if it exists.
 ///
 /// # Errors
@@ -100,7 +158,12 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            Err(io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))
+            let why = match error.kind() {
+                io::ErrorKind::InvalidData => "it is damaged, or another file: not text".to_owned(),
+                io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+                _ => error.to_string(),
+            };
+            Err(io::Error::new(error.kind(), format!("cannot read {}: {why}", path.display())))
         }
     }
 }
@@ -112,7 +175,7 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
 pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     let Some(text) = read_if_there(path)? else { return Ok(None) };
     let mode = fs::metadata(path)?.permissions().mode();
-    if mode & 0o077 != 0 {
+    if mode & OTHERS != 0 {
         let what = format!(
             "{} can be read or written by others (mode {:04o}): chmod 600 it, and consider its \
              content known to them",
@@ -124,6 +187,22 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// Creates a file that only its owner can read, and opens it for writing.
+///
+/// # Errors
+/// When there is something of this name already, a symbolic link included.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE_FILE)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path);
+    created.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
+    })
+}
+
 /// Writes a file that only its owner can read. After a crash there is either the whole old file or
 /// the whole new one.
 ///
@@ -132,14 +211,12 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let written = (|| {
         let unfinished = path.with_extension("unfinished");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(PRIVATE_FILE)
-            .open(&unfinished)?;
-        // An unfinished file of an earlier run may have other permissions.
-        file.set_permissions(Permissions::from_mode(PRIVATE_FILE))?;
+        // One of an earlier run may be left.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = create_private(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;
@@ -151,4 +228,48 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     written.map_err(|error: io::Error| {
         io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn directories_that_others_can_use_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().join("data");
+        DataDir::open(&root, None).unwrap();
+        fs::create_dir(root.join("audit")).unwrap();
+        fs::set_permissions(root.join("audit"), Permissions::from_mode(PRIVATE_DIR)).unwrap();
+        for dir in ["", "db", "keys", "audit"] {
+            for mode in [0o720, 0o702, 0o770] {
+                fs::set_permissions(root.join(dir), Permissions::from_mode(mode)).unwrap();
+                let error = DataDir::open(&root, None).unwrap_err().to_string();
+                let (path, mode) = (root.join(dir), format!("mode {mode:04o}"));
+                let named = error.contains(path.to_str().unwrap().trim_end_matches('/'));
+                assert!(named && error.contains(&mode), "{error}");
+            }
+            let readable = fs::set_permissions(root.join(dir), Permissions::from_mode(0o755));
+            readable.unwrap();
+            assert_eq!(DataDir::open(&root, None).is_ok(), dir.is_empty(), "{dir}");
+            fs::set_permissions(root.join(dir), Permissions::from_mode(0o700)).unwrap();
+        }
+        DataDir::open(&root, None).unwrap();
+    }
+
+    #[test]
+    fn a_private_file_takes_the_place_of_nothing_and_follows_no_link() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (home.path().join("file"), home.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let refused = create_private(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        // Where a file is replaced, links are replaced, too.
+        std::os::unix::fs::symlink(&elsewhere, path.with_extension("unfinished")).unwrap();
+        write_private(&path, "text").unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file() && !elsewhere.exists());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE_FILE);
+    }
 }

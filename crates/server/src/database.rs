@@ -1,10 +1,18 @@
 //! Opens the database and its seal, for the server and for the administrator's commands.
 
-use anyhow::Context as _;
-use postern_store::Options;
+use std::path::Path;
+
+use anyhow::anyhow;
 use postern_store::seal::{Keyring, Sealed};
+use postern_store::{Error, Options};
 
 use crate::data_dir::DataDir;
+
+/// What is added to the error of a corrupt database. A copy of the file of a running database mixes
+/// pages of before and after its changes.
+const TORN: &str = "; if this is a copy that was made while a server had the file open, it is torn: \
+                    make one with postern storage backup, and restore that; if not, restore the \
+                    last backup";
 
 /// Opens the database and its seal. A database without its keys does not start, and no new keys are
 /// made for it: they would only hide that the old ones are missing.
@@ -23,6 +31,11 @@ pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Se
         database.display(),
         dir.admin_kubeconfig().display()
     );
+    anyhow::ensure!(
+        !keys.is_dir(),
+        "{} is a directory, and should be the file with the seal keys: put the file back",
+        keys.display()
+    );
     let keyring = match (database.try_exists()?, keys.try_exists()?) {
         (_, true) => Keyring::load(&keys),
         (false, false) => Keyring::create(&keys),
@@ -33,10 +46,15 @@ pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Se
             keys.display()
         ),
     };
+    // As text: the error names its source already.
     let keyring =
-        keyring.with_context(|| format!("cannot use the seal keys {}", keys.display()))?;
-    let store = postern_store::open(&database, Options { cache_bytes })
-        .await
-        .with_context(|| format!("cannot open the database {}", database.display()))?;
+        keyring.map_err(|error| anyhow!("cannot use the seal keys {}: {error}", keys.display()))?;
+    let opened = postern_store::open(&database, Options { cache_bytes }).await;
+    let store = opened.map_err(|error| unopened(&database, &error))?;
     Ok(Sealed::open(store, keyring).await?)
+}
+
+fn unopened(database: &Path, error: &Error) -> anyhow::Error {
+    let hint = if matches!(error, Error::Corrupt { .. }) { TORN } else { "" };
+    anyhow!("cannot open the database {}: {error}{hint}", database.display())
 }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_auth::bearer::BearerToken;
 use postern_kinds::{BASE_PATH, HOME_NAMESPACE};
+use postern_meta::decode::{Format, decode};
 use zeroize::Zeroizing;
 
 const SERVER_FIELD: &str = "    server: ";
@@ -44,6 +45,26 @@ pub(crate) fn readdressed(
     (new.as_str() != text).then_some(new)
 }
 
+/// Returns what a kubeconfig that [`new`] wrote trusts, in PEM.
+pub(crate) fn trust_in(text: &str) -> Option<Vec<u8>> {
+    let encoded = text.lines().find_map(|line| line.strip_prefix(CA_FIELD))?;
+    STANDARD.decode(encoded.trim()).ok()
+}
+
+/// Returns what is wrong with a kubeconfig with which nobody can log in.
+pub(crate) fn problem(text: &str) -> Option<&'static str> {
+    if text.trim().is_empty() {
+        return Some("is empty");
+    }
+    let decoded = decode(text.as_bytes(), Format::Yaml).ok().map(|decoded| decoded.value);
+    let has = |field: &str| {
+        let list = decoded.as_ref().and_then(|config| config.get(field)?.as_array());
+        list.is_some_and(|list| !list.is_empty())
+    };
+    let usable = has("clusters") && has("users") && has("contexts");
+    (!usable).then_some("is damaged: it is no kubeconfig with a cluster, a user and a context")
+}
+
 fn server(host_and_port: &str) -> String {
     format!("https://{host_and_port}{BASE_PATH}")
 }
@@ -54,6 +75,17 @@ mod tests {
 
     fn key() -> BearerToken {
         BearerToken::of_key(&postern_kinds::access_key::generate(&mut || 0))
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_noticed() {
+        let whole = new("127.0.0.1:8443", "CA", &key());
+        assert_eq!(problem(&whole), None);
+        assert_eq!(trust_in(&whole).unwrap(), b"CA");
+        assert_eq!(problem(" \n"), Some("is empty"));
+        for damaged in [&whole[..whole.len() / 2], "clusters: []", "\u{1}", "[", "a: b", "- a"] {
+            assert!(problem(damaged).unwrap().starts_with("is damaged"), "{damaged}");
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod wire;
 pub use audit::{AuditLog, AuditSettings};
 pub use clock::{Source, System};
 pub use data_dir::DataDir;
+pub use endpoints::version::Build;
 pub use stages::admit::KeyPolicy;
 pub use stages::flow::Limits;
 pub use start::{Running, Settings, Welcome, open};

@@ -14,16 +14,18 @@ use postern_auth::digest::Digester;
 use postern_store::seal::Sealed;
 use postern_store::{Store, Watch};
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
 
 use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
-use crate::audit::{Audit, AuditSettings};
+use crate::audit::{self, Audit, AuditSettings};
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
+use crate::endpoints::version::{self, Build};
 use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
@@ -63,6 +65,8 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
+    /// What the program was built from.
+    pub build: Build,
 }
 
 /// What a person who starts the server wants to know.
@@ -70,8 +74,8 @@ pub struct Settings {
 pub struct Welcome {
     /// Was this the first start?
     pub first: bool,
-    /// The administrator's kubeconfig; `None` when it is no longer where it was written.
-    pub kubeconfig: Option<PathBuf>,
+    /// The administrator's kubeconfig, or why there is none to use.
+    pub kubeconfig: Result<PathBuf, String>,
     /// Where the server listens.
     pub address: SocketAddr,
 }
@@ -106,6 +110,7 @@ pub async fn open(
     source: Arc<dyn Source>,
 ) -> anyhow::Result<(Running, Welcome)> {
     warm_up(&source);
+    version::set_build(settings.build);
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
     // Before anything is written: a policy that cannot be used is found before there is a key.
@@ -127,7 +132,14 @@ pub async fn open(
     let server =
         Server::new(registry.clone(), source.clone(), audit.clone(), limits, sealed.clone());
     let server = Arc::new(server);
-    let kubeconfig = Some(dir.admin_kubeconfig()).filter(|path| path.exists());
+    if tls.is_new_authority && !first {
+        tracing::warn!(
+            "a new certificate authority was made, {}: clients that trust an older one have to be \
+             given it",
+            dir.ca_certificate().display()
+        );
+    }
+    let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
     Ok((Running { parts, watch, listener, tls, settings, dir, address }, welcome))
@@ -193,16 +205,26 @@ async fn admit_admin(
 
 /// Keeps the administrator's kubeconfig true, if it is still where it was written.
 fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
-    match read_if_there(path)?.and_then(|old| kubeconfig::readdressed(&old, host, trust)) {
-        Some(new) => write_private(path, &new),
-        None => Ok(()),
+    let new = read_kubeconfig(path).ok().and_then(|old| kubeconfig::readdressed(&old, host, trust));
+    new.map_or(Ok(()), |new| write_private(path, &new))
+}
+
+/// Returns the administrator's kubeconfig, or why there is none to use.
+fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
+    let text = read_if_there(path).map_err(|error| error.to_string())?;
+    let missing = || format!("{} is not where the first start wrote it", path.display());
+    let text = text.map(Zeroizing::new).ok_or_else(missing)?;
+    match kubeconfig::problem(&text) {
+        Some(problem) => Err(format!("{} {problem}", path.display())),
+        None => Ok(text),
     }
 }
 
 impl Running {
     /// Serves requests until `stop` is done, then drains: readiness fails first, watches end,
-    /// requests that are under way are finished.
-    pub async fn serve(self, stop: impl Future<Output = ()>) {
+    /// requests that are under way are finished. With each change of `reload`, given certificates
+    /// and the audit policy are read again.
+    pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
         let Self { parts, watch, listener, tls, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
@@ -213,14 +235,22 @@ impl Running {
             host: advertised(&settings, address),
             trust: ArcSwap::from_pointee(tls.trust),
         });
-        background.spawn(keep_certificate(source, access.clone(), tls.keeper));
+        background.spawn(keep_certificate(
+            source.clone(),
+            reload.clone(),
+            access.clone(),
+            tls.keeper,
+        ));
+        background.spawn(audit::reload_policy(audit.clone(), reload));
         let admin = Admin {
             registry: registry.clone(),
             audit: audit.clone(),
             sealed: sealed.clone(),
             dir,
             access,
+            clock: source.clone(),
             busy: Mutex::default(),
+            backup: Mutex::default(),
         };
         background.spawn(admin::socket::serve(Arc::new(admin)));
         let acceptor = TlsAcceptor::from(tls.config);
@@ -246,10 +276,11 @@ impl Running {
 /// Keeps the certificate good, and the administrator's kubeconfig in step with it.
 fn keep_certificate(
     source: Arc<dyn Source>,
+    reload: watch::Receiver<()>,
     access: Arc<Access>,
     keeper: tls::Keeper,
 ) -> impl Future<Output = ()> + use<> {
-    keeper.run(source, move |trust| {
+    keeper.run(source, reload, move |trust| {
         access.trust.store(Arc::new(trust.to_owned()));
         if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
             tracing::error!("the kubeconfig does not know the new certificate: {error}");

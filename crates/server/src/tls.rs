@@ -4,6 +4,9 @@
 //! is made again at every start, so that it always covers the listen address, and before it
 //! expires. A given certificate is read again when its files change.
 
+mod authority;
+
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +17,7 @@ use aws_lc_rs::digest;
 use jiff::tz::TimeZone;
 use postern_meta::time::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
@@ -23,15 +25,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::clock::Source;
-use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
+use crate::data_dir::{DataDir, read_if_there};
 
 /// The protocols for ALPN, in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
-
-const CA_NAME: &str = "Postern self-made certificate authority";
 
 /// A certificate and key that the operator has given.
 #[derive(Clone, Debug)]
@@ -51,12 +52,18 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 const VALID_DAYS: i64 = 90;
 const RENEW_DAYS: i64 = 30;
 
+/// A self-made certificate is valid from a day before it was made, or a little earlier. When the clock
+/// goes back by more than this, a new one is made, or it would be one from the future.
+const CLOCK_BACK_SECONDS: i64 = DAY_SECONDS / 2;
+
 /// What the listener and the kubeconfig need.
 pub(crate) struct Tls {
     /// For the listener.
     pub(crate) config: Arc<ServerConfig>,
     /// What clients should trust, in PEM.
     pub(crate) trust: String,
+    /// Whether that is a certificate authority that was made now.
+    pub(crate) is_new_authority: bool,
     /// Renews the certificate while the server runs.
     pub(crate) keeper: Keeper,
 }
@@ -78,14 +85,16 @@ struct Material {
     key: Zeroizing<String>,
     /// What clients should trust, in PEM.
     trust: String,
+    /// Whether that is a certificate authority that was made now.
+    is_new_authority: bool,
 }
 
 /// Where certificates come from, and when the next one is due.
 enum Origin {
     /// The operator's files, and the hash of what was in them when they were last read.
     Given(GivenCertificate, Vec<u8>),
-    /// Made here; the present one is used until `renew_at`.
-    SelfMade { dir: DataDir, hosts: Vec<String>, renew_at: Timestamp },
+    /// Made here; the present one is used while the clock is in this range.
+    SelfMade { dir: DataDir, hosts: Vec<String>, used: Range<Timestamp> },
 }
 
 /// Renews the certificate: reads given files again when they change, and makes a new certificate
@@ -112,7 +121,7 @@ pub(crate) fn prepare(
     } else {
         let (dir, hosts) = (dir.clone(), hosts.to_vec());
         let material = self_made(&dir, &hosts, now)?;
-        (material, Origin::SelfMade { dir, hosts, renew_at: renewal_after(now) })
+        (material, Origin::SelfMade { dir, hosts, used: used_from(now, VALID_DAYS - RENEW_DAYS) })
     };
     let current = Arc::new(Current(ArcSwap::from_pointee(certified(&material, given)?)));
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -121,23 +130,31 @@ pub(crate) fn prepare(
         .with_cert_resolver(current.clone());
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
     let keeper = Keeper { current, origin };
-    Ok(Tls { config: Arc::new(config), trust: material.trust, keeper })
+    let Material { trust, is_new_authority, .. } = material;
+    Ok(Tls { config: Arc::new(config), trust, is_new_authority, keeper })
 }
 
 impl Keeper {
-    /// Renews the certificate until it is dropped. `trust_changed` is called with what clients
-    /// should trust, after each renewal.
+    /// Renews the certificate until it is dropped; reads given files also with each change of
+    /// `reload`. `trust_changed` is called with what clients should trust, after each renewal.
     pub(crate) async fn run(
         mut self,
         source: Arc<dyn Source>,
+        mut reload: watch::Receiver<()>,
         trust_changed: impl Fn(&str) + Send + Sync + 'static,
     ) {
         let trust_changed = Arc::new(trust_changed);
         loop {
-            tokio::time::sleep(CHECK_INTERVAL).await;
+            let demanded = async {
+                match reload.changed().await {
+                    Ok(()) => {}
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let demanded = tokio::time::timeout(CHECK_INTERVAL, demanded).await.is_ok();
             let (now, changed) = (source.now(), trust_changed.clone());
             let checked = tokio::task::spawn_blocking(move || {
-                match self.refresh(now) {
+                match self.refresh(now, demanded) {
                     Ok(Some(trust)) => changed(&trust),
                     Ok(None) => {}
                     Err(error) => tracing::error!(
@@ -155,20 +172,21 @@ impl Keeper {
     }
 
     /// Renews the certificate if it is due. Returns what clients should trust then. An error is
-    /// returned once for each state of the files.
-    fn refresh(&mut self, now: Timestamp) -> anyhow::Result<Option<String>> {
+    /// returned once for each state of the files. When it is `demanded`, given files are used also if
+    /// they have not changed.
+    fn refresh(&mut self, now: Timestamp, demanded: bool) -> anyhow::Result<Option<String>> {
         let material = match &mut self.origin {
             Origin::Given(given, seen) => {
                 let material = match read_given(given) {
                     Ok(material) => material,
-                    Err(_) if seen.is_empty() => return Ok(None),
+                    Err(_) if seen.is_empty() && !demanded => return Ok(None),
                     Err(error) => {
                         seen.clear();
                         return Err(error);
                     }
                 };
                 let hash = hash(&material);
-                if *seen == hash {
+                if *seen == hash && !demanded {
                     return Ok(None);
                 }
                 *seen = hash;
@@ -176,15 +194,15 @@ impl Keeper {
                 self.current.0.store(Arc::new(key));
                 material
             }
-            Origin::SelfMade { dir, hosts, renew_at } => {
-                if now < *renew_at {
+            Origin::SelfMade { dir, hosts, used } => {
+                if used.contains(&now) {
                     return Ok(None);
                 }
                 // Set before the try, so that after an error the next try is a day later.
-                *renew_at = Timestamp::from_unix_seconds(now.unix_seconds() + DAY_SECONDS);
+                *used = used_from(now, 1);
                 let material = self_made(dir, hosts, now)?;
                 self.current.0.store(Arc::new(certified(&material, None)?));
-                *renew_at = renewal_after(now);
+                *used = used_from(now, VALID_DAYS - RENEW_DAYS);
                 material
             }
         };
@@ -193,8 +211,10 @@ impl Keeper {
     }
 }
 
-fn renewal_after(now: Timestamp) -> Timestamp {
-    Timestamp::from_unix_seconds(now.unix_seconds() + (VALID_DAYS - RENEW_DAYS) * DAY_SECONDS)
+/// Returns the times at which a self-made certificate of now is not renewed.
+fn used_from(now: Timestamp, days: i64) -> Range<Timestamp> {
+    let after = |seconds| Timestamp::from_unix_seconds(now.unix_seconds() + seconds);
+    after(-CLOCK_BACK_SECONDS)..after(days * DAY_SECONDS)
 }
 
 fn hash(material: &Material) -> Vec<u8> {
@@ -215,7 +235,7 @@ fn read_given(given: &GivenCertificate) -> anyhow::Result<Material> {
     };
     let chain = read(&given.certificate)?;
     let key = Zeroizing::new(read(&given.key)?);
-    Ok(Material { trust: chain.clone(), chain, key })
+    Ok(Material { trust: chain.clone(), chain, key, is_new_authority: false })
 }
 
 /// Returns a certificate with its key, ready for handshakes.
@@ -223,12 +243,13 @@ fn certified(
     material: &Material,
     given: Option<&GivenCertificate>,
 ) -> anyhow::Result<CertifiedKey> {
-    let certificates: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(material.chain.as_bytes())
-            .collect::<Result<_, _>>()
-            .with_context(|| unreadable(given, |given| &given.certificate))?;
-    let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes())
-        .with_context(|| unreadable(given, |given| &given.key))?;
+    // The parser's errors are left out: they print what it does not understand, byte by byte.
+    let certificates: Option<Vec<CertificateDer<'static>>> =
+        CertificateDer::pem_slice_iter(material.chain.as_bytes()).collect::<Result<_, _>>().ok();
+    let certificates =
+        certificates.with_context(|| unreadable(given, |given| &given.certificate))?;
+    let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes()).ok();
+    let key = key.with_context(|| unreadable(given, |given| &given.key))?;
     CertifiedKey::from_der(certificates, key, &provider())
         .with_context(|| unreadable(given, |given| &given.certificate))
 }
@@ -246,8 +267,9 @@ fn unreadable(
 }
 
 fn self_made(dir: &DataDir, hosts: &[String], now: Timestamp) -> anyhow::Result<Material> {
-    let (trust, ca_key) = authority(dir)?;
-    let issuer = Issuer::new(authority_params(), ca_key);
+    let authority = authority::open(dir)?;
+    let (trust, is_new_authority) = (authority.certificate.clone(), authority.is_new);
+    let issuer = authority.into_issuer();
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(hosts.to_vec())?;
     params.distinguished_name.push(DnType::CommonName, "postern");
@@ -267,37 +289,13 @@ fn self_made(dir: &DataDir, hosts: &[String], now: Timestamp) -> anyhow::Result<
     (params.not_before, params.not_after) = (day(-1)?, day(VALID_DAYS)?);
     let certificate = params.signed_by(&key, &issuer)?;
     let chain = format!("{}{trust}", certificate.pem());
-    Ok(Material { chain, key: Zeroizing::new(key.serialize_pem()), trust })
-}
-
-/// Returns the certificate authority; makes it at the first start.
-fn authority(dir: &DataDir) -> anyhow::Result<(String, KeyPair)> {
-    let certificate = read_if_there(&dir.ca_certificate())?;
-    let key = read_private_if_there(&dir.ca_key())?;
-    if let (Some(certificate), Some(key)) = (certificate, key) {
-        let key = KeyPair::from_pem(&key)
-            .with_context(|| format!("{} has no key in PEM", dir.ca_key().display()))?;
-        return Ok((certificate, key));
-    }
-    let key = KeyPair::generate()?;
-    let certificate = authority_params().self_signed(&key)?.pem();
-    // The key first: a certificate without its key could not be used again.
-    write_private(&dir.ca_key(), &key.serialize_pem())?;
-    write_private(&dir.ca_certificate(), &certificate)?;
-    Ok((certificate, key))
-}
-
-fn authority_params() -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, CA_NAME);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params
+    Ok(Material { chain, key: Zeroizing::new(key.serialize_pem()), trust, is_new_authority })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data_dir::write_private;
 
     fn serving(tls: &Tls) -> CertificateDer<'static> {
         tls.keeper.current.0.load().cert[0].clone()
@@ -306,22 +304,43 @@ mod tests {
     #[test]
     fn a_self_made_certificate_is_renewed_before_it_expires() {
         let home = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(home.path(), None).unwrap();
+        let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
         let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0)).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(day(59)).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(day(59), false).unwrap(), None);
         assert_eq!(serving(&tls), first);
-        let trust = tls.keeper.refresh(day(60)).unwrap();
+        let trust = tls.keeper.refresh(day(60), false).unwrap();
         assert_eq!(trust, Some(tls.trust.clone()), "clients still trust the same authority");
         assert_ne!(serving(&tls), first);
-        assert_eq!(tls.keeper.refresh(day(61)).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(day(61), false).unwrap(), None);
+    }
+
+    #[test]
+    fn a_self_made_certificate_from_the_future_is_renewed_when_the_clock_is_set_right() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&home.path().join("data"), None).unwrap();
+        let hour = |hour: i64| Timestamp::from_unix_seconds(1_800_000_000 + hour * 60 * 60);
+        let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0)).unwrap();
+        let first = serving(&tls);
+        assert_eq!(
+            tls.keeper.refresh(hour(-11), false).unwrap(),
+            None,
+            "it is valid from the day before"
+        );
+        assert!(tls.keeper.refresh(hour(-116 * 24), false).unwrap().is_some());
+        assert_ne!(serving(&tls), first);
+        assert_eq!(tls.keeper.refresh(hour(-116 * 24 + 1), false).unwrap(), None);
+        assert!(
+            tls.keeper.refresh(hour(0), false).unwrap().is_some(),
+            "ahead again: it would expire"
+        );
     }
 
     #[test]
     fn a_bad_file_changes_nothing_and_is_an_error_once() {
         let home = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(home.path(), None).unwrap();
+        let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let now = Timestamp::from_unix_seconds(1_800_000_000);
         let given = GivenCertificate {
             certificate: home.path().join("cert.pem"),
@@ -335,20 +354,21 @@ mod tests {
         put(&make());
         let mut tls = prepare(&dir, Some(&given), &[], now).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
         // A certificate without its key; nothing at all; nonsense.
         write_private(&given.certificate, &make().chain).unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert!(tls.keeper.refresh(now, false).is_err());
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
+        assert!(tls.keeper.refresh(now, true).is_err(), "who demands it is told again");
         std::fs::remove_file(&given.key).unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
-        assert_eq!(tls.keeper.refresh(now).unwrap(), None);
+        assert!(tls.keeper.refresh(now, false).is_err());
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
         write_private(&given.key, "nonsense").unwrap();
-        assert!(tls.keeper.refresh(now).is_err());
+        assert!(tls.keeper.refresh(now, false).is_err());
         assert_eq!(serving(&tls), first);
         let second = make();
         put(&second);
-        assert_eq!(tls.keeper.refresh(now).unwrap(), Some(second.chain));
+        assert_eq!(tls.keeper.refresh(now, false).unwrap(), Some(second.chain));
         assert_ne!(serving(&tls), first);
     }
 }

@@ -318,7 +318,9 @@ async fn bodies_are_recorded_by_policy_but_never_those_with_secrets() {
     admin.patch(&path, "json-patch", &renamed).send().await.expect(200);
     admin.get(&collection("users")).send().await.expect(200);
     admin.get(&path).accept("application/yaml").send().await.expect_text(200);
-    let done = |record: &Value| record["objectRef"]["resource"] == "users";
+    let done = |record: &Value| {
+        record["objectRef"]["resource"] == "users" && record["stage"] == "ResponseComplete"
+    };
     let found = records(&home, 4, done).await;
     let [create, change, list, yaml] = &found[..] else { panic!("{found:?}") };
     assert_eq!(create["requestObject"]["spec"], json!({ "displayName": "Bob" }));
@@ -346,6 +348,82 @@ async fn bodies_are_recorded_by_policy_but_never_those_with_secrets() {
         assert_eq!((record.get("requestObject"), record.get("responseObject")), (None, None));
     }
     assert!(!std::fs::read_to_string(home.audit_log()).unwrap().contains("canary"));
+}
+
+#[tokio::test]
+async fn a_change_is_recorded_before_it_is_done_whatever_the_policy_omits() {
+    let home = Home::new();
+    let ours = "management.platform.sh";
+    let rules = json!([
+        { "level": "None", "resources": [{ "group": ours, "resources": ["users"] }] },
+        { "level": "Metadata", "omitStages": ["RequestReceived"] },
+    ]);
+    let server = with_policy(&home, &rules).start().await;
+    let admin = server.client();
+    let created = admin.post(&collection("users")).header("audit-id", ID);
+    created.json(&json!({ "metadata": { "name": "bob" } })).send().await.expect(201);
+    // It is in the file as soon as the change is answered, and not only soon afterwards.
+    let now: Vec<Value> = home.records().into_iter().filter(|one| one["auditID"] == ID).collect();
+    assert_eq!(now.len(), 1, "{now:?}");
+    assert_eq!(
+        (&now[0]["stage"], &now[0]["level"]),
+        (&json!("RequestReceived"), &json!("Metadata"))
+    );
+    let other = "5f0c1f6e-2b0a-4a56-9c39-000000000001";
+    let path = secrets("platform");
+    let created = admin.post(&path).header("audit-id", other).json(&secret("db", "v"));
+    created.send().await.expect(201);
+    let both = [stage("RequestReceived", 0), stage("ResponseComplete", 201)];
+    assert_eq!(stages(&home, 2, other).await, both);
+    // Reads are up to the policy.
+    admin.get(&collection("users")).send().await.expect(200);
+    admin.get(&secret_path("db")).send().await.expect(200);
+    records(&home, 1, |record| record["verb"] == "get").await;
+    assert!(!home.records().iter().any(|record| record["verb"] == "list"));
+}
+
+#[tokio::test]
+async fn an_answer_with_secrets_waits_for_its_record_on_demand() {
+    let home = Home::new();
+    let setup = || Setup::on(&home).argument("--audit-before-answer");
+    let server = setup().start().await;
+    let admin = server.client();
+    admin.post(&secrets("platform")).json(&secret("db", "v")).send().await.expect(201);
+    for number in 0..30 {
+        let id = format!("5f0c1f6e-2b0a-4a56-9c39-{number:012}");
+        let path = if number % 2 == 0 { secret_path("db") } else { secrets("platform") };
+        admin.get(&path).header("audit-id", &id).send().await.expect(200);
+        assert!(home.records().iter().any(|record| record["auditID"] == id.as_str()), "{number}");
+    }
+    let path = format!("{}?watch=true", secrets("platform"));
+    let mut watch = admin.get(&path).header("audit-id", ID).stream().await;
+    watch.next().await.unwrap();
+    assert!(home.records().iter().any(|record| record["auditID"] == ID));
+    server.stop().await;
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    // The first record is the first to fail: no answer has gone out before that.
+    let server = setup().argument("--audit-log-path").argument("/dev/full").start().await;
+    let reply = server.client().get(&secret_path("db")).send().await;
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    server.kill();
+}
+
+/// Everything that somebody without a key can make long is cut.
+#[tokio::test]
+async fn the_record_of_a_stranger_is_short() {
+    let server = Server::start().await;
+    let stranger = server.client().with_token("pst_unknown");
+    let (long, addresses) = ("x'".repeat(900), "2001:db8::1, ".repeat(300));
+    let path = format!("{}/{long}?labelSelector={long}", secrets("platform"));
+    let request = stranger.request(&"PROPFIND".repeat(100), &path).header("audit-id", ID);
+    let request = request.header("user-agent", &long).header("x-forwarded-for", &addresses);
+    assert_eq!(request.send().await.status, 401);
+    records(server.home(), 1, |record| record["auditID"] == ID).await;
+    let text = std::fs::read_to_string(server.home().audit_log()).unwrap();
+    let line = text.lines().find(|line| line.contains(ID)).unwrap();
+    assert!(line.len() < 1024, "{} bytes: {line}", line.len());
 }
 
 #[tokio::test]

@@ -6,14 +6,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::UnixStream;
 
-use super::{AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line};
+use super::{
+    AdminCommand, CommandOutput, Progress, Reply, Request, backup, read_line, storage, to_line,
+};
 use crate::data_dir::DataDir;
 
 /// Bytes of one line of a reply: the corrupt keys of a check are the longest.
 const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bytes of a backup that may follow one line.
+pub(super) const MAX_DATA_BYTES: usize = 64 * 1024;
 
 /// How long the client waits for a line. A server reports its progress more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
@@ -31,16 +38,28 @@ pub async fn call(
     command: AdminCommand,
     mut progress: impl FnMut(Progress) + Send,
 ) -> anyhow::Result<CommandOutput> {
+    call_with(data_dir, key_dir, command, &mut tokio::io::sink(), &mut progress).await
+}
+
+/// As [`call`], with an output for the bytes of a backup.
+pub(super) async fn call_with(
+    data_dir: &Path,
+    key_dir: Option<&Path>,
+    command: AdminCommand,
+    out: &mut (dyn AsyncWrite + Send + Unpin),
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<CommandOutput> {
     let socket = data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
-        Ok(stream) => ask(stream, command, &mut progress).await,
+        Ok(stream) => ask(stream, command, out, progress).await,
         Err(error) if nobody_listens(&error) => {
             anyhow::ensure!(
                 command != AdminCommand::ResetKey,
                 "no server runs on {}: start it, and ask again",
                 data_dir.display()
             );
-            storage::run_offline(data_dir, key_dir, command, &mut progress).await
+            let clock = backup::clock();
+            storage::run_offline(data_dir, key_dir, &*clock, command, out, progress).await
         }
         Err(error) => Err(error).with_context(|| format!("cannot reach {}", socket.display())),
     }
@@ -53,6 +72,7 @@ fn nobody_listens(error: &io::Error) -> bool {
 async fn ask(
     mut stream: UnixStream,
     command: AdminCommand,
+    out: &mut (dyn AsyncWrite + Send + Unpin),
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
     let closed = || "the server has closed the connection without a reply";
@@ -66,6 +86,13 @@ async fn ask(
         anyhow::ensure!(line.ends_with(b"\n"), closed());
         match read_line(&line).context("the server's reply cannot be read")? {
             Reply::Progress(at) => progress(at),
+            Reply::Data(bytes) => {
+                anyhow::ensure!(bytes <= MAX_DATA_BYTES, "the server's reply cannot be read");
+                let mut data = vec![0; bytes];
+                let read = tokio::time::timeout(SILENCE_TIMEOUT, lines.read_exact(&mut data));
+                read.await.context("the server does not reply any more")?.with_context(closed)?;
+                out.write_all(&data).await.context("the backup cannot be written")?;
+            }
             Reply::Output(output) => return Ok(output),
             Reply::Error(error) => anyhow::bail!(error),
         }

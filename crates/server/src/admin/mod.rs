@@ -1,11 +1,13 @@
 //! The commands of the machine's administrator: a new key when all are lost, new seal keys, a check
-//! of everything that is stored.
+//! of everything that is stored, backups.
 //!
 //! A running server listens on `DIR/admin.sock` for them (`socket.rs`), and [`call`] connects to
 //! it. When no server runs, `call` itself carries out those that only need the database. The
 //! request is one line of JSON; the reply is any number of lines `{"progress": …}`, then
-//! `{"answer": …}` or `{"error": …}`.
+//! `{"answer": …}` or `{"error": …}`. Among the lines of a backup are lines `{"data": N}`, each
+//! followed by N bytes of the backup.
 
+mod backup;
 mod check;
 mod client;
 pub(crate) mod reset_key;
@@ -21,6 +23,7 @@ use postern_meta::decode::decode_typed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use backup::{BackupFile, backup, restore};
 pub use client::call;
 
 /// A command.
@@ -36,6 +39,12 @@ pub enum AdminCommand {
     Reseal,
     /// Opens and decodes everything that is stored, and reports what is corrupt.
     Check,
+    /// Sends everything that is stored, sealed as it is, as one file: see [`backup`](fn@backup).
+    #[serde(rename_all = "kebab-case")]
+    Backup {
+        /// Whether corrupt values are left out. Otherwise one of them is an error.
+        skip_corrupt: bool,
+    },
 }
 
 impl AdminCommand {
@@ -46,6 +55,7 @@ impl AdminCommand {
             Self::RotateKey => "rotate-key",
             Self::Reseal => "reseal",
             Self::Check => "check",
+            Self::Backup { .. } => "backup",
         }
     }
 }
@@ -102,6 +112,43 @@ pub enum CommandOutput {
         /// How many values are corrupt in all.
         damaged_total: u64,
     },
+    /// Of [`AdminCommand::Backup`].
+    Backup {
+        /// What the backup contains.
+        content: BackupContent,
+        /// The first of the corrupt values that were left out.
+        omitted: Vec<Damage>,
+    },
+    /// Of [`restore`].
+    Restore {
+        /// The path of the new database.
+        database: PathBuf,
+        /// What the backup contains.
+        content: BackupContent,
+        /// The revision at which the new database begins.
+        revision: u64,
+        /// The clock is behind the time at which the backup was made.
+        clock_is_behind: bool,
+    },
+}
+
+/// What a backup contains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupContent {
+    /// The revision whose state it is.
+    pub revision: u64,
+    /// When it was made, by the clock of the machine that made it.
+    pub created: String,
+    /// The values in it.
+    pub values: u64,
+    /// The values that were left out because they were corrupt.
+    pub omitted: u64,
+    /// The ids of the seal keys that it needs, which are not secret.
+    pub seal_keys: Vec<String>,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256 checksum, in hex.
+    pub checksum: String,
 }
 
 /// A stored value that cannot be read.
@@ -121,6 +168,8 @@ pub const MAX_REPORTED: usize = 1000;
 #[serde(rename_all = "lowercase")]
 enum Reply {
     Progress(Progress),
+    /// So many bytes of a backup follow the line.
+    Data(usize),
     #[serde(rename = "answer")]
     Output(CommandOutput),
     Error(String),

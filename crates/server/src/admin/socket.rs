@@ -14,12 +14,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
+use super::client::MAX_DATA_BYTES;
 use super::reset_key::reset_key;
 use super::{
     Access, AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line,
 };
 use crate::audit::Audit;
 use crate::audit::Command;
+use crate::clock::Source;
 use crate::data_dir::DataDir;
 use crate::registry::Registry;
 
@@ -28,6 +30,9 @@ const MAX_REQUEST_BYTES: u64 = 4096;
 
 /// How long the server waits for a command, and for the caller to read each line of the reply.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the server waits for the caller to take a piece of a backup: their disk may be slow.
+const DATA_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Callers at once; more wait in the kernel's queue.
 const MAX_CALLERS: usize = 8;
@@ -50,8 +55,12 @@ pub(crate) struct Admin {
     pub(crate) dir: DataDir,
     /// The administrator's kubeconfig.
     pub(crate) access: Arc<Access>,
+    /// The clock.
+    pub(crate) clock: Arc<dyn Source>,
     /// Held by the command that runs.
     pub(crate) busy: Mutex<()>,
+    /// Held by the backup that is being made. Backups change nothing, and hold up no other command.
+    pub(crate) backup: Mutex<()>,
 }
 
 /// The socket's path in the file system. It is removed on drop.
@@ -182,7 +191,8 @@ async fn perform(
     command: AdminCommand,
     stream: &mut UnixStream,
 ) -> anyhow::Result<anyhow::Result<CommandOutput>> {
-    let Ok(_busy) = admin.busy.try_lock() else {
+    let is_backup = matches!(command, AdminCommand::Backup { .. });
+    let Ok(_busy) = (if is_backup { &admin.backup } else { &admin.busy }).try_lock() else {
         return Ok(Err(anyhow::anyhow!("another command is being carried out: try again later")));
     };
     if command == AdminCommand::ResetKey {
@@ -192,17 +202,42 @@ async fn perform(
     let mut report = move |at| {
         sender.send_replace(at);
     };
-    let work = storage::run(&admin.dir, &admin.sealed, command, &mut report);
+    let (mut out, mut data) = tokio::io::duplex(MAX_DATA_BYTES);
+    // The output is closed when the work is done.
+    let work = async move {
+        let Admin { dir, sealed, clock, .. } = admin;
+        let target = storage::Target { dir, sealed, clock: &**clock };
+        storage::run(&target, command, &mut out, &mut report).await
+    };
     let mut work = std::pin::pin!(work);
+    let mut result = None;
+    let mut piece = vec![0; MAX_DATA_BYTES];
     let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
     loop {
         tokio::select! {
             biased;
-            result = work.as_mut() => return Ok(result),
+            done = work.as_mut(), if result.is_none() => result = Some(done),
+            bytes = data.read(&mut piece) => match (bytes?, result.take()) {
+                (0, Some(result)) => return Ok(result),
+                (bytes, not_returned) => {
+                    result = not_returned;
+                    send_data(stream, &piece[..bytes]).await?;
+                }
+            },
             _ = ticks.tick() => {
                 let at = *progress.borrow_and_update();
                 send(stream, &Reply::Progress(at)).await?;
             }
         }
     }
+}
+
+async fn send_data(stream: &mut UnixStream, data: &[u8]) -> anyhow::Result<()> {
+    let line = to_line(&Reply::Data(data.len()))?;
+    let sending = async {
+        stream.write_all(&line).await?;
+        stream.write_all(data).await
+    };
+    tokio::time::timeout(DATA_TIMEOUT, sending).await??;
+    Ok(())
 }

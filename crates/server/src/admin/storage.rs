@@ -3,10 +3,13 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use postern_store::backup::WriteOptions;
 use postern_store::seal::{KeyId, Keyring, Sealed};
 use postern_store::{Options, Store as _};
+use tokio::io::AsyncWrite;
 
-use super::{AdminCommand, CommandOutput, Progress, check};
+use super::{AdminCommand, CommandOutput, Progress, backup, check};
+use crate::clock::Source;
 use crate::data_dir::DataDir;
 use crate::database;
 
@@ -14,7 +17,9 @@ use crate::database;
 pub(super) async fn run_offline(
     data_dir: &Path,
     key_dir: Option<&Path>,
+    clock: &dyn Source,
     command: AdminCommand,
+    out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
     // Opening would create a database that is missing.
@@ -23,23 +28,39 @@ pub(super) async fn run_offline(
     anyhow::ensure!(exists, "there is no database {}", database.display());
     let dir = DataDir::open(data_dir, key_dir)?;
     let sealed = database::open(&dir, Options::DEFAULT_CACHE_BYTES).await?;
-    let output = run(&dir, &sealed, command, report).await;
+    let target = Target { dir: &dir, sealed: &sealed, clock };
+    let output = run(&target, command, out, report).await;
     sealed.close().await;
     output
 }
 
-/// Carries out a command on an open database.
+/// What a command works on.
+pub(super) struct Target<'a> {
+    /// The files.
+    pub(super) dir: &'a DataDir,
+    /// The open database.
+    pub(super) sealed: &'a Sealed,
+    /// The clock.
+    pub(super) clock: &'a dyn Source,
+}
+
+/// Carries out a command on an open database. `out` gets the bytes of a backup.
 pub(super) async fn run(
-    dir: &DataDir,
-    sealed: &Sealed,
+    target: &Target<'_>,
     command: AdminCommand,
+    out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
+    let Target { dir, sealed, clock } = target;
     match command {
         AdminCommand::ResetKey => anyhow::bail!("a new access key requires a running server"),
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
         AdminCommand::Reseal => reseal(sealed, report).await,
         AdminCommand::Check => check::run(sealed, report).await,
+        AdminCommand::Backup { skip_corrupt } => {
+            let options = WriteOptions { now: backup::system_time(*clock), skip_corrupt };
+            backup::write(sealed, options, out, report).await
+        }
     }
 }
 
@@ -72,6 +93,7 @@ async fn reseal(
     Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
 }
 
-fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
+/// Returns the ids as texts.
+pub(super) fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postern_store::Options;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::*;
 use crate::data_dir::DataDir;
@@ -29,8 +29,10 @@ fn settings(dir: &Path) -> Settings {
             policy_file: None,
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
+            before_answer: false,
         },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
+        build: crate::Build::default(),
     }
 }
 
@@ -47,7 +49,8 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
         stop.send(()).unwrap();
     };
     let until = async { stopped.await.unwrap() };
-    tokio::join!(running.serve(until), work);
+    let (_reload, reloads) = watch::channel(());
+    tokio::join!(running.serve(until, reloads), work);
 }
 
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
@@ -136,6 +139,53 @@ async fn corrupt_values_are_reported_by_key_and_without_content() {
     assert_eq!(keys, ["/digests/00", "core/namespaces/unsealed", ours]);
     assert_eq!(damaged_total, 3);
     assert!(damaged.iter().all(|damage| !damage.reason.contains("canary")), "{damaged:?}");
+}
+
+#[tokio::test]
+async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_missing() {
+    use postern_store::{Change, Store as _, Txn};
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let files = DataDir::open(dir.path(), None).unwrap();
+    let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let value = "canary".as_bytes().into();
+    let changes = vec![Change::Put { key: "/objects/core/namespaces/unsealed".into(), value }];
+    sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    sealed.close().await;
+    drop(sealed);
+    let mut to =
+        BackupFile { path: dir.path().join("backup"), overwrite: false, skip_corrupt: false };
+    with_server(dir.path(), async {
+        let refused = backup(dir.path(), None, &to, |_| {}).await.unwrap_err().to_string();
+        assert!(refused.contains("core/namespaces/unsealed"), "{refused}");
+        assert!(!refused.contains("canary"), "{refused}");
+        let mut left = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        assert!(!left.any(|path| path.to_string_lossy().contains("/backup")));
+        to.skip_corrupt = true;
+        let made = backup(dir.path(), None, &to, |_| {}).await.unwrap();
+        let CommandOutput::Backup { content, omitted } = made else { panic!("another output") };
+        assert_eq!((content.omitted, omitted[0].key.as_str()), (1, "core/namespaces/unsealed"));
+        assert_eq!(std::fs::metadata(&to.path).unwrap().len(), content.bytes);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does() {
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let to = BackupFile { path: dir.path().join("backup"), overwrite: false, skip_corrupt: false };
+    let unfinished = dir.path().join("backup.unfinished");
+    let other = crate::data_dir::create_private(&unfinished).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let refused = backup(dir.path(), None, &to, |_| {}).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("another backup is being written"), "{refused:#}");
+    assert!(unfinished.exists(), "what another process writes stays");
+    drop(other);
+    let mut last = None;
+    backup(dir.path(), None, &to, |at| last = Some(at)).await.unwrap();
+    assert!(to.path.exists() && !unfinished.exists());
+    assert_eq!(last.map(|at| at.remaining), Some(0));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
+use postern_kinds::Verb;
 use postern_kinds::action::Handler;
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, Format};
@@ -19,13 +20,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Audit;
 use super::event::{
-    ACCESS_KEY, Event, ObjectIdentity, ObjectRef, ResponseStatus, UserInfo, bearer_json, clean,
-    clean_value, line_of, recorded_uri, user_agent, user_json,
+    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectIdentity, ObjectRef, ResponseStatus,
+    UserInfo, bearer_json, clean, clean_value, line_of, recorded_uri, user_agent, user_json,
 };
 use super::failures::AuthenticationFailures;
+use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
+use super::{Audit, UNANSWERED};
 use crate::stages::authenticate::Credential;
 use crate::stages::parse::{Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
@@ -90,6 +92,8 @@ pub(crate) struct AuditContext {
     body: Option<Arc<OnceLock<Bytes>>>,
     response: RecordedResponse,
     state: State,
+    /// The number of the newest record's line in the log.
+    line: Option<u64>,
 }
 
 /// The headers that are recorded, or needed for it.
@@ -146,6 +150,16 @@ struct RecordedResponse {
     identity: ObjectIdentity,
 }
 
+/// Returns whether objects or bodies of a request may have secrets.
+fn is_confidential(target: &ResourceTarget) -> bool {
+    target.kind.info().confidential || has_other_bodies(target)
+}
+
+/// Returns whether a request may change something.
+fn changes(target: &ResourceTarget) -> bool {
+    !matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
+}
+
 /// Returns whether an action has bodies of its own. What is in them is not known here, so they
 /// count as confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
@@ -181,6 +195,7 @@ impl AuditContext {
             body: None,
             response: RecordedResponse::default(),
             state: State::Open,
+            line: None,
         }
     }
 
@@ -223,7 +238,7 @@ impl AuditContext {
 
     /// Records that the request was received: it is known as whom the caller acts, or that they may
     /// not, and nothing is done yet.
-    pub(crate) fn record_received(&self) {
+    pub(crate) fn record_received(&mut self) {
         self.record(Stage::RequestReceived);
     }
 
@@ -281,25 +296,44 @@ impl AuditContext {
     }
 
     /// Records the response, and returns it. A stream takes the context with it, and records its
-    /// end.
-    pub(crate) fn finish_with_response(
+    /// end. With `--audit-before-answer`, a response with objects of a confidential kind is returned
+    /// when its record is in the file.
+    ///
+    /// # Errors
+    /// When the record cannot be written, and the response must not be sent without it.
+    pub(crate) async fn finish_with_response(
         mut self: Box<Self>,
         response: Response<Body>,
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, ApiError> {
         self.response.code = response.status().as_u16();
         if !matches!(response.body(), Body::Stream(_)) {
             if self.decision.level == Level::RequestResponse {
                 self.set_response_object(&response);
             }
             self.end();
-            return response;
+            self.written_before_answer().await?;
+            return Ok(response);
         }
         self.record(Stage::ResponseStarted);
         self.state = State::Streaming;
         // A watch lasts long, and would keep the buffer in which the request's head came in.
         self.headers.detach();
         self.uri = self.uri.to_string().parse().unwrap_or_default();
-        response.map(|body| body.owning(self))
+        self.written_before_answer().await?;
+        Ok(response.map(|body| body.owning(self)))
+    }
+
+    /// Waits until the newest record is in the file, where an answer has to.
+    async fn written_before_answer(&self) -> Result<(), ApiError> {
+        let carries_secrets = self.target.as_ref().is_some_and(is_confidential);
+        let Some(line) = self.line.filter(|_| carries_secrets && self.audit.before_answer) else {
+            return Ok(());
+        };
+        let written = self.audit.log.written(line).await;
+        written.map_err(|Unwritten| match self.target.as_ref().filter(|target| changes(target)) {
+            Some(_) => ApiError::internal(UNANSWERED, "its record was not written in time"),
+            None => self.audit.reject(),
+        })
     }
 
     fn set_response_object(&mut self, response: &Response<Body>) {
@@ -326,20 +360,17 @@ impl AuditContext {
     /// Returns what the policy says about the request. Bodies of kinds that have secrets are not
     /// recorded, whatever it says.
     fn decide(&self) -> AuditDecision {
-        let mut decision = self.audit.policy.decision(&RequestAttributes {
+        let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
             verb: self.verb().as_ref(),
             target: self.target.as_ref(),
             path: self.uri.path(),
         });
-        let confidential = self
-            .target
-            .as_ref()
-            .is_none_or(|target| target.kind.info().confidential || has_other_bodies(target));
-        if confidential {
+        if self.target.as_ref().is_none_or(is_confidential) {
             decision.level = decision.level.min(Level::Metadata);
         }
-        decision
+        let changes = self.credential.is_some() && self.target.as_ref().is_some_and(changes);
+        if changes { decision.of_change() } else { decision }
     }
 
     fn verb(&self) -> Cow<'static, str> {
@@ -353,7 +384,7 @@ impl AuditContext {
     }
 
     /// Appends a record to the log, if the policy wants one at this stage.
-    fn record(&self, stage: Stage) {
+    fn record(&mut self, stage: Stage) {
         if !self.decision.wants(stage) {
             return;
         }
@@ -375,7 +406,7 @@ impl AuditContext {
         let agent_text = self.headers.agent.as_ref().and_then(|value| value.to_str().ok());
         let user = self.sender.clone();
         let user = user.unwrap_or_else(|| user_json(&UserInfo::default()).into());
-        let line = line_of(&Event {
+        let mut event = Event {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
             level: self.decision.level,
@@ -397,8 +428,13 @@ impl AuditContext {
             request_received_timestamp: self.received,
             stage_timestamp: now,
             annotations,
-        });
-        self.audit.log.append(&line);
+        };
+        let mut line = line_of(&event);
+        if bearer.is_none() && line.len() > MAX_UNAUTHENTICATED_RECORD_BYTES {
+            event.shorten();
+            line = line_of(&event);
+        }
+        self.line = Some(self.audit.log.append(&line));
     }
 
     /// Returns the limit that a failed authentication counts against.

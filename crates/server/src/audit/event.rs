@@ -35,6 +35,14 @@ const MAX_URI_BYTES: usize = 16 * 1024;
 /// Bytes of either that are recorded of an unauthenticated sender, who can send any number of them.
 const MAX_UNAUTHENTICATED_BYTES: usize = 256;
 
+/// Bytes of a whole record of an unauthenticated sender. With more, its texts are cut to those below.
+pub(super) const MAX_UNAUTHENTICATED_RECORD_BYTES: usize = 1024;
+const SHORT_URI_BYTES: usize = 128;
+const SHORT_TEXT_BYTES: usize = 48;
+
+/// Addresses that a shortened record has: that of the connection, and the last from a proxy.
+const SHORT_ADDRESSES: usize = 2;
+
 /// Follows a text whose rest was cut off.
 const CUT: &str = "(cut)";
 
@@ -98,6 +106,28 @@ pub(super) struct Event<'a> {
     pub(super) stage_timestamp: MicroTimestamp,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
+}
+
+impl Event<'_> {
+    /// Cuts everything that an unauthenticated sender can make long, so that the record has at most
+    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. What was asked for stays in the path, as far as there is
+    /// room.
+    pub(super) fn shorten(&mut self) {
+        let short = |text: &mut Cow<'_, str>, max_bytes| {
+            *text = cut_encoded(std::mem::take(text), max_bytes);
+        };
+        short(&mut self.request_uri, SHORT_URI_BYTES);
+        short(&mut self.user_agent, SHORT_TEXT_BYTES);
+        self.verb = self.verb.get(..SHORT_TEXT_BYTES).unwrap_or(self.verb);
+        self.source_ips.drain(..self.source_ips.len().saturating_sub(SHORT_ADDRESSES));
+        self.object_ref = None;
+        if let Some(status) = &mut self.response_status {
+            short(&mut status.message, SHORT_TEXT_BYTES);
+        }
+        for text in self.annotations.values_mut() {
+            short(text, SHORT_TEXT_BYTES);
+        }
+    }
 }
 
 /// A user. Empty for an unauthenticated sender. Texts that came from outside are [`clean`].
@@ -262,6 +292,25 @@ pub(super) fn user_agent(text: &str, authenticated: bool) -> Cow<'_, str> {
     cut(clean(text), if authenticated { MAX_AGENT_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
 
+/// Returns a text that has so many bytes at most when it is encoded in JSON, and [`CUT`].
+fn cut_encoded(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
+    let encoded = |c: char| match c {
+        '"' | '\\' => 2,
+        _ if c.is_control() => 6,
+        _ => c.len_utf8(),
+    };
+    let mut left = max_bytes;
+    let too_much = text.char_indices().find(|(_, c)| {
+        let fits = left.checked_sub(encoded(*c));
+        left = fits.unwrap_or_default();
+        fits.is_none()
+    });
+    match too_much {
+        Some((end, _)) => Cow::Owned(format!("{}{CUT}", &text[..end])),
+        None => text,
+    }
+}
+
 fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     if text.len() <= max_bytes {
         return text;
@@ -340,6 +389,54 @@ mod tests {
         let uri = format!("/a?labelSelector={}", "x".repeat(10_000)).parse().unwrap();
         assert_eq!(recorded_uri(&uri, false).len(), MAX_UNAUTHENTICATED_BYTES + CUT.len());
         assert!(recorded_uri(&uri, true).len() > 10_000);
+    }
+
+    #[test]
+    fn a_shortened_record_fits_whatever_was_sent() {
+        let (long, time) = ("\\\"\u{1}é".repeat(5000), MicroTimestamp::from_unix_microseconds(0));
+        let method = "X".repeat(9000);
+        let user = user_json(&UserInfo::default());
+        let object = ObjectRef {
+            resource: "directclusterendpointtokens",
+            namespace: Some(Cow::Borrowed(&long)),
+            name: Some(Cow::Borrowed(&long)),
+            uid: "",
+            api_group: "rbac.authorization.k8s.io",
+            api_version: "v1",
+            subresource: Some("migratevirtualclusterinstance"),
+        };
+        let mut event = Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: Level::RequestResponse,
+            audit_id: "5f0c1f6e-2b0a-4a56-9c39-94e3a1f6a7b1",
+            stage: Stage::ResponseComplete,
+            request_uri: Cow::Borrowed(&long),
+            verb: &method,
+            user: &user,
+            impersonated_user: None,
+            source_ips: vec!["2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap(); 9],
+            user_agent: Cow::Borrowed(&long),
+            object_ref: Some(object),
+            response_status: Some(ResponseStatus {
+                message: Cow::Borrowed(&long),
+                reason: "Unauthorized",
+                ..ResponseStatus::of_failure(401, "")
+            }),
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: time,
+            stage_timestamp: time,
+            annotations: [ACCESS_KEY, "platform.sh/failures-left-out"]
+                .map(|name| (name, Cow::Borrowed(long.as_str())))
+                .into(),
+        };
+        event.shorten();
+        let line = line_of(&event);
+        assert!(line.len() <= MAX_UNAUTHENTICATED_RECORD_BYTES, "{}", line.len());
+        event.user_agent = Cow::Borrowed("curl/8");
+        event.shorten();
+        assert_eq!(event.user_agent, "curl/8", "what is short stays");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Any client can fail any number of times. If each failure were recorded, one client could push
 //! every older record out of the files that are kept. So a burst is recorded one by one; after
-//! that, one failure in ten seconds is recorded, and says how many were left out before it. At some
-//! 1.5 KB for each, that is 13 MB a day.
+//! that, one failure in ten seconds is recorded, and says how many were left out before it. At most
+//! 1 KiB for each, that is 9 MB a day.
 
 use parking_lot::Mutex;
 

@@ -14,6 +14,12 @@ use crate::clock::Source;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
+/// How every record begins.
+const RECORD_START: &[u8] = b"{\"kind\":\"Event\",";
+
+/// The longest record, in bytes, with room to spare: two bodies, and what the head of a request has.
+const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
+
 /// The file or stream to which lines are written.
 pub(super) struct LogFile {
     settings: AuditSettings,
@@ -40,25 +46,56 @@ struct OpenFile {
 
 impl OpenFile {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)?;
+        let file = Self::open_or_create(path)?;
         let metadata = file.metadata()?;
         let identity = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
         let mut open = Self { file, identity, bytes: metadata.len() };
         if identity.is_some() {
-            open.end_line(path)?;
+            open.end_last_line(path)?;
         }
         Ok(open)
     }
 
-    /// Ends a line that a crash has cut off, so that the next line is a line of its own. The file
-    /// is opened again for reading: a pipe that is open for both never reports that nobody reads
-    /// it.
-    fn end_line(&mut self, path: &Path) -> io::Result<()> {
-        let mut last = [b'\n'];
-        if self.bytes > 0 {
-            File::open(path)?.read_exact_at(&mut last, self.bytes - 1)?;
+    /// Opens the file for appending. One that exists can be a link, or anything else that the
+    /// operator has put there; a new one is private, and made where the path says.
+    fn open_or_create(path: &Path) -> io::Result<File> {
+        match OpenOptions::new().append(true).open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .mode(PRIVATE_FILE)
+                .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+                .open(path),
+            opened => opened,
         }
-        if last != [b'\n'] {
+    }
+
+    /// Takes back a record that a crash has cut off, so that every line is JSON. Nothing was done on
+    /// its strength: a record is complete before a change is. Anything else that does not end in a
+    /// newline is not ours, and gets one. The file is opened again for reading: a pipe that is open
+    /// for both never reports that nobody reads it.
+    fn end_last_line(&mut self, path: &Path) -> io::Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let start = self.bytes.saturating_sub(MAX_LINE_BYTES);
+        let mut end = vec![0; usize::try_from(self.bytes - start).unwrap_or_default()];
+        let file = File::open(path)?;
+        file.read_exact_at(&mut end, start)?;
+        let line = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let partial = &end[line..];
+        if partial.is_empty() {
+            return Ok(());
+        }
+        let common = partial.len().min(RECORD_START.len());
+        if partial[..common] == RECORD_START[..common] {
+            self.bytes -= partial.len() as u64;
+            self.file.set_len(self.bytes)?;
+            tracing::warn!(
+                bytes = partial.len(),
+                "the last record of the audit log had been cut off, and was taken back"
+            );
+        } else {
             self.file.write_all(b"\n")?;
             self.bytes += 1;
         }
@@ -278,6 +315,7 @@ mod tests {
             policy_file: None,
             max_file_bytes,
             max_files_aside: 2,
+            before_answer: false,
         };
         (LogFile::open(settings, Arc::new(System::default())).unwrap(), path)
     }
@@ -362,7 +400,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_ended() {
+    fn a_record_that_was_cut_off_is_taken_back() {
+        let dir = TempDir::new().unwrap();
+        let whole = "{\"kind\":\"Event\",\"level\":\"Metadata\"}\n";
+        for before in ["", whole] {
+            for length in 1..whole.len() {
+                let (mut first, path) = log(&dir, 1000);
+                write(&mut first, &format!("{before}{}", &whole[..length]));
+                write(&mut log(&dir, 1000).0, "3\n");
+                assert_eq!(fs::read_to_string(&path).unwrap(), format!("{before}3\n"));
+                fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_somebody_else_is_ended() {
         let dir = TempDir::new().unwrap();
         let (mut first, path) = log(&dir, 100);
         write(&mut first, "1\n2");
@@ -382,6 +435,7 @@ mod tests {
             policy_file: None,
             max_file_bytes: 2,
             max_files_aside: 2,
+            before_answer: false,
         };
         let mut log = LogFile::open(settings, Arc::new(System::default())).unwrap();
         write(&mut log, "1\n");

@@ -1,6 +1,7 @@
 //! The log: requests append lines, which are written in batches.
 //!
-//! A thread of its own writes the lines of a few milliseconds at a time. Lines that must be in the
+//! A thread of its own writes the lines of a few milliseconds at a time, or at once when somebody waits
+//! for one ([`Log::written`]). Lines that must be in the
 //! file before something is stored are written by the store's committer, right before each commit
 //! ([`Log::flush`]), for all requests that wait for that commit. Both may block on a disk or a pipe
 //! that stalls; that is why requests do not write.
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::file::LogFile;
@@ -50,6 +52,8 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     writer: Mutex<Writer>,
+    /// How many lines are written. Changes also when a write fails.
+    written: watch::Sender<u64>,
     failing: AtomicBool,
     failures: AtomicU64,
 }
@@ -58,6 +62,8 @@ struct Shared {
 struct State {
     waiting: Vec<u8>,
     lines: u64,
+    /// Somebody waits for one of the lines.
+    urgent: bool,
     /// Since when a batch is being written.
     writing_since: Option<Instant>,
     closing: bool,
@@ -79,6 +85,7 @@ impl Log {
             state: Mutex::default(),
             work: Condvar::new(),
             writer: Mutex::new(Writer { file, batch: Vec::new() }),
+            written: watch::Sender::new(0),
             failing: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         });
@@ -88,15 +95,36 @@ impl Log {
         Ok(Self { shared })
     }
 
-    /// Appends a line, which ends in a newline.
-    pub(super) fn append(&self, line: &[u8]) {
+    /// Appends a line, which ends in a newline. Returns its number.
+    pub(super) fn append(&self, line: &[u8]) -> u64 {
         let mut state = self.shared.state.lock();
         let is_first = state.waiting.is_empty();
         state.waiting.extend_from_slice(line);
         state.lines += 1;
+        let number = state.lines;
         drop(state);
         if is_first {
             self.shared.work.notify_one();
+        }
+        number
+    }
+
+    /// Waits until the line of a number is written. All who wait at the same time share one write.
+    ///
+    /// # Errors
+    /// [`Unwritten`] when that fails, or takes too long. The line is kept.
+    pub(super) async fn written(&self, number: u64) -> Result<(), Unwritten> {
+        let mut written = self.shared.written.subscribe();
+        if *written.borrow() >= number {
+            return Ok(());
+        }
+        self.shared.state.lock().urgent = true;
+        self.shared.work.notify_one();
+        let failing = || self.shared.failing.load(Ordering::Relaxed);
+        let waited = written.wait_for(|lines| *lines >= number || failing());
+        match tokio::time::timeout(STALL_TIMEOUT, waited).await {
+            Ok(Ok(lines)) if *lines >= number => Ok(()),
+            _ => Err(Unwritten),
         }
     }
 
@@ -171,8 +199,10 @@ impl Shared {
             }
             self.work.wait(&mut state);
         }
-        drop(state);
-        self.pause(BATCH_INTERVAL)
+        if !state.closing && !state.urgent {
+            self.work.wait_for(&mut state, BATCH_INTERVAL);
+        }
+        !state.closing
     }
 
     /// Waits for a while. Returns false when the log is being closed.
@@ -198,6 +228,7 @@ impl Shared {
                 // seen the error.
                 self.failing.store(true, Ordering::Relaxed);
                 self.work.notify_one();
+                self.written.send_modify(|_| {});
                 return Err(Unwritten);
             }
         }
@@ -217,8 +248,13 @@ impl Shared {
             })
         };
         write(batch)?;
-        std::mem::swap(batch, &mut self.state.lock().waiting);
+        let mut state = self.state.lock();
+        std::mem::swap(batch, &mut state.waiting);
+        state.urgent = false;
+        let lines = state.lines;
+        drop(state);
         write(batch)?;
+        self.written.send_replace(lines);
         batch.shrink_to(BUFFER_BYTES);
         Ok(())
     }
@@ -246,6 +282,7 @@ mod tests {
             policy_file: None,
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
+            before_answer: false,
         };
         LogFile::open(settings, Arc::new(System::default())).unwrap()
     }
@@ -287,6 +324,21 @@ mod tests {
         assert_eq!(read(&path), "1\n");
     }
 
+    /// Nobody else writes them out, and who waits for one waits for those before it, too.
+    #[tokio::test]
+    async fn a_line_that_somebody_waits_for_is_written_at_once() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = log_to(&path);
+        for round in 0..20 {
+            log.append(b"1\n");
+            let second = log.append(b"2\n");
+            log.written(second).await.unwrap();
+            assert_eq!(read(&path), "1\n2\n".repeat(round + 1));
+            log.written(second).await.unwrap();
+        }
+    }
+
     #[test]
     fn a_log_recovers_when_it_can_be_written_again() {
         let dir = TempDir::new().unwrap();
@@ -315,6 +367,8 @@ mod tests {
         log.append(b"1\n");
         assert_eq!(log.flush(), Err(Unwritten));
         assert_eq!(log.flushed().await, Err(Unwritten));
+        let line = log.append(b"2\n");
+        assert_eq!(log.written(line).await, Err(Unwritten));
         assert!(!log.works());
         assert!(log.counts().1 > 0);
     }

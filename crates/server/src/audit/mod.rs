@@ -5,8 +5,8 @@
 //! that it is parsed; `policy.rs` says how much is recorded of it, `event.rs` what a record looks
 //! like, `log.rs` and `file.rs` how it gets to the disk.
 //!
-//! Three things never happen. Nothing is stored before the records that the policy requires for it
-//! are in the file ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
+//! Three things never happen. Nothing is stored before there is a record of its request in the file,
+//! whatever the policy omits ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
 //! secrets. No record is dropped because the disk is slow or full: the server rather serves nobody.
 
 mod command;
@@ -17,12 +17,14 @@ mod file;
 mod log;
 mod policy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use postern_meta::status::ApiError;
+use tokio::sync::watch;
 
 use crate::clock::Source;
 use crate::data_dir::read_if_there;
@@ -41,6 +43,10 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The message to clients while the log cannot be written.
 const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
+
+/// The message to clients when a request that may have changed something has no answer for that.
+const UNANSWERED: &str = "the audit log cannot be written, and there is no answer without it; the \
+                        write may have happened: read the object before you try again";
 
 /// Where records are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +68,18 @@ pub struct AuditSettings {
     pub max_file_bytes: u64,
     /// How many rotated files are kept.
     pub max_files_aside: usize,
+    /// Whether an answer with an object of a confidential kind waits until its record is in the
+    /// file.
+    pub before_answer: bool,
 }
 
 /// The audit log and its policy.
 pub(crate) struct Audit {
-    policy: Policy,
+    policy: ArcSwap<Policy>,
+    /// Where the policy was read, if it is not the built-in one.
+    policy_file: Option<PathBuf>,
     log: Log,
+    before_answer: bool,
     /// Failures without an access key, or with one that does not exist.
     unknown_key_failures: AuthenticationFailures,
     /// Failures with an access key that does not work any more. They have a limit of their own, so
@@ -88,30 +100,59 @@ pub(crate) struct Counts {
     pub(crate) rejected: u64,
 }
 
+fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+    let wrong = || format!("cannot use the audit policy in {}", path.display());
+    let text = read_if_there(path)?.context("there is no such file");
+    text.and_then(|text| Policy::parse(&text)).with_context(wrong)
+}
+
+/// Reads the policy again with each change of `reload`, until it is dropped.
+pub(crate) async fn reload_policy(audit: Arc<Audit>, mut reload: watch::Receiver<()>) {
+    while reload.changed().await.is_ok() {
+        let audit = audit.clone();
+        let read = tokio::task::spawn_blocking(move || audit.read_policy_again());
+        // An error means that the runtime is shutting down.
+        drop(read.await);
+    }
+}
+
 impl Audit {
     /// Reads the policy and opens the log.
     ///
     /// # Errors
     /// What is wrong with either: no server starts without them.
     pub(crate) fn open(settings: AuditSettings, source: Arc<dyn Source>) -> anyhow::Result<Self> {
-        let policy = match &settings.policy_file {
+        let policy_file = settings.policy_file.clone();
+        let policy = match &policy_file {
             None => Policy::by_default()?,
-            Some(path) => {
-                let wrong = || format!("cannot use the audit policy in {}", path.display());
-                let text = read_if_there(path)?.context("there is no such file");
-                text.and_then(|text| Policy::parse(&text)).with_context(wrong)?
-            }
+            Some(path) => read_policy(path)?,
         };
+        let before_answer = settings.before_answer;
         let log = Log::start(LogFile::open(settings, source.clone())?)?;
         let failures = || AuthenticationFailures::new(source.now().unix_seconds());
         Ok(Self {
-            policy,
+            policy: ArcSwap::from_pointee(policy),
+            policy_file,
             log,
+            before_answer,
             unknown_key_failures: failures(),
             known_key_failures: failures(),
             source,
             rejected: AtomicU64::new(0),
         })
+    }
+
+    /// Reads the policy's file again, if there is one. Requests that are under way keep what was
+    /// decided for them.
+    fn read_policy_again(&self) {
+        let Some(path) = &self.policy_file else { return };
+        match read_policy(path) {
+            Ok(policy) => {
+                self.policy.store(Arc::new(policy));
+                tracing::info!("the audit policy was read again, for new requests");
+            }
+            Err(error) => tracing::error!("the audit policy in use stays: {error:#}"),
+        }
     }
 
     /// Returns whether the log can be written. While it cannot, requests that would be recorded are

@@ -57,6 +57,16 @@ impl AuditDecision {
     pub(crate) fn wants(self, stage: Stage) -> bool {
         self.level != Level::None && self.omitted & bit(stage) == 0
     }
+
+    /// Returns the decision for a request that changes something: there is a record of it before
+    /// anything is done, whatever the policy omits (decision 5).
+    pub(super) fn of_change(mut self) -> Self {
+        if self.level == Level::None {
+            (self.level, self.omitted) = (Level::Metadata, u8::MAX);
+        }
+        self.omitted &= !bit(Stage::RequestReceived);
+        self
+    }
 }
 
 fn bit(stage: Stage) -> u8 {
@@ -378,6 +388,23 @@ mod tests {
         assert_eq!((create.level, create.omit_managed_fields), (Level::Request, false));
         assert!(create.wants(Stage::ResponseComplete) && create.wants(Stage::ResponseStarted));
         assert!(!create.wants(Stage::Panic) && !create.wants(Stage::RequestReceived));
+    }
+
+    #[test]
+    fn a_change_is_recorded_before_it_is_done_whatever_is_omitted() {
+        let text = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], \
+                     rules: [{level: None, verbs: [delete]}, {level: Request}]}";
+        let policy = Policy::parse(text).unwrap();
+        let of = |verb| {
+            let request = RequestAttributes { bearer: None, verb, target: None, path: "/x" };
+            policy.decision(&request).of_change()
+        };
+        let delete = of("delete");
+        assert_eq!(delete.level, Level::Metadata);
+        assert!(delete.wants(Stage::RequestReceived) && !delete.wants(Stage::ResponseComplete));
+        let create = of("create");
+        assert_eq!(create.level, Level::Request);
+        assert!(create.wants(Stage::RequestReceived) && create.wants(Stage::ResponseComplete));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Discovery: which groups, versions and resources there are. Built from the list of kinds.
 
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use postern_kinds::action::{Action, Response};
 use postern_kinds::{AnyKind, Info, all};
 use postern_meta::gvk::GroupVersion;
@@ -105,5 +108,32 @@ fn resource(kind: &dyn AnyKind) -> Value {
     if !info.short.is_empty() {
         resource["shortNames"] = json!(info.short);
     }
+    if info.is_stored() {
+        resource["storageVersionHash"] = storage_version_hash(info).into();
+    }
     resource
+}
+
+/// Returns what changes when objects of a kind are stored in another version, as kube-apiserver
+/// computes it: base64 of the first eight bytes of the SHA-256 of group, version and kind.
+fn storage_version_hash(info: &Info) -> String {
+    /// Bytes of the hash that are used.
+    const BYTES: usize = 8;
+    let name = format!("{}/{}/{}", info.version.group, info.version.version, info.kind);
+    STANDARD.encode(&digest(&SHA256, name.as_bytes()).as_ref()[..BYTES])
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::selves::SelfKind;
+
+    use super::*;
+
+    /// kube-apiserver has the same for the same kind.
+    #[test]
+    fn a_stored_kind_has_the_hash_that_upstream_has() {
+        assert_eq!(resource(&Namespace)["storageVersionHash"], "Q3oi5N2YM8M=");
+        assert_eq!(resource(&SelfKind).get("storageVersionHash"), None);
+    }
 }

@@ -46,7 +46,7 @@ pub(crate) fn response(
         Document::Metrics => return Ok(metrics_response(metrics_text())),
         Document::OpenApiV2 => return open_api_v2(parsed),
         Document::OpenApiIndex => return open_api_index(parsed, now),
-        Document::OpenApi(version) => return open_api(parsed, version),
+        Document::OpenApi(version) => return open_api(parsed, version, now),
     };
     let negotiated = Negotiated::of(parsed, Offered::Document, now)?;
     let bytes = encode::value(&value, negotiated.representation.format, negotiated.pretty);
@@ -100,7 +100,11 @@ fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, Api
 
 /// Returns a response with one document of version 3. With the hash from the index it never
 /// changes; with another hash, the client is redirected to the right one.
-fn open_api(parsed: &Parsed, version: GroupVersion) -> Result<Response<Body>, ApiError> {
+fn open_api(
+    parsed: &Parsed,
+    version: GroupVersion,
+    now: Timestamp,
+) -> Result<Response<Body>, ApiError> {
     let document = v3::documents().iter().find(|document| document.version == version);
     let document = document.ok_or_else(ApiError::resource_not_served)?;
     let sent = parsed.query().get("hash");
@@ -116,8 +120,35 @@ fn open_api(parsed: &Parsed, version: GroupVersion) -> Result<Response<Body>, Ap
     let form = open_api_form(parsed, &document.json, &document.protobuf, &v3::PROTOBUF_TYPES)?;
     let mut response = form.response(parsed);
     if sent.is_some() {
-        let caching = HeaderValue::from_static("public, immutable, max-age=31536000");
-        response.headers_mut().insert(header::CACHE_CONTROL, caching);
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, immutable, max-age=31536000"),
+        );
+        // As upstream: for caches that do not know what is immutable.
+        if let Some(expires) = http_date(now.unix_seconds() + IMMUTABLE_SECONDS) {
+            headers.insert(header::EXPIRES, expires);
+        }
     }
     Ok(response)
+}
+
+/// How long a document that never changes can be kept: a year.
+const IMMUTABLE_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+/// Returns a time as HTTP writes it (RFC 9110 section 5.6.7).
+fn http_date(unix_seconds: i64) -> Option<HeaderValue> {
+    let time = jiff::Timestamp::from_second(unix_seconds).ok()?;
+    let text = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    HeaderValue::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_http() {
+        assert_eq!(http_date(784_111_777).unwrap(), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
 }

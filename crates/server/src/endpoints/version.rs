@@ -1,5 +1,7 @@
 //! `/version`, which clients check before they do anything else.
 
+use std::sync::OnceLock;
+
 use serde_json::{Value, json};
 
 /// The Kubernetes API level whose clients are served unmodified. Clients compare it with their
@@ -7,17 +9,37 @@ use serde_json::{Value, json};
 const KUBERNETES_MAJOR: &str = "1";
 const KUBERNETES_MINOR: &str = "36";
 
+/// The sources that the program was built from. Empty where that is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Build {
+    /// The commit, in hex.
+    pub commit: &'static str,
+    /// When it was committed, in RFC 3339 and UTC.
+    pub commit_date: &'static str,
+}
+
+/// The same for all servers of a process.
+static BUILD: OnceLock<Build> = OnceLock::new();
+
+/// Sets what the process was built from. The first call counts.
+pub(crate) fn set_build(build: Build) {
+    BUILD.get_or_init(|| build);
+}
+
 /// Returns the document. Go's fields are in it because clients decode them; they are empty, or say
-/// that there is none.
+/// that there is none, where nothing is known.
 pub(crate) fn document() -> Value {
     let postern = env!("CARGO_PKG_VERSION");
+    let Build { commit, commit_date } = BUILD.get().copied().unwrap_or_default();
+    let date = if commit_date.is_empty() { "1970-01-01T00:00:00Z" } else { commit_date };
     json!({
         "major": KUBERNETES_MAJOR,
         "minor": KUBERNETES_MINOR,
         "gitVersion": format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+postern-{postern}"),
-        "gitCommit": "",
+        "gitCommit": commit,
         "gitTreeState": "",
-        "buildDate": "1970-01-01T00:00:00Z",
+        // The commit's date, so that the same sources make the same program.
+        "buildDate": date,
         "goVersion": "none",
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, go_arch()),

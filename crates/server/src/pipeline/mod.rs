@@ -183,7 +183,7 @@ async fn audited(
             if let Some(json) = &outcome.created {
                 audit_context.set_created(json);
             }
-            let response = audit_context.finish_with_response(outcome.response);
+            let response = audit_context.finish_with_response(outcome.response).await?;
             Ok(Outcome { response, ..outcome })
         }
         Err(error) => {

@@ -1,0 +1,208 @@
+//! The self-made certificate authority. It is made once, and kept, because clients trust it: like the
+//! seal keys, it is checked at each start, and a new one is never made in place of one that is lost.
+
+use anyhow::{Context as _, bail, ensure};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::provider;
+use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
+use crate::kubeconfig;
+
+const NAME: &str = "Postern self-made certificate authority";
+
+/// The certificate authority.
+pub(super) struct Authority {
+    /// Its certificate in PEM, which clients trust.
+    pub(super) certificate: String,
+    /// Whether it was made now.
+    pub(super) is_new: bool,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// Returns what signs certificates.
+    pub(super) fn into_issuer(self) -> Issuer<'static, KeyPair> {
+        Issuer::new(params(), self.key)
+    }
+}
+
+/// Returns the certificate authority; makes it when there has been none.
+///
+/// # Errors
+/// When a file of it is missing, damaged, or belongs to another authority; says which.
+pub(super) fn open(dir: &DataDir) -> anyhow::Result<Authority> {
+    let certificate = read_if_there(&dir.ca_certificate())?;
+    let key = read_private_if_there(&dir.ca_key())?;
+    let (at, key_at) = (dir.ca_certificate(), dir.ca_key());
+    let (at, key_at) = (at.display(), key_at.display());
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => read(dir, certificate, &key),
+        (Some(_), None) => bail!(
+            "the certificate authority {at} is there, and its key {key_at} is missing: put it back, \
+             or move the certificate away, too, to have a new authority made"
+        ),
+        (None, key) if is_trusted(dir) => bail!(
+            "the certificate authority {at} {} missing, and clients trust it: put it back (or point \
+             --key-dir at it); to have a new one made that every client must be given, move {} away \
+             for one start",
+            if key.is_some() { "is" } else { "and its key are" },
+            dir.admin_kubeconfig().display()
+        ),
+        // The first start was interrupted between the two files.
+        (None, Some(key)) => make(dir, parse_key(dir, &key)?),
+        (None, None) => {
+            let key = KeyPair::generate()?;
+            // The key first: a certificate without its key could not be used again.
+            write_private(&dir.ca_key(), &key.serialize_pem())?;
+            make(dir, key)
+        }
+    }
+}
+
+fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
+    let certificate = params().self_signed(&key)?.pem();
+    write_private(&dir.ca_certificate(), &certificate)?;
+    Ok(Authority { certificate, is_new: true, key })
+}
+
+/// Returns whether the administrator's kubeconfig trusts a self-made authority.
+fn is_trusted(dir: &DataDir) -> bool {
+    let text = read_if_there(&dir.admin_kubeconfig()).ok().flatten();
+    let trusted = text.and_then(|text| kubeconfig::trust_in(&text)).unwrap_or_default();
+    let mut certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
+    certificates.any(|one| memchr::memmem::find(&one, NAME.as_bytes()).is_some())
+}
+
+fn read(dir: &DataDir, certificate: String, key: &str) -> anyhow::Result<Authority> {
+    let (at, key_at) = (dir.ca_certificate(), dir.ca_key());
+    let (at, key_at) = (at.display(), key_at.display());
+    // The errors of these parsers print what they do not understand, byte by byte.
+    let parsed = CertificateDer::from_pem_slice(certificate.as_bytes()).ok();
+    let parsed = parsed.with_context(|| {
+        format!("{at} is damaged: it has no certificate in PEM; put it back from a copy")
+    })?;
+    let pair = parse_key(dir, key)?;
+    let der = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok();
+    let der = der.with_context(|| damaged_key(dir))?;
+    let matching = CertifiedKey::from_der(vec![parsed.clone()], der, &provider());
+    ensure!(
+        matching.is_ok() && memchr::memmem::find(&parsed, NAME.as_bytes()).is_some(),
+        "{at} is not the certificate of the self-made authority whose key is in {key_at}: put back \
+         both files of the same authority"
+    );
+    Ok(Authority { certificate, is_new: false, key: pair })
+}
+
+fn parse_key(dir: &DataDir, key: &str) -> anyhow::Result<KeyPair> {
+    KeyPair::from_pem(key).ok().with_context(|| damaged_key(dir))
+}
+
+fn damaged_key(dir: &DataDir) -> String {
+    format!("{} is damaged: it has no key in PEM; put it back from a copy", dir.ca_key().display())
+}
+
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, NAME);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_auth::bearer::BearerToken;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    struct Home {
+        _directory: TempDir,
+        dir: DataDir,
+    }
+
+    impl Home {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let dir = DataDir::open(&directory.path().join("data"), None).unwrap();
+            Self { _directory: directory, dir }
+        }
+
+        /// Returns one whose authority is trusted by the administrator's kubeconfig.
+        fn started() -> Self {
+            let home = Self::new();
+            let trust = open(&home.dir).unwrap().certificate;
+            let key = BearerToken::of_key(&postern_kinds::access_key::generate(&mut || 0));
+            let text = kubeconfig::new("127.0.0.1:8443", &trust, &key);
+            write_private(&home.dir.admin_kubeconfig(), &text).unwrap();
+            home
+        }
+
+        fn problem(&self) -> String {
+            format!("{:#}", open(&self.dir).err().expect("an error"))
+        }
+    }
+
+    #[test]
+    fn it_is_made_once() {
+        let home = Home::new();
+        let first = open(&home.dir).unwrap();
+        let second = open(&home.dir).unwrap();
+        assert_eq!((first.is_new, second.is_new), (true, false));
+        assert_eq!(first.certificate, second.certificate);
+        // As after a first start that was interrupted: the same key.
+        std::fs::remove_file(home.dir.ca_certificate()).unwrap();
+        let third = open(&home.dir).unwrap();
+        assert_eq!(third.key.serialize_pem(), second.key.serialize_pem());
+    }
+
+    #[test]
+    fn what_is_missing_is_not_made_again() {
+        let home = Home::started();
+        std::fs::remove_file(home.dir.ca_certificate()).unwrap();
+        assert!(home.problem().contains("tls-ca.pem is missing"), "{}", home.problem());
+        std::fs::remove_file(home.dir.ca_key()).unwrap();
+        assert!(home.problem().contains("and its key are missing"), "{}", home.problem());
+        assert!(!home.dir.ca_key().exists());
+        std::fs::remove_file(home.dir.admin_kubeconfig()).unwrap();
+        assert!(open(&home.dir).unwrap().is_new, "a way to have a new one");
+        std::fs::remove_file(home.dir.ca_key()).unwrap();
+        assert!(home.problem().contains("tls-ca-key.pem is missing"), "{}", home.problem());
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_is_named() {
+        let (home, other) = (Home::started(), Home::started());
+        let (certificate, key) = (home.dir.ca_certificate(), home.dir.ca_key());
+        let keep = |path| (read_if_there(path).unwrap().unwrap(), path);
+        let kept = [keep(&certificate), keep(&key)];
+        let put_back = || {
+            for (text, path) in &kept {
+                write_private(path, text).unwrap();
+            }
+        };
+        for text in ["", "nonsense", "-----BEGIN CERT", "-----BEGIN CERTIFICATE-----\n!\n"] {
+            for (path, wanted) in [(&certificate, "tls-ca.pem is dam"), (&key, "key.pem is dam")] {
+                write_private(path, text).unwrap();
+                let problem = home.problem();
+                assert!(problem.contains(wanted) && !problem.contains("[45"), "{problem}");
+                put_back();
+            }
+        }
+        let foreign = read_if_there(&other.dir.ca_certificate()).unwrap().unwrap();
+        write_private(&certificate, &foreign).unwrap();
+        assert!(home.problem().contains("both files of the same"), "{}", home.problem());
+        // An authority that is somebody else's, although its files belong together.
+        let own = KeyPair::generate().unwrap();
+        write_private(&key, &own.serialize_pem()).unwrap();
+        let mut theirs = params();
+        theirs.distinguished_name = rcgen::DistinguishedName::new();
+        write_private(&certificate, &theirs.self_signed(&own).unwrap().pem()).unwrap();
+        assert!(home.problem().contains("self-made authority"), "{}", home.problem());
+        put_back();
+        open(&home.dir).unwrap();
+    }
+}

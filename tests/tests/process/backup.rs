@@ -1,0 +1,223 @@
+//! Backups: made while the server runs and without it, restored to a new database, and what clients
+//! of the lost database see then.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use postern_tests::cli::CliUser;
+use postern_tests::http::Client;
+use postern_tests::objects::{name_of, secret, secret_path, secrets, value_of, version_of};
+use postern_tests::watching::{Event, Watch};
+use postern_tests::{Home, Kubeconfig, Server, Setup};
+use serde_json::{Value, json};
+
+fn operator(home: &Home) -> CliUser {
+    CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
+}
+
+fn backup_path(home: &Home) -> PathBuf {
+    home.path().join("backup")
+}
+
+async fn back_up(home: &Home) -> PathBuf {
+    let path = backup_path(home);
+    let output = operator(home).run(&["storage", "backup", "--to", path.to_str().unwrap()]).await;
+    assert_eq!((output.code, output.text().trim()), (0, path.to_str().unwrap()), "{output:?}");
+    path
+}
+
+/// Loses the database, and makes a new one from the backup.
+async fn restore(home: &Home) {
+    std::fs::rename(home.data().join("db"), home.path().join("lost")).unwrap();
+    let path = backup_path(home);
+    let restored = operator(home).ok(&["storage", "restore", path.to_str().unwrap()]).await;
+    assert_eq!(restored.trim(), home.data().join("db/postern.redb").to_str().unwrap());
+}
+
+async fn create(server: &Server, name: &str) {
+    let object = secret(name, "v");
+    server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
+}
+
+/// What a client of client-go or kube-rs keeps: the objects of a list, and what a watch has changed
+/// since.
+#[derive(Default)]
+struct Informer {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    lists: usize,
+    probes: usize,
+}
+
+impl Informer {
+    async fn list(&mut self, client: &Client) {
+        let list = client.get(&secrets("platform")).send().await.expect(200);
+        let items = list["items"].as_array().unwrap().iter();
+        self.objects = items.map(|item| (name_of(item).to_owned(), item.clone())).collect();
+        self.version = version_of(&list);
+        self.lists += 1;
+    }
+
+    /// Resumes from the newest version, and lists when that has expired.
+    async fn resume(&mut self, client: &Client) -> Watch {
+        loop {
+            let from = format!("&allowWatchBookmarks=true&resourceVersion={}", self.version);
+            let mut watch = client.watch(&secrets("platform"), &from).await;
+            self.probes += 1;
+            let probe = format!("probe-{}", self.probes);
+            client.post(&secrets("platform")).json(&secret(&probe, "")).send().await.expect(201);
+            let first = watch.next().await.expect("an event");
+            if first.kind == "ERROR" {
+                assert_eq!(first.object["code"], 410, "{first:?}");
+                self.list(client).await;
+                continue;
+            }
+            self.take(first);
+            return watch;
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.version = event.version();
+        let name = name_of(&event.object).to_owned();
+        match event.kind.as_str() {
+            "DELETED" => drop(self.objects.remove(&name)),
+            "BOOKMARK" => {}
+            _ => drop(self.objects.insert(name, event.object)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_informer_with_a_restore_in_the_middle_ends_up_equal_to_the_server() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    for name in ["one", "two"] {
+        create(&server, name).await;
+    }
+    let mut informer = Informer::default();
+    informer.list(&server.client()).await;
+    let mut watch = informer.resume(&server.client()).await;
+    back_up(&home).await;
+    // The timeline that gets lost; the informer sees it.
+    create(&server, "three").await;
+    server.client().delete(&secret_path("one")).send().await.expect(200);
+    let change = json!({ "metadata": { "labels": { "changed": "yes" } } });
+    let changing = secret_path("two");
+    server.client().patch(&changing, "merge-patch", &change).send().await.expect(200);
+    let mut lost = Vec::new();
+    for event in watch.take(3).await {
+        lost.push(event.version());
+        informer.take(event);
+    }
+    let stale = informer.objects["two"].clone();
+    server.kill();
+    restore(&home).await;
+
+    let server = Setup::on(&home).start().await;
+    let client = server.client();
+    for version in lost {
+        let path = format!("{}?resourceVersion={version}", secrets("platform"));
+        let exact = format!("{path}&resourceVersionMatch=Exact");
+        client.get(&exact).send().await.expect(410);
+        let from = format!("&resourceVersion={version}");
+        let event = client.watch(&secrets("platform"), &from).await.next().await.unwrap();
+        assert_eq!((event.kind.as_str(), &event.object["code"]), ("ERROR", &json!(410)));
+    }
+    client.put(&changing).json(&stale).send().await.expect(409);
+    let mut watch = informer.resume(&client).await;
+    assert_eq!(informer.lists, 2, "one list at first, and one after the restore");
+    client.delete(&secret_path("two")).send().await.expect(200);
+    create(&server, "four").await;
+    for event in watch.take(2).await {
+        informer.take(event);
+    }
+    let mut at_the_server = Informer::default();
+    at_the_server.list(&client).await;
+    assert_eq!(informer.objects, at_the_server.objects);
+    let names: Vec<_> = informer.objects.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        ["four", "one", "probe-1", "probe-2", "probe-3"],
+        "`three` is lost, `one` is back"
+    );
+    assert_eq!(value_of(&informer.objects["one"]), "v");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_backup_is_private_complete_and_recorded() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    create(&server, "one").await;
+    let path = back_up(&home).await;
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let records = home.records();
+    let of_backup = records.iter().filter(|record| record["verb"] == "backup");
+    let codes: Vec<_> = of_backup.map(|record| &record["responseStatus"]["code"]).collect();
+    assert_eq!(codes, [&Value::Null, &json!(200)]);
+    // A file that exists is replaced only on demand.
+    let first = std::fs::read(&path).unwrap();
+    let to = path.to_str().unwrap();
+    let refused = operator(&home).fails(1, &["storage", "backup", "--to", to]).await;
+    assert!(refused.contains("--overwrite"), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), first);
+    server.stop().await;
+    // Without a server, this command reads the database.
+    let output = operator(&home).run(&["storage", "backup", "--overwrite", "--to", to]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.err.contains("seal keys"), "{output:?}");
+    assert_ne!(std::fs::read(&path).unwrap(), first);
+    let mut left: Vec<_> = std::fs::read_dir(home.path()).unwrap().collect();
+    left.retain(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("backup")
+    });
+    assert_eq!(left.len(), 1, "nothing else is left: {left:?}");
+    restore(&home).await;
+    let server = Setup::on(&home).start().await;
+    server.client().get(&secret_path("one")).send().await.expect(200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_restore_needs_room_the_right_keys_and_an_intact_backup() {
+    let (home, other) = (Home::new(), Home::new());
+    let server = Setup::on(&home).start().await;
+    create(&server, "one").await;
+    let path = back_up(&home).await;
+    server.stop().await;
+    let file = path.to_str().unwrap();
+    let refused = operator(&home).fails(1, &["storage", "restore", file]).await;
+    assert!(refused.contains("there is a database already"), "{refused}");
+
+    let refused = operator(&other).fails(1, &["storage", "restore", file]).await;
+    assert!(refused.contains("seal.keys are missing"), "{refused}");
+    assert!(!other.data().exists(), "nothing is made");
+
+    Setup::on(&other).start().await.stop().await;
+    std::fs::remove_dir_all(other.data().join("db")).unwrap();
+    let refused = operator(&other).fails(1, &["storage", "restore", file]).await;
+    assert!(refused.contains("keys of another database"), "{refused}");
+
+    let keys = home.data().join("keys");
+    let keys = keys.to_str().unwrap();
+    let mut damaged = std::fs::read(&path).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    let broken = home.path().join("damaged");
+    std::fs::write(&broken, &damaged).unwrap();
+    for file in [broken.to_str().unwrap(), keys] {
+        let arguments = ["storage", "restore", file, "--key-dir", keys];
+        let refused = operator(&other).fails(1, &arguments).await;
+        assert!(refused.contains("backup") && !refused.contains("panicked"), "{refused}");
+    }
+    assert!(!other.data().join("db/postern.redb").exists());
+    operator(&other).ok(&["storage", "restore", file, "--key-dir", keys]).await;
+    let server = Setup::on(&other).argument("--key-dir").argument(keys).start().await;
+    let admin = server.client().with_token(&Kubeconfig::read(&home.kubeconfig()).unwrap().token);
+    admin.get(&secret_path("one")).send().await.expect(200);
+    server.stop().await;
+}
