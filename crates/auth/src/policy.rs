@@ -88,17 +88,29 @@ impl Policy {
 
     /// Decides whether an identity may do something. The same question always has the same answer.
     pub fn decide(&self, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
-        let granted = self.held_by(identity).any(|(_, grant)| grant.rule.allows(attributes));
-        if granted || concerns_own_keys(identity, attributes) {
+        if self.is_granted(identity, attributes) || concerns_own_keys(identity, attributes) {
             Decision::Allow
         } else {
             Decision::Deny
         }
     }
 
-    /// Is a requirement met: does the identity have any one of its rights?
+    /// Is a requirement met: does the identity have any one of its rights, and by a role where that is
+    /// required?
     pub fn satisfies(&self, identity: &Identity, required: &RequiredRight) -> bool {
-        required.any_of().any(|right| self.decide(identity, &right.into()) == Decision::Allow)
+        required.any_of().any(|right| {
+            let attributes = right.into();
+            if required.is_by_role() {
+                self.is_granted(identity, &attributes)
+            } else {
+                self.decide(identity, &attributes) == Decision::Allow
+            }
+        })
+    }
+
+    /// Is it granted by a role, and not only because it concerns the identity's own keys?
+    fn is_granted(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.held_by(identity).any(|(_, grant)| grant.rule.allows(attributes))
     }
 
     /// Can the identity have rights on single objects that it does not have on the collection? If
@@ -295,6 +307,9 @@ mod tests {
             (&ada, RequiredRight::from(read()).or(getkey("bob")).or(getkey("ada")), true),
             (&master, RequiredRight::from(read()), true),
             (&scoped, RequiredRight::from(read()).or(getkey("ada")), false),
+            (&ada, RequiredRight::from(getkey("ada")).by_role(), false),
+            (&master, RequiredRight::from(getkey("ada")).by_role(), true),
+            (&scoped, RequiredRight::from(read()).or(getkey("ada")).by_role(), false),
         ] {
             assert_eq!(policy.satisfies(identity, &required), satisfied, "{required:?}");
         }

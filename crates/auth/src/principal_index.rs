@@ -303,13 +303,14 @@ impl PrincipalIndex {
         if key.disabled || owner.is_some_and(|user| user.disabled) {
             return Err(Refusal::Disabled);
         }
-        let lifetime = key.lifetime;
+        let (uid, lifetime, is_login) = (key.uid.clone(), key.lifetime, key.is_login);
         let used = self.uses.entry(record.name.clone()).or_insert_with(|| Use::of(&record.uid));
         if used.uid != record.uid {
             *used = Use::of(&record.uid);
         }
         let activity = used.activity.clone();
-        Ok(Arc::new(ResolvedKey { identity: Arc::new(identity), lifetime, activity }))
+        let identity = Arc::new(identity);
+        Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity }))
     }
 
     /// Returns the identity of the owner of a key; `None` when the owner is gone.

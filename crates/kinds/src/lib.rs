@@ -10,6 +10,7 @@ mod column;
 mod context;
 mod fields;
 mod impersonation;
+mod key_life;
 mod kind;
 mod names;
 mod right;
@@ -30,7 +31,7 @@ pub mod user;
 pub mod write_only;
 
 pub use column::{Cell, ColumnInfo};
-pub use context::{Caller, Context, Observations};
+pub use context::{Caller, CallerKey, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{

@@ -144,6 +144,8 @@ pub struct KeyFacts {
     pub disabled: bool,
     /// How long it gives access.
     pub lifetime: Lifetime,
+    /// Is it of type `Login`, with a person behind it?
+    pub is_login: bool,
     /// Has it a scope?
     pub scoped: bool,
 }

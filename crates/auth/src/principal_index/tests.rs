@@ -24,6 +24,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         groups: Vec::new(),
         disabled: false,
         lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
+        is_login: false,
         scoped: false,
     }
 }

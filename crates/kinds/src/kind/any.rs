@@ -248,8 +248,7 @@ impl<K: Kind> AnyKind for K {
         let old = old.map(draft::<K>).transpose()?;
         let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
         K::prepare(&mut draft, old.as_ref(), ctx);
-        let old_spec = old.as_ref().map(|old| &old.fields.spec);
-        let required_rights = K::required_rights(&draft.fields.spec, old_spec);
+        let required_rights = K::required_rights(&draft, old.as_ref(), ctx);
         let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&draft.fields.spec));
         let mut errors = FieldErrors::new();
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
@@ -412,6 +411,7 @@ mod tests {
         assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
         let key = json!({
             "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
+            "type": "Login",
         });
         let facts = KeyFacts {
             uid,
@@ -423,6 +423,7 @@ mod tests {
                 ttl_seconds: 300,
                 after_last_activity: true,
             },
+            is_login: true,
             scoped: true,
         };
         assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
