@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postern_kinds::selves::SelfKind;
-use postern_kinds::{AnyKind as _, MANAGEMENT_V1, RequiredRight};
+use postern_kinds::{AnyKind as _, MANAGEMENT_V1, OwnedBy, RequiredRight, Right};
 
 use crate::attributes::Attributes;
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
@@ -106,6 +106,15 @@ impl Policy {
                 self.decide(identity, &attributes) == Decision::Allow
             }
         })
+    }
+
+    /// Does an identity have a right on the owner of an object, as a right on the object? What users and
+    /// teams may do to what is theirs, nobody may who only has got their name since.
+    pub fn has_delegated(&self, identity: &Identity, right: &Right, owned_by: &OwnedBy) -> bool {
+        let attributes = right.into();
+        let is_owner = !identity.uid.is_empty() && identity.uid == owned_by.uid;
+        self.is_granted(identity, &attributes)
+            || (is_owner && concerns_own_keys(identity, &attributes))
     }
 
     /// Is it granted by a role, and not only because it concerns the identity's own keys?
@@ -312,6 +321,30 @@ mod tests {
             (&scoped, RequiredRight::from(read()).or(getkey("ada")).by_role(), false),
         ] {
             assert_eq!(policy.satisfies(identity, &required), satisfied, "{required:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_theirs_is_theirs_under_their_uid() {
+        let policy = Policy::built_in();
+        let getkey = |user: &str| Right::cluster("getkey", MANAGEMENT_V1.group, "users", user);
+        let of = |user: &str, uid: &str| OwnedBy {
+            owner: postern_kinds::Owner::User(user.to_owned()),
+            uid: uid.to_owned(),
+        };
+        let ada = Identity { uid: "u1".to_owned(), ..identity(&["system:authenticated"]) };
+        let without_uid = Identity { uid: String::new(), ..ada.clone() };
+        let master = identity(&["system:masters"]);
+        for (identity, user, uid, has) in [
+            (&ada, "ada", "u1", true),
+            (&ada, "ada", "u0", false),
+            (&ada, "ada", "", false),
+            (&ada, "bob", "u1", false),
+            (&without_uid, "ada", "", false),
+            (&master, "ada", "u0", true),
+        ] {
+            let held = policy.has_delegated(identity, &getkey(user), &of(user, uid));
+            assert_eq!(held, has, "{identity:?}: {user}, {uid}");
         }
     }
 

@@ -131,6 +131,17 @@ impl PrincipalIndex {
         end.is_some_and(|end| end < unix_seconds)
     }
 
+    /// Returns the names of the keys whose user or team is not there any more under the uid that owns
+    /// them. They give no access. The owner may be there and not known here: one that cannot be read, or
+    /// whose deletion has begun.
+    pub fn keys_without_owner(&self) -> impl Iterator<Item = &str> {
+        let without_owner = |key: &KeyFacts| {
+            let principal = key.owner.as_ref().and_then(Owner::principal);
+            principal.is_some_and(|principal| self.uid(principal).as_ref() != Some(&key.owner_uid))
+        };
+        self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
+    }
+
     /// Returns the names of the teams that a user is in.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
@@ -313,13 +324,17 @@ impl PrincipalIndex {
         Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity }))
     }
 
-    /// Returns the identity of the owner of a key; `None` when the owner is gone.
+    /// Returns the identity of the owner of a key; `None` when the owner is gone, whoever has their name
+    /// by now.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,
             Owner::Team(team) => self.team_identity(team)?,
             Owner::Subject(subject) => Identity { name: subject.clone(), ..Identity::default() },
         };
+        if identity.uid != key.owner_uid {
+            return None;
+        }
         name.clone_into(&mut identity.access_key);
         identity.scoped = key.scoped;
         identity.groups.splice(0..0, key.groups.iter().cloned());

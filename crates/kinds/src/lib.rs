@@ -42,7 +42,7 @@ pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
     identity_name,
 };
-pub use principal::{NoPrincipals, Owner, Principal, Principals};
+pub use principal::{NoPrincipals, OwnedBy, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;
 pub use verb::Verb;

@@ -234,9 +234,12 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
 
 /// Returns what authentication needs to know about a key.
 fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
+    let owner = spec.owner();
+    let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
     KeyFacts {
         uid: metadata.uid.clone(),
-        owner: spec.owner(),
+        owner_uid: owner_uid.unwrap_or_default().to_owned(),
+        owner,
         groups: spec.groups.clone(),
         disabled: spec.disabled,
         lifetime: lifetime(metadata, spec),
@@ -459,13 +462,17 @@ fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     };
     // Callers are who they were when they were authenticated, whoever has their name by now.
     let own = Some(caller.uid.clone()).filter(|uid| is_caller && !uid.is_empty());
-    let Some(uid) = own.or_else(|| ctx.principals.uid(principal)) else { return };
+    let uid = own.or_else(|| ctx.principals.uid(principal));
+    let references = &mut new.metadata.owner_references;
+    // Which reference is that to the owner is not the client's to say.
+    references.retain(|one| !owner.is_named_by(one) || Some(&one.uid) == uid.as_ref());
+    let Some(uid) = uid else { return };
     let (info, name) = match principal {
         Principal::User(name) => (&user::User::INFO, name),
         Principal::Team(name) => (&team::Team::INFO, name),
     };
     ensure_reference(
-        &mut new.metadata.owner_references,
+        references,
         &OwnerReference {
             api_version: info.version.to_string(),
             kind: info.kind.to_owned(),
@@ -489,15 +496,16 @@ fn ensure_reference(references: &mut Vec<OwnerReference>, wanted: &OwnerReferenc
     references.push(wanted.clone());
 }
 
-/// Keeps the reference to the owner, which a client may not remove.
+/// Keeps the reference to the owner as it was. A client may not remove it, nor add one to a later owner
+/// of the same name.
 fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
-    let spec = &old.fields.spec;
-    let is_owner = |one: &&OwnerReference| {
-        (one.kind == "User" && one.name == spec.user)
-            || (one.kind == "Team" && one.name == spec.team)
-    };
-    for reference in old.metadata.owner_references.iter().filter(is_owner) {
-        ensure_reference(&mut new.metadata.owner_references, reference);
+    let Some(owner) = old.fields.spec.owner() else { return };
+    let named = |one: &&OwnerReference| owner.is_named_by(one);
+    let old: Vec<_> = old.metadata.owner_references.iter().filter(named).collect();
+    let references = &mut new.metadata.owner_references;
+    references.retain(|one| !named(&one) || old.iter().any(|old| old.uid == one.uid));
+    for reference in old {
+        ensure_reference(references, reference);
     }
 }
 

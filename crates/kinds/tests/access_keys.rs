@@ -5,7 +5,8 @@
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::Lifetime;
 use postern_kinds::{
-    AnyKind as _, Caller, CallerKey, Context, NoPrincipals, Prepared, RequiredRight, Right,
+    AnyKind as _, Caller, CallerKey, Context, NoPrincipals, Prepared, Principal, Principals,
+    RequiredRight, Right,
 };
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -192,5 +193,50 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
             let message = &error.status().message;
             assert!(message.contains("\"k\" is forbidden: the access key of the request ends at"));
         }
+    }
+}
+
+/// Ada, who has this uid.
+struct Ada(&'static str);
+
+impl Principals for Ada {
+    fn uid(&self, principal: Principal<'_>) -> Option<String> {
+        (principal == Principal::User("ada")).then(|| self.0.to_owned())
+    }
+
+    fn teams_of(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn the_reference_to_the_owner_is_the_servers() {
+    let caller = Caller::default();
+    let now = Timestamp::from_unix_seconds(NOW);
+    let reference = |name: &str, uid: &str| json!({ "apiVersion": "management.platform.sh/v1", "kind": "User", "name": name, "uid": uid });
+    let with = |references: &[Value]| {
+        let mut value = key(&json!({ "user": "ada" }), &json!({})).into_value();
+        value["metadata"]["ownerReferences"] = references.into();
+        Object::from_value(value).unwrap()
+    };
+    let (ada, bob) = (reference("ada", "u1"), reference("bob", "u2"));
+    let namesake = reference("ada", "u3");
+    for (old, sent, kept) in [
+        (None, vec![], vec![&ada]),
+        (None, vec![&namesake, &bob], vec![&bob, &ada]),
+        (Some(vec![&ada]), vec![], vec![&ada]),
+        (Some(vec![&ada]), vec![&namesake, &bob], vec![&bob, &ada]),
+        (Some(vec![&bob]), vec![&bob, &ada], vec![&bob]),
+        (Some(vec![]), vec![&namesake], vec![]),
+    ] {
+        let object = |references: &[&Value]| {
+            with(&references.iter().map(|one| (*one).clone()).collect::<Vec<_>>())
+        };
+        let old = old.as_deref().map(object);
+        let mut new = object(&sent);
+        prepare(&mut new, old.as_ref(), Context::of(&caller, now, &Ada("u1")));
+        let new = new.into_value();
+        let references = new["metadata"].get("ownerReferences").cloned().unwrap_or(json!([]));
+        assert_eq!(references, json!(kept), "{sent:?}");
     }
 }
