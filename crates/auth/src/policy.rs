@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postern_kinds::selves::SelfKind;
-use postern_kinds::{AnyKind as _, MANAGEMENT_V1, RequiredRight};
+use postern_kinds::{AnyKind as _, MANAGEMENT_V1, OwnedBy, RequiredRight, Right};
 
 use crate::attributes::Attributes;
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
@@ -88,17 +88,38 @@ impl Policy {
 
     /// Decides whether an identity may do something. The same question always has the same answer.
     pub fn decide(&self, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
-        let granted = self.held_by(identity).any(|(_, grant)| grant.rule.allows(attributes));
-        if granted || concerns_own_keys(identity, attributes) {
+        if self.is_granted(identity, attributes) || concerns_own_keys(identity, attributes) {
             Decision::Allow
         } else {
             Decision::Deny
         }
     }
 
-    /// Is a requirement met: does the identity have any one of its rights?
+    /// Is a requirement met: does the identity have any one of its rights, and by a role where that is
+    /// required?
     pub fn satisfies(&self, identity: &Identity, required: &RequiredRight) -> bool {
-        required.any_of().any(|right| self.decide(identity, &right.into()) == Decision::Allow)
+        required.any_of().any(|right| {
+            let attributes = right.into();
+            if required.is_by_role() {
+                self.is_granted(identity, &attributes)
+            } else {
+                self.decide(identity, &attributes) == Decision::Allow
+            }
+        })
+    }
+
+    /// Does an identity have a right on the owner of an object, as a right on the object? What users and
+    /// teams may do to what is theirs, nobody may who only has got their name since.
+    pub fn has_delegated(&self, identity: &Identity, right: &Right, owned_by: &OwnedBy) -> bool {
+        let attributes = right.into();
+        let is_owner = !identity.uid.is_empty() && identity.uid == owned_by.uid;
+        self.is_granted(identity, &attributes)
+            || (is_owner && concerns_own_keys(identity, &attributes))
+    }
+
+    /// Is it granted by a role, and not only because it concerns the identity's own keys?
+    fn is_granted(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.held_by(identity).any(|(_, grant)| grant.rule.allows(attributes))
     }
 
     /// Can the identity have rights on single objects that it does not have on the collection? If
@@ -295,8 +316,35 @@ mod tests {
             (&ada, RequiredRight::from(read()).or(getkey("bob")).or(getkey("ada")), true),
             (&master, RequiredRight::from(read()), true),
             (&scoped, RequiredRight::from(read()).or(getkey("ada")), false),
+            (&ada, RequiredRight::from(getkey("ada")).by_role(), false),
+            (&master, RequiredRight::from(getkey("ada")).by_role(), true),
+            (&scoped, RequiredRight::from(read()).or(getkey("ada")).by_role(), false),
         ] {
             assert_eq!(policy.satisfies(identity, &required), satisfied, "{required:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_theirs_is_theirs_under_their_uid() {
+        let policy = Policy::built_in();
+        let getkey = |user: &str| Right::cluster("getkey", MANAGEMENT_V1.group, "users", user);
+        let of = |user: &str, uid: &str| OwnedBy {
+            owner: postern_kinds::Owner::User(user.to_owned()),
+            uid: uid.to_owned(),
+        };
+        let ada = Identity { uid: "u1".to_owned(), ..identity(&["system:authenticated"]) };
+        let without_uid = Identity { uid: String::new(), ..ada.clone() };
+        let master = identity(&["system:masters"]);
+        for (identity, user, uid, has) in [
+            (&ada, "ada", "u1", true),
+            (&ada, "ada", "u0", false),
+            (&ada, "ada", "", false),
+            (&ada, "bob", "u1", false),
+            (&without_uid, "ada", "", false),
+            (&master, "ada", "u0", true),
+        ] {
+            let held = policy.has_delegated(identity, &getkey(user), &of(user, uid));
+            assert_eq!(held, has, "{identity:?}: {user}, {uid}");
         }
     }
 

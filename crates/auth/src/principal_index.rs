@@ -131,6 +131,17 @@ impl PrincipalIndex {
         end.is_some_and(|end| end < unix_seconds)
     }
 
+    /// Returns the names of the keys whose user or team is not there any more under the uid that owns
+    /// them. They give no access. The owner may be there and not known here: one that cannot be read, or
+    /// whose deletion has begun.
+    pub fn keys_without_owner(&self) -> impl Iterator<Item = &str> {
+        let without_owner = |key: &KeyFacts| {
+            let principal = key.owner.as_ref().and_then(Owner::principal);
+            principal.is_some_and(|principal| self.uid(principal).as_ref() != Some(&key.owner_uid))
+        };
+        self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
+    }
+
     /// Returns the names of the teams that a user is in.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
@@ -303,22 +314,27 @@ impl PrincipalIndex {
         if key.disabled || owner.is_some_and(|user| user.disabled) {
             return Err(Refusal::Disabled);
         }
-        let lifetime = key.lifetime;
+        let (uid, lifetime, is_login) = (key.uid.clone(), key.lifetime, key.is_login);
         let used = self.uses.entry(record.name.clone()).or_insert_with(|| Use::of(&record.uid));
         if used.uid != record.uid {
             *used = Use::of(&record.uid);
         }
         let activity = used.activity.clone();
-        Ok(Arc::new(ResolvedKey { identity: Arc::new(identity), lifetime, activity }))
+        let identity = Arc::new(identity);
+        Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity }))
     }
 
-    /// Returns the identity of the owner of a key; `None` when the owner is gone.
+    /// Returns the identity of the owner of a key; `None` when the owner is gone, whoever has their name
+    /// by now.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,
             Owner::Team(team) => self.team_identity(team)?,
             Owner::Subject(subject) => Identity { name: subject.clone(), ..Identity::default() },
         };
+        if identity.uid != key.owner_uid {
+            return None;
+        }
         name.clone_into(&mut identity.access_key);
         identity.scoped = key.scoped;
         identity.groups.splice(0..0, key.groups.iter().cloned());

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use postern_kinds::CallerKey;
 use postern_kinds::principal::Lifetime;
 
 use crate::bearer::Refusal;
@@ -34,10 +35,14 @@ impl Activity {
 /// An access key that gives access until it expires.
 #[derive(Debug)]
 pub struct ResolvedKey {
+    /// Its uid.
+    pub uid: String,
     /// The identity of its owner.
     pub identity: Arc<Identity>,
     /// How long it gives access.
     pub lifetime: Lifetime,
+    /// Is it of type `Login`, with a person behind it?
+    pub is_login: bool,
     /// When it was last used.
     pub activity: Arc<Activity>,
 }
@@ -46,6 +51,16 @@ impl ResolvedKey {
     /// Returns when it expires, in seconds since 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
         self.lifetime.ends_at(self.activity.last())
+    }
+
+    /// Returns it as the key of a request, for the kinds' hooks.
+    pub fn as_caller_key(&self) -> CallerKey {
+        CallerKey {
+            uid: self.uid.clone(),
+            lifetime: self.lifetime,
+            last_activity_unix_seconds: self.activity.last(),
+            is_login: self.is_login,
+        }
     }
 
     /// Checks that the key has not expired.
@@ -69,11 +84,18 @@ mod tests {
         let lifetime =
             Lifetime { created_unix_seconds: 0, ttl_seconds: 300, after_last_activity: true };
         let activity = Arc::new(Activity::at(100));
-        let key = ResolvedKey { identity: Arc::default(), lifetime, activity: activity.clone() };
+        let key = ResolvedKey {
+            uid: "k1".to_owned(),
+            identity: Arc::default(),
+            lifetime,
+            is_login: false,
+            activity: activity.clone(),
+        };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));
         activity.note(399);
         activity.note(50);
         assert_eq!(key.check(400), Ok(()));
+        assert_eq!(key.as_caller_key().ends_at(), key.ends_at());
     }
 }

@@ -3,7 +3,7 @@
 
 use postern_meta::time::Timestamp;
 
-use crate::principal::Principals;
+use crate::principal::{Lifetime, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,27 @@ pub struct Caller {
     pub team: Option<String>,
     /// The uid of that User or Team, as it was authenticated; empty for neither.
     pub uid: String,
+}
+
+/// The access key that a request was sent with, as far as a kind may know: for limits of what it may do
+/// to other keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerKey {
+    /// Its uid.
+    pub uid: String,
+    /// How long it gives access.
+    pub lifetime: Lifetime,
+    /// Its last use, in seconds since 1970.
+    pub last_activity_unix_seconds: Option<i64>,
+    /// Is it of type `Login`, with a person behind it?
+    pub is_login: bool,
+}
+
+impl CallerKey {
+    /// Returns when it ends as of now, in seconds since 1970; `None` for never.
+    pub fn ends_at(&self) -> Option<i64> {
+        self.lifetime.ends_at(self.last_activity_unix_seconds)
+    }
 }
 
 /// The input of a kind's hooks besides the object.
@@ -28,12 +49,26 @@ pub struct Context<'a> {
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
+    /// The access key of the request, also where the caller acts as somebody else; `None` for the
+    /// server itself, whom nothing limits.
+    pub caller_key: Option<&'a CallerKey>,
+    /// Does an update give the object another credential than the one that is stored? Whoever sets it
+    /// can use it.
+    pub has_new_credential: bool,
 }
 
 impl<'a> Context<'a> {
-    /// Returns a context without a maximum `ttl` of access keys.
+    /// Returns the context of a write by the server itself, without a maximum `ttl` of access keys and
+    /// without a new credential.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
-        Self { caller, now, principals, access_key_max_ttl_seconds: None }
+        Self {
+            caller,
+            now,
+            principals,
+            access_key_max_ttl_seconds: None,
+            caller_key: None,
+            has_new_credential: false,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod column;
 mod context;
 mod fields;
 mod impersonation;
+mod key_life;
 mod kind;
 mod names;
 mod right;
@@ -30,7 +31,7 @@ pub mod user;
 pub mod write_only;
 
 pub use column::{Cell, ColumnInfo};
-pub use context::{Caller, Context, Observations};
+pub use context::{Caller, CallerKey, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
@@ -41,7 +42,7 @@ pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
     identity_name,
 };
-pub use principal::{NoPrincipals, Owner, Principal, Principals};
+pub use principal::{NoPrincipals, OwnedBy, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;
 pub use verb::Verb;

@@ -4,7 +4,9 @@
 //! record. The last use of the key is in another record, and is added to `status` when the object is
 //! returned.
 
+use crate::key_life::{self, WrittenKey};
 use crate::prelude::*;
+use crate::principal::delegated_right;
 use crate::scope::Scope;
 use crate::{team, user};
 
@@ -22,7 +24,10 @@ pub const MAX_KEY_CHARS: usize = 8 * 1024;
 pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 
 /// The values of `spec.type`: what manages a key.
-const TYPES: &[&str] = &["User", "Login", "Other", "Reset", "OIDCRefreshToken"];
+const TYPES: &[&str] = &["User", LOGIN, "Other", "Reset", "OIDCRefreshToken"];
+
+/// The type of keys with a person behind them, who are not held to the key's end.
+const LOGIN: &str = "Login";
 
 /// The most bytes that a key has as JSON (decision 3): an owner may have many.
 const MAX_KEY_OBJECT_BYTES: usize = 64 * 1024;
@@ -179,6 +184,10 @@ pub struct Status {
     /// When the key was used last. Set by the server, to about a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Timestamp>,
+    /// The uid of the user or team who disabled the key, as long as it is disabled. Set by the server.
+    /// Empty when it was another identity, or is not known: the key was disabled by an older version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub disabled_by_uid: String,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -215,18 +224,26 @@ fn verb_on_owner(verb: Verb) -> &'static str {
     }
 }
 
+fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
+    Lifetime {
+        created_unix_seconds: metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds),
+        ttl_seconds: spec.ttl,
+        after_last_activity: spec.ttl_after_last_activity,
+    }
+}
+
 /// Returns what authentication needs to know about a key.
 fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
+    let owner = spec.owner();
+    let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
     KeyFacts {
         uid: metadata.uid.clone(),
-        owner: spec.owner(),
+        owner_uid: owner_uid.unwrap_or_default().to_owned(),
+        owner,
         groups: spec.groups.clone(),
         disabled: spec.disabled,
-        lifetime: Lifetime {
-            created_unix_seconds: metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds),
-            ttl_seconds: spec.ttl,
-            after_last_activity: spec.ttl_after_last_activity,
-        },
+        lifetime: lifetime(metadata, spec),
+        is_login: spec.r#type == LOGIN,
         scoped: spec.scope.is_some(),
     }
 }
@@ -297,7 +314,8 @@ impl Kind for OwnedAccessKey {
         if spec.ttl == 0 && !was_unlimited {
             spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
         }
-        new.fields.status = Status::default();
+        let disabled_by_uid = disabled_by(spec, old, ctx);
+        new.fields.status = Status { last_activity: None, disabled_by_uid };
         match old {
             None => add_owner_reference(new, ctx),
             Some(old) => keep_owner_reference(new, old),
@@ -327,7 +345,7 @@ impl Kind for OwnedAccessKey {
         if !unchanged {
             validate_ttl(spec, ctx.access_key_max_ttl_seconds, errors);
         }
-        Ok(())
+        if errors.is_empty() { check_life(new, old, ctx) } else { Ok(()) }
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -348,13 +366,24 @@ impl Kind for OwnedAccessKey {
         ]
     }
 
-    fn required_rights(new: &Spec, old: Option<&Spec>) -> Vec<RequiredRight> {
-        let had = old.map(|old| old.groups.as_slice()).unwrap_or_default();
-        let added = new.groups.iter().filter(|group| !had.contains(group));
-        let groups = added.map(|group| Right::cluster("impersonate", "", "groups", group));
-        let subject = Some(&new.subject).filter(|name| old.is_none() && !name.is_empty());
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let enabled = old.filter(|old| old.fields.spec.disabled && !new.fields.spec.disabled);
+        // Whoever sets the value can use the key, and whoever enables it may know the value: both get
+        // everything that the key carries, as its maker does.
+        let takes_all = old.is_none() || ctx.has_new_credential || enabled.is_some();
+        let had = old.filter(|_| !takes_all).map(|old| old.fields.spec.groups.as_slice());
+        let had = had.unwrap_or_default();
+        let spec = &new.fields.spec;
+        let groups = spec.groups.iter().filter(|group| !had.contains(group));
+        let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));
+        let subject = Some(&spec.subject).filter(|name| takes_all && !name.is_empty());
         let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
-        groups.chain(subject).map(RequiredRight::from).collect()
+        let carried = groups.chain(subject).map(RequiredRight::from);
+        carried.chain(enabled.and_then(|old| right_to_enable(old, ctx))).collect()
     }
 
     const DELEGATION: Option<Delegation<Spec>> =
@@ -366,6 +395,59 @@ impl Kind for OwnedAccessKey {
         let at = observations.last_activity(name, uid);
         at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()
     });
+}
+
+/// Returns the uid of who disabled a key; empty for a key that is not disabled.
+fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> String {
+    match old {
+        _ if !spec.disabled => String::new(),
+        Some(old) if old.fields.spec.disabled => old.fields.status.disabled_by_uid.clone(),
+        _ => ctx.caller.uid.clone(),
+    }
+}
+
+/// Returns the right to enable a key that somebody else has disabled: only those who could have
+/// disabled it by a role of theirs have it, and not its owner, against whom it may have been disabled.
+fn right_to_enable(old: &Draft<Fields>, ctx: &Context<'_>) -> Option<RequiredRight> {
+    let by = &old.fields.status.disabled_by_uid;
+    if !by.is_empty() && *by == ctx.caller.uid {
+        return None;
+    }
+    let info = &OwnedAccessKey::INFO;
+    let (group, name) = (info.version.group, &old.metadata.name);
+    let right = RequiredRight::from(Right::cluster("update", group, info.plural, name));
+    let owner = old.fields.spec.owner();
+    let on_owner = owner.and_then(|owner| delegated_right(verb_on_owner(Verb::Update), &owner));
+    Some(match on_owner {
+        Some(on_owner) => right.or(on_owner).by_role(),
+        None => right.by_role(),
+    })
+}
+
+/// Checks that a write leaves a key that ends no later than the key of the caller. To disable a key is
+/// not to make it live longer.
+///
+/// # Errors
+/// 403: another caller may write the same.
+fn check_life(
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+) -> Result<(), ApiError> {
+    let Some(caller_key) = ctx.caller_key else { return Ok(()) };
+    let of = |key: &Draft<Fields>| {
+        let spec = &key.fields.spec;
+        (lifetime(&key.metadata, spec), spec.r#type == LOGIN)
+    };
+    let (lifetime, is_login) = of(new);
+    let is_as_old = old.is_some_and(|old| of(old) == (lifetime, is_login));
+    if new.fields.spec.disabled && is_as_old && !ctx.has_new_credential {
+        return Ok(());
+    }
+    let written = WrittenKey { uid: &new.metadata.uid, lifetime, is_login };
+    key_life::check(caller_key, written).map_err(|why| {
+        ApiError::forbidden(OwnedAccessKey::INFO.group_resource(), &new.metadata.name, why)
+    })
 }
 
 /// Adds a reference to the owner, so that the garbage collector deletes the key with its owner: a
@@ -380,13 +462,17 @@ fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     };
     // Callers are who they were when they were authenticated, whoever has their name by now.
     let own = Some(caller.uid.clone()).filter(|uid| is_caller && !uid.is_empty());
-    let Some(uid) = own.or_else(|| ctx.principals.uid(principal)) else { return };
+    let uid = own.or_else(|| ctx.principals.uid(principal));
+    let references = &mut new.metadata.owner_references;
+    // Which reference is that to the owner is not the client's to say.
+    references.retain(|one| !owner.is_named_by(one) || Some(&one.uid) == uid.as_ref());
+    let Some(uid) = uid else { return };
     let (info, name) = match principal {
         Principal::User(name) => (&user::User::INFO, name),
         Principal::Team(name) => (&team::Team::INFO, name),
     };
     ensure_reference(
-        &mut new.metadata.owner_references,
+        references,
         &OwnerReference {
             api_version: info.version.to_string(),
             kind: info.kind.to_owned(),
@@ -410,15 +496,16 @@ fn ensure_reference(references: &mut Vec<OwnerReference>, wanted: &OwnerReferenc
     references.push(wanted.clone());
 }
 
-/// Keeps the reference to the owner, which a client may not remove.
+/// Keeps the reference to the owner as it was. A client may not remove it, nor add one to a later owner
+/// of the same name.
 fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
-    let spec = &old.fields.spec;
-    let is_owner = |one: &&OwnerReference| {
-        (one.kind == "User" && one.name == spec.user)
-            || (one.kind == "Team" && one.name == spec.team)
-    };
-    for reference in old.metadata.owner_references.iter().filter(is_owner) {
-        ensure_reference(&mut new.metadata.owner_references, reference);
+    let Some(owner) = old.fields.spec.owner() else { return };
+    let named = |one: &&OwnerReference| owner.is_named_by(one);
+    let old: Vec<_> = old.metadata.owner_references.iter().filter(named).collect();
+    let references = &mut new.metadata.owner_references;
+    references.retain(|one| !named(&one) || old.iter().any(|old| old.uid == one.uid));
+    for reference in old {
+        ensure_reference(references, reference);
     }
 }
 

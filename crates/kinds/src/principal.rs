@@ -3,7 +3,7 @@
 //! Kinds declare here which of these their objects are, so that authentication works with any kind
 //! that declares it. How an identity is made from these facts is decided in `auth`.
 
-use postern_meta::object::ObjectMeta;
+use postern_meta::object::{ObjectMeta, OwnerReference};
 
 use crate::names::MANAGEMENT_V1;
 use crate::right::Right;
@@ -61,6 +61,39 @@ impl Owner {
             Self::Subject(_) => None,
         }
     }
+
+    /// Does an owner reference name this user or team? Its uid may be that of another one of the same
+    /// name.
+    pub(crate) fn is_named_by(&self, reference: &OwnerReference) -> bool {
+        let (kind, name) = match self {
+            Self::User(name) => ("User", name),
+            Self::Team(name) => ("Team", name),
+            Self::Subject(_) => return false,
+        };
+        reference.kind == kind
+            && reference.name == *name
+            && reference.api_version == MANAGEMENT_V1.to_string()
+    }
+
+    /// Returns the uid under which an object is this user's or team's: that of its owner reference.
+    /// `None` for a raw subject, and for an object that nobody of this name owns any more.
+    pub fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
+        let mut naming = metadata.owner_references.iter().filter(|one| self.is_named_by(one));
+        match (naming.next(), naming.next()) {
+            (Some(only), None) => Some(&only.uid),
+            _ => None,
+        }
+    }
+}
+
+/// The owner of a stored object, and who that was when the object was made: whoever gets the name of an
+/// owner later is somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedBy {
+    /// The owner, by name.
+    pub owner: Owner,
+    /// The uid of the user or team; empty for a raw subject, and when the object has lost its owner.
+    pub uid: String,
 }
 
 /// Rights on an owner that count as rights on what it owns: whoever has `getkey` on the user `ada` may
@@ -138,12 +171,16 @@ pub struct KeyFacts {
     pub uid: String,
     /// Its owner; `None` if none is named, and then the key gives no access.
     pub owner: Option<Owner>,
+    /// The uid of the user or team who owns it; empty for a raw subject, and when it has lost its owner.
+    pub owner_uid: String,
     /// Groups beyond the owner's.
     pub groups: Vec<String>,
     /// Is the key disabled?
     pub disabled: bool,
     /// How long it gives access.
     pub lifetime: Lifetime,
+    /// Is it of type `Login`, with a person behind it?
+    pub is_login: bool,
     /// Has it a scope?
     pub scoped: bool,
 }

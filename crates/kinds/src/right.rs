@@ -41,6 +41,7 @@ impl Right {
 pub struct RequiredRight {
     first: Right,
     others: Vec<Right>,
+    by_role: bool,
 }
 
 impl RequiredRight {
@@ -49,6 +50,18 @@ impl RequiredRight {
     pub fn or(mut self, right: Right) -> Self {
         self.others.push(right);
         self
+    }
+
+    /// Returns the requirement for callers who hold one of the rights by a role: what all users and teams
+    /// may do to what is theirs does not count.
+    #[must_use]
+    pub fn by_role(self) -> Self {
+        Self { by_role: true, ..self }
+    }
+
+    /// Must the right be held by a role?
+    pub fn is_by_role(&self) -> bool {
+        self.by_role
     }
 
     /// Returns the rights of which one is enough. The first is the one that a refusal names.
@@ -64,6 +77,6 @@ impl RequiredRight {
 
 impl From<Right> for RequiredRight {
     fn from(right: Right) -> Self {
-        Self { first: right, others: Vec::new() }
+        Self { first: right, others: Vec::new(), by_role: false }
     }
 }

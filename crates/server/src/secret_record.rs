@@ -52,6 +52,17 @@ impl SecretRecord {
         }
     }
 
+    /// Returns whether a value was written for the credential, and is not the one that is stored.
+    pub(crate) fn has_new_credential(
+        &self,
+        kind: &dyn AnyKind,
+        written: &WriteOnlyValues,
+        digester: &Digester,
+    ) -> bool {
+        let value = credential_field(kind).and_then(|field| written.get(field.path));
+        value.is_some_and(|value| self.digest() != Some(digest_of(digester, value)))
+    }
+
     /// Returns whether what was written would change the record.
     pub(crate) fn differs(
         &self,

@@ -49,6 +49,13 @@ pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
     )
 }
 
+/// Returns [`Error::Invalid`] for more prefixes than one call may name, or longer ones than a key.
+pub(crate) fn prefixes(prefixes: &[String]) -> Result<()> {
+    at_most("prefixes", prefixes.len(), limits::PREFIXES)?;
+    let longest = prefixes.iter().map(String::len).max().unwrap_or(0);
+    at_most("bytes in a prefix", longest, limits::KEY_BYTES)
+}
+
 /// Returns [`Error::Invalid`] for a revision that no store can begin at.
 pub(crate) fn restored_revision(revision: u64) -> Result<()> {
     if (1..=limits::REVISION).contains(&revision) {

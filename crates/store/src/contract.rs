@@ -2,6 +2,7 @@
 //! types that they use are in `types`; no behaviour of a particular engine lives here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -68,6 +69,20 @@ const SCAN_PAGE: usize = 256;
 /// **Compaction** ([`Store::compact`]) removes superseded values and tombstones up to and
 /// including a revision: history after it stays complete, and an event after it still has its
 /// previous value. The live value of a key is never removed.
+///
+/// **Last changes.** What has not changed is not compacted away: [`Store::last_changes`] returns the
+/// position of the last change under a prefix, so that a watcher who has everything up to there can go
+/// on, however much other history is compacted. A tombstone that is compacted leaves nothing behind,
+/// so a compaction notes the last change under the prefixes that it is given
+/// ([`Store::compact_noting`]). What is not known for certain counts as changed: where no compaction
+/// has noted a prefix, or one between did not, and before a restore. A rewrite is no change.
+///
+/// **Age.** The store has no clock. Those who know the time tell it from time to time
+/// ([`Store::age_history`]), and it remembers which revision was the newest one then. So history has
+/// the same age for all clients of a store, and a restart does not make it young again. The time
+/// between two calls counts as nothing when the clock was set back meanwhile, and never as more than
+/// `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). A step of the clock therefore makes
+/// history stay longer, or go earlier, by no more than that; so does a time in which nobody called.
 ///
 /// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in
 /// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and so
@@ -163,13 +178,46 @@ pub trait Store: Send + Sync + 'static {
     /// Returns a watch on the keys under a prefix, which starts right after a position.
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
 
-    /// Compacts history up to and including a revision. Compacting it again is no error.
+    /// Compacts history up to and including a revision. Compacting it again is no error. Notes no last
+    /// changes: see [`Store::compact_noting`].
     ///
     /// # Errors
     /// [`Error::Future`] for a revision that does not exist yet.
     ///
     /// [`Error::Future`]: crate::Error::Future
-    async fn compact(&self, revision: u64) -> Result<()>;
+    async fn compact(&self, revision: u64) -> Result<()> {
+        self.compact_noting(revision, &[]).await
+    }
+
+    /// Compacts history as [`Store::compact`] does, and notes the position of the last change under
+    /// each of these prefixes, for [`Store::last_changes`]. Forgets what was noted of others.
+    ///
+    /// # Errors
+    /// As for [`Store::compact`]; [`Error::Invalid`] for more than
+    /// [`limits::PREFIXES`](crate::limits::PREFIXES) prefixes.
+    ///
+    /// [`Error::Invalid`]: crate::Error::Invalid
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()>;
+
+    /// Returns for each prefix a position after which no key under it was changed, up to the end of
+    /// revision `at`: that of the last change, as far as it is known, and a later one otherwise. It
+    /// costs a bounded number of reads. The prefixes must be spelled as they were for
+    /// [`Store::compact_noting`].
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] when the revision is below the compacted one, [`Error::Future`] when it
+    /// does not exist yet, [`Error::Invalid`] for too many prefixes.
+    ///
+    /// [`Error::Compacted`]: crate::Error::Compacted
+    /// [`Error::Future`]: crate::Error::Future
+    /// [`Error::Invalid`]: crate::Error::Invalid
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>>;
+
+    /// Notes that it is `now`, as time since 1970, and returns the revision that was the newest one
+    /// `keep` ago, or some time before; 0 when that is not known. To be called at each start, and then
+    /// every `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). Durable, takes no revision, and
+    /// does not run the gate.
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64>;
 
     /// Sets the gate: the function that runs before each commit, after the transactions were handed
     /// over and before any of them is visible. One call of it is for all transactions that are

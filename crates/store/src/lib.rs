@@ -13,13 +13,16 @@ pub mod memory;
 pub mod redb;
 pub mod seal;
 
+mod age;
 mod check;
 mod contract;
 mod cursor;
 mod engine;
+mod last_change;
 mod published;
 mod types;
 
+pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, open, open_within};
 pub use types::{

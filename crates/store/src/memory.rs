@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,8 +12,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use crate::age::Ages;
 use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
+use crate::last_change::{NotedChanges, Noting, Search};
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
     Batch, Change, Condition, Entry, Error, Event, Gate, ListRequest, Page, Position,
@@ -49,6 +52,8 @@ struct State {
     changes: BTreeMap<u64, Record>,
     /// The packed positions of each key's changes, rising.
     versions: BTreeMap<Arc<str>, Vec<u64>>,
+    noted: NotedChanges,
+    ages: Ages,
 }
 
 #[derive(Debug)]
@@ -177,9 +182,7 @@ impl Store for Memory {
 
     async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
         let state = self.shared.lock()?;
-        if at < state.compacted {
-            return Err(Error::Compacted { compacted: state.compacted });
-        }
+        state.check_not_below_compacted(at)?;
         let request = ListRequest { after, limit: PAGE_KEYS, ..ListRequest::default() };
         state.list_at(&request, at)
     }
@@ -202,8 +205,20 @@ impl Store for Memory {
         Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), published, cursor }))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
-        self.shared.lock()?.compact(revision)
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
+        check::prefixes(prefixes)?;
+        self.shared.lock()?.compact(revision, prefixes)
+    }
+
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        check::prefixes(prefixes)?;
+        self.shared.lock()?.last_changes(prefixes, at)
+    }
+
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64> {
+        let mut state = self.shared.lock()?;
+        let newest = state.revision;
+        Ok(state.ages.note(now, keep, newest).revision)
     }
 
     fn set_gate(&self, gate: Gate) {
@@ -320,17 +335,48 @@ impl State {
         self.changes.insert(packed, Record { key, value, previous });
     }
 
-    fn compact(&mut self, revision: u64) -> Result<()> {
+    fn check_not_below_compacted(&self, revision: u64) -> Result<()> {
+        if revision < self.compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        Ok(())
+    }
+
+    fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        if at > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        self.check_not_below_compacted(at)?;
+        let mut search = Search::new(prefixes);
+        for (packed, record) in self.changes_after_compacted(at).rev() {
+            if search.see(Some(&record.key), *packed).is_break() {
+                break;
+            }
+        }
+        Ok(search.finish(&self.noted, self.compacted))
+    }
+
+    /// Returns the changes after the compacted revision, up to a revision.
+    fn changes_after_compacted(
+        &self,
+        revision: u64,
+    ) -> std::collections::btree_map::Range<'_, u64, Record> {
+        let from = Position::end_of(self.compacted).packed();
+        let to = Position::end_of(revision).packed();
+        self.changes.range((Bound::Excluded(from), Bound::Included(to)))
+    }
+
+    fn compact(&mut self, revision: u64, prefixes: &[String]) -> Result<()> {
         if revision > self.revision {
             return Err(Error::Future { current: self.revision });
         }
         if revision <= self.compacted {
             return Ok(());
         }
-        let from = Position::end_of(self.compacted).packed();
-        let to = Position::end_of(revision).packed();
+        let mut noting = Noting::new(prefixes, &self.noted, self.compacted);
         let mut removed = Vec::new();
-        for (packed, record) in self.changes.range((Bound::Excluded(from), Bound::Included(to))) {
+        for (packed, record) in self.changes_after_compacted(revision) {
+            noting.see(Some(&record.key), *packed);
             removed.extend(record.previous);
             if record.value.is_none() {
                 removed.push(*packed);
@@ -339,6 +385,7 @@ impl State {
         for packed in removed {
             self.remove(packed);
         }
+        self.noted = noting.finish(revision);
         self.compacted = revision;
         Ok(())
     }

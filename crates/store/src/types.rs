@@ -19,6 +19,8 @@ pub mod limits {
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
     /// Bytes of all values in one transaction.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
+    /// Prefixes in one call that asks for, or notes, the last change under each of them.
+    pub const PREFIXES: usize = 256;
     /// The greatest revision: packed positions stay below 2⁶³, so that clients in languages without
     /// unsigned numbers can read them too.
     pub const REVISION: u64 = (1 << 55) - 1;

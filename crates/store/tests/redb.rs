@@ -180,3 +180,50 @@ async fn the_gate_runs_once_per_commit_and_refuses_it_when_it_fails() {
     shut.store(true, Ordering::SeqCst);
     store.compact(first).await.unwrap();
 }
+
+/// A server that is started again and again, each time long before its history is as old as it may
+/// become, and writes a little each time.
+#[tokio::test]
+async fn a_crash_loop_does_not_make_the_file_grow() {
+    const KEEP: Duration = Duration::from_secs(20);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let mut sizes = Vec::new();
+    for start in 0..200 {
+        let store = open(&path).unwrap();
+        let old = store.age_history(Duration::from_secs(start), KEEP).await.unwrap();
+        store.compact_noting(old.saturating_sub(1), &[]).await.unwrap();
+        for key in ["/a", "/b"] {
+            let value = Bytes::from(vec![7; 20_000]);
+            let change = Change::Put { key: key.into(), value };
+            store.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await.unwrap();
+        }
+        store.close().await;
+        sizes.push(std::fs::metadata(&path).unwrap().len());
+    }
+    assert!(sizes[199] <= sizes[80], "{} and then {} bytes", sizes[80], sizes[199]);
+}
+
+/// A file that was written before there was a table for what is noted of history.
+#[tokio::test]
+async fn a_file_without_notes_is_brought_up_to_date() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let store = open(&path).unwrap();
+    set(&store, "/a").await.unwrap();
+    set(&store, "/a").await.unwrap();
+    store.compact(1).await.unwrap();
+    store.close().await;
+    {
+        let table = redb::TableDefinition::<&str, &[u8]>::new("notes");
+        let database = redb::Database::open(&path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        assert!(transaction.delete_table(table).unwrap());
+        transaction.commit().unwrap();
+    }
+    let store = open(&path).unwrap();
+    let prefixes = ["/a".to_owned(), "/b".to_owned()];
+    let last = store.last_changes(&prefixes, 2).await.unwrap();
+    assert_eq!(last, [Position::new(2, 0), Position::end_of(1)]);
+    assert_eq!(store.age_history(Duration::from_secs(1), Duration::ZERO).await.unwrap(), 2);
+}

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -283,8 +284,16 @@ impl Store for ChangedMeanwhile {
         self.inner.watch(prefix, after).await
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
-        self.inner.compact(revision).await
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
+        self.inner.compact_noting(revision, prefixes).await
+    }
+
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        self.inner.last_changes(prefixes, at).await
+    }
+
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64> {
+        self.inner.age_history(now, keep).await
     }
 
     fn set_gate(&self, gate: Gate) {

@@ -17,13 +17,21 @@ fn record(name: &str, owner_uid: &str) -> DigestRecord {
     DigestRecord { name, uid, owner_uid: owner_uid.to_owned() }
 }
 
+/// A key of a user with the uid `u1`, of the team of [`team`], or of a subject.
 fn key(name: &str, owner: Owner) -> KeyFacts {
+    let owner_uid = match owner {
+        Owner::User(_) => "u1",
+        Owner::Team(_) => "t1",
+        Owner::Subject(_) => "",
+    };
     KeyFacts {
         uid: format!("uid-{name}"),
         owner: Some(owner),
+        owner_uid: owner_uid.to_owned(),
         groups: Vec::new(),
         disabled: false,
         lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
+        is_login: false,
         scoped: false,
     }
 }
@@ -201,7 +209,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn apply(principals: &mut PrincipalIndex, step: &Step) {
     match step.clone() {
         Step::Record(d, k) => {
-            principals.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u0")));
+            principals.set_record(digest(d), k.map(|k| record(&format!("k{k}"), "u1")));
         }
         Step::Key(k, facts) => {
             let name = format!("k{k}");
@@ -224,6 +232,29 @@ fn apply(principals: &mut PrincipalIndex, step: &Step) {
             principals.set_team(&format!("t{t}"), users);
         }
     }
+}
+
+#[test]
+fn keys_without_their_owner_are_those_of_nobody_and_of_a_namesake() {
+    let mut principals = principals();
+    principals.set_team("red", Some(team(&[])));
+    principals.set_key("t", Some(key("t", Owner::Team("red".to_owned()))));
+    principals.set_key("s", Some(key("s", Owner::Subject("ada".to_owned()))));
+    principals.set_key("lost", Some(KeyFacts { owner_uid: String::new(), ..key("lost", ada()) }));
+    let without_owner = |principals: &PrincipalIndex| {
+        let mut names: Vec<_> = principals.keys_without_owner().map(str::to_owned).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(without_owner(&principals), ["lost"]);
+    principals.set_user("ada", Some(user("u2")));
+    assert_eq!(without_owner(&principals), ["k", "lost"]);
+    assert_eq!(principals.identity_of_key("k"), None, "a namesake has not their keys");
+    principals.set_user("ada", None);
+    principals.set_team("red", None);
+    assert_eq!(without_owner(&principals), ["k", "lost", "t"]);
+    principals.set_user("ada", Some(user("u1")));
+    assert!(principals.identity_of_key("k").is_some());
 }
 
 /// Returns an index that is built from the keys, users and teams of another.

@@ -18,7 +18,7 @@ use super::{Companion, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
-use crate::principal::{AccessChange, Owner, Principals, delegated_right};
+use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
 use crate::right::{RequiredRight, Right};
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
@@ -79,6 +79,10 @@ pub trait AnyKind: Send + Sync {
     /// Returns the owner of an object, given its JSON; `None` where [`AnyKind::is_delegated`] is
     /// false, and for an object that names no owner or cannot be decoded.
     fn owner(&self, json: &[u8]) -> Option<Owner>;
+
+    /// Returns the owner of an object, with the uid under which it is theirs. Otherwise as
+    /// [`AnyKind::owner`].
+    fn owned_by(&self, json: &[u8]) -> Option<OwnedBy>;
 
     /// Returns the right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
@@ -248,8 +252,7 @@ impl<K: Kind> AnyKind for K {
         let old = old.map(draft::<K>).transpose()?;
         let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
         K::prepare(&mut draft, old.as_ref(), ctx);
-        let old_spec = old.as_ref().map(|old| &old.fields.spec);
-        let required_rights = K::required_rights(&draft.fields.spec, old_spec);
+        let required_rights = K::required_rights(&draft, old.as_ref(), ctx);
         let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&draft.fields.spec));
         let mut errors = FieldErrors::new();
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
@@ -278,7 +281,15 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn owner(&self, json: &[u8]) -> Option<Owner> {
-        (K::DELEGATION?.owner)(&spec_of::<K>(json)?.spec)
+        self.owned_by(json).map(|owned| owned.owner)
+    }
+
+    fn owned_by(&self, json: &[u8]) -> Option<OwnedBy> {
+        let delegation = K::DELEGATION?;
+        let object = spec_of::<K>(json)?;
+        let owner = (delegation.owner)(&object.spec)?;
+        let uid = owner.uid_in(&object.metadata).unwrap_or_default().to_owned();
+        Some(OwnedBy { owner, uid })
     }
 
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right> {
@@ -394,6 +405,10 @@ mod tests {
         let change = |kind: &dyn AnyKind, spec: Value| {
             let metadata = json!({
                 "name": "a", "uid": "u", "creationTimestamp": "1970-01-01T00:01:40Z",
+                "ownerReferences": [{
+                    "apiVersion": "management.platform.sh/v1",
+                    "kind": "User", "name": "ada", "uid": "uid-ada",
+                }],
             });
             kind.access_change(Some(&text(&json!({ "metadata": metadata, "spec": spec })))).unwrap()
         };
@@ -412,10 +427,12 @@ mod tests {
         assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
         let key = json!({
             "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
+            "type": "Login",
         });
         let facts = KeyFacts {
             uid,
             owner: Some(Owner::User("ada".to_owned())),
+            owner_uid: "uid-ada".to_owned(),
             groups,
             disabled: false,
             lifetime: Lifetime {
@@ -423,6 +440,7 @@ mod tests {
                 ttl_seconds: 300,
                 after_last_activity: true,
             },
+            is_login: true,
             scoped: true,
         };
         assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
@@ -445,6 +463,33 @@ mod tests {
             let json = text(&json!({ "metadata": { "name": "k" }, "spec": spec }));
             assert_eq!(kind.owner(&json), owner, "{kind:?}: {spec}");
             assert_eq!(kind.owner(&json[..json.len() - 1]), None, "broken JSON");
+        }
+    }
+
+    #[test]
+    fn an_object_is_its_owners_under_the_one_uid_of_their_reference() {
+        let reference = |kind: &str, name: &str, uid: &str| {
+            let api_version = "management.platform.sh/v1";
+            json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
+        };
+        let ada = || reference("User", "ada", "u1");
+        let foreign = json!({ "apiVersion": "v1", "kind": "User", "name": "ada", "uid": "u2" });
+        let (user, team) = (json!({ "user": "ada" }), json!({ "team": "ada" }));
+        for (spec, references, uid) in [
+            (&user, vec![ada()], "u1"),
+            (&user, vec![reference("Team", "ada", "t1"), ada(), foreign], "u1"),
+            (&team, vec![reference("Team", "ada", "t1"), ada()], "t1"),
+            (&user, vec![reference("User", "bob", "u2")], ""),
+            (&user, vec![], ""),
+            // Which of them it would be cannot be told.
+            (&user, vec![ada(), reference("User", "ada", "u2")], ""),
+            (&json!({ "subject": "ada" }), vec![ada()], ""),
+        ] {
+            let metadata = json!({ "name": "k", "ownerReferences": references });
+            let json = text(&json!({ "metadata": metadata, "spec": spec }));
+            let owned = OwnedAccessKey.owned_by(&json).unwrap();
+            assert_eq!(owned.uid, uid, "{references:?}");
+            assert_eq!(Some(owned.owner), OwnedAccessKey.owner(&json));
         }
     }
 

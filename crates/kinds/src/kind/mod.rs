@@ -134,8 +134,13 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the rights that a write requires beyond its verb on the object: all of them.
-    fn required_rights(_new: &Self::Spec, _old: Option<&Self::Spec>) -> Vec<RequiredRight> {
+    /// Returns the rights that the write of a prepared object requires beyond its verb on the object:
+    /// all of them.
+    fn required_rights(
+        _new: &DraftOf<Self>,
+        _old: Option<&DraftOf<Self>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
         Vec::new()
     }
 

@@ -186,6 +186,11 @@ impl Cache {
         self.watch().await
     }
 
+    /// Returns the prefix of the storage keys of each kind. Compaction notes their last changes.
+    pub(crate) fn collections(&self) -> Vec<String> {
+        self.resources.iter().map(|resource| resource.prefix().to_owned()).collect()
+    }
+
     /// Loads everything as it was after a revision. The store reads with all processors, and each
     /// page is laid out on the thread that has read it.
     async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
@@ -196,11 +201,15 @@ impl Cache {
             into.lock().append(laid_out);
         };
         self.store.scan(at, Arc::new(visit)).await?;
+        // A watcher that has everything up to there goes on: what has not changed is not expired.
+        let last_changes = self.store.last_changes(&self.collections(), at).await?;
         let LoadedState { objects, mut access } = std::mem::take(&mut *loaded.lock());
         // In the order of keys, as they would come from a list.
         access.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        for (resource, objects) in self.resources.iter().zip(objects) {
-            resource.load(objects, at);
+        for ((resource, objects), last_change) in
+            self.resources.iter().zip(objects).zip(last_changes)
+        {
+            resource.load(objects, at, last_change);
         }
         self.access.load(&access);
         Ok(())

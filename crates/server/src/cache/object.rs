@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use postern_kinds::{Info, Owner};
+use postern_kinds::{Info, OwnedBy};
 use postern_meta::decode;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
@@ -44,7 +44,7 @@ pub(crate) struct CachedObject {
     head_len: usize,
     labels: OnceLock<BTreeMap<String, String>>,
     /// The object's owner, for kinds with delegated rights: read once, when it is laid out.
-    owner: Option<Box<Owner>>,
+    owner: Option<Box<OwnedBy>>,
 }
 
 /// The part of an object that label selectors need.
@@ -137,13 +137,13 @@ impl CachedObject {
     }
 
     /// Returns the same object with an owner.
-    pub(super) fn owned_by(mut self, owner: Option<Owner>) -> Self {
+    pub(super) fn owned_by(mut self, owner: Option<OwnedBy>) -> Self {
         self.owner = owner.map(Box::new);
         self
     }
 
     /// Returns the object's owner, for kinds with delegated rights.
-    pub(crate) fn owner(&self) -> Option<&Owner> {
+    pub(crate) fn owner(&self) -> Option<&OwnedBy> {
         self.owner.as_deref()
     }
 

@@ -122,8 +122,8 @@ impl Objects {
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
-        if let Some(owner) = object.owner() {
-            let owned = self.by_owner.entry(owner.clone()).or_default();
+        if let Some(owned_by) = object.owner() {
+            let owned = self.by_owner.entry(owned_by.owner.clone()).or_default();
             owned.insert(object.key().clone(), object.clone());
         }
     }
@@ -135,11 +135,11 @@ impl Objects {
             return;
         };
         let ((_, object), _) = entry.remove();
-        let Some(owner) = object.owner() else { return };
-        if let Some(owned) = self.by_owner.get_mut(owner) {
+        let Some(owned_by) = object.owner() else { return };
+        if let Some(owned) = self.by_owner.get_mut(&owned_by.owner) {
             owned.remove(key);
             if owned.is_empty() {
-                self.by_owner.remove(owner);
+                self.by_owner.remove(&owned_by.owner);
             }
         }
     }
@@ -156,6 +156,7 @@ fn is(of: u64, object: &CachedObject, hash: u64, key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::OwnedBy;
     use postern_meta::event::WatchEventType;
     use postern_store::Position;
     use proptest::prelude::*;
@@ -185,7 +186,8 @@ mod tests {
             let position = Position::new(1, 0);
             let object =
                 CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
-            Slot::Intact(Arc::new(object.unwrap().owned_by(Some(Owner::User(owner.into())))))
+            let owner = OwnedBy { owner: Owner::User(owner.into()), uid: "1".into() };
+            Slot::Intact(Arc::new(object.unwrap().owned_by(Some(owner))))
         };
         let mut objects = Objects::of(vec![("/k/c".into(), owned("/k/c", "ada"))]);
         objects.insert("/k/a".into(), owned("/k/a", "ada"));

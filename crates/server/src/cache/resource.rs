@@ -296,8 +296,8 @@ impl ResourceCache {
     }
 
     /// Replaces all objects with those of a revision, given in any order. Events from before that
-    /// are gone.
-    pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64) {
+    /// are gone. None of them is after `last_change`.
+    pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64, last_change: Position) {
         let deleting = objects.iter().filter(|object| object.is_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
         let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
@@ -307,7 +307,7 @@ impl ResourceCache {
         state.objects = objects;
         state.events.clear();
         state.event_bytes = 0;
-        state.oldest = Position::end_of(revision);
+        state.oldest = last_change;
         state.revision = revision;
         drop(state);
         self.subscription.send_replace(revision);
@@ -326,7 +326,7 @@ impl ResourceCache {
         event_type: WatchEventType,
         stored: &[u8],
     ) -> Slot {
-        let owner = self.kind.owner(stored);
+        let owner = self.kind.owned_by(stored);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map(|object| object.owned_by(owner))
             .map_or_else(

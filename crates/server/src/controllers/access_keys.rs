@@ -1,4 +1,4 @@
-//! Stores when access keys were used, and removes those that expired long ago.
+//! Stores when access keys were used, and removes those that expired long ago or have lost their owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,9 @@ pub(crate) async fn run(registry: Arc<Registry>) {
         }
         if let Err(error) = operations::remove_expired_keys(&registry).await {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
+        }
+        if let Err(error) = operations::remove_keys_without_owner(&registry).await {
+            tracing::warn!(inner = error.inner(), "an access key of nobody could not be removed");
         }
     }
 }

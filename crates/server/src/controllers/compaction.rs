@@ -1,38 +1,43 @@
-//! Compacts history that is older than the server keeps.
+//! Compacts history that is older than the server keeps. How old it is, the store knows: so a restart
+//! does not make it young again, and several servers on one store agree.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use postern_store::HISTORY_STEPS;
 
 use crate::registry::Registry;
 
-/// A window is compacted in this many steps, so that the history that is kept is never much longer
-/// than was asked for.
-const STEPS: u32 = 5;
+/// The shortest time between two compactions.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs until it is dropped. Compacts up to the revision that was the newest one window ago. After
-/// a restart the window starts again: history is then kept longer, never shorter.
-pub(crate) async fn run(registry: Arc<Registry>, window: Duration) {
-    let mut seen: VecDeque<(Instant, u64)> = VecDeque::new();
-    let mut ticks = tokio::time::interval((window / STEPS).max(Duration::from_millis(10)));
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>, history: Duration) {
+    let mut ticks = tokio::time::interval((history / HISTORY_STEPS).max(SHORTEST_INTERVAL));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let now = ticks.tick().await;
-        let mut due = None;
-        while seen.front().is_some_and(|(at, _)| now.duration_since(*at) >= window) {
-            due = seen.pop_front().map(|(_, revision)| revision);
-        }
-        seen.push_back((now, registry.cache().applied()));
-        // One less: the state at the newest revision must stay listable, however idle it is.
-        let revision = due.map_or(0, |revision| revision.saturating_sub(1));
-        if revision == 0 {
-            continue;
-        }
-        match registry.store().compact(revision).await {
-            Ok(()) => registry.cache().forget(revision),
-            Err(error) => tracing::warn!(revision, "history could not be compacted: {error}"),
+        ticks.tick().await;
+        if let Err(error) = compact(&registry, history).await {
+            tracing::warn!("history could not be compacted: {error}");
         }
     }
+}
+
+/// Tells the store the time, and compacts what is older than the server keeps.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn compact(registry: &Registry, history: Duration) -> postern_store::Result<()> {
+    let now = registry.source().now_micro().unix_microseconds();
+    let now = Duration::from_micros(u64::try_from(now).unwrap_or(0));
+    let old = registry.store().age_history(now, history).await?;
+    // One less: the state at the newest revision must stay listable, however idle it is.
+    let revision = old.saturating_sub(1);
+    if revision == 0 {
+        return Ok(());
+    }
+    let collections = registry.cache().collections();
+    registry.store().compact_noting(revision, &collections).await?;
+    registry.cache().forget(revision);
+    Ok(())
 }

@@ -8,7 +8,7 @@ mod create;
 mod delete;
 mod update;
 
-pub(crate) use access_keys::remove_expired_keys;
+pub(crate) use access_keys::{remove_expired_keys, remove_keys_without_owner};
 pub(crate) use create::create;
 pub(crate) use delete::{delete, delete_collection, release};
 pub(crate) use update::{replace, update};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{Owner, Verb};
+use postern_kinds::{OwnedBy, Owner, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
@@ -57,7 +57,7 @@ pub(crate) struct Selection {
     /// The permit, when it does not cover all objects and has to be checked for each.
     permit: Option<Permit>,
     /// The owner, when only their objects are selected.
-    owner: Option<Owner>,
+    owner: Option<OwnedBy>,
 }
 
 impl Selection {
@@ -108,7 +108,7 @@ impl Selection {
 
 impl Selection {
     /// Returns the selection, narrowed to objects of one owner.
-    fn owned_by(mut self, owner: Owner) -> Self {
+    fn owned_by(mut self, owner: OwnedBy) -> Self {
         self.owner = Some(owner);
         self.everything = false;
         self
@@ -120,7 +120,7 @@ impl Selection {
             return None;
         }
         Some(|owner: &Owner| {
-            self.owner.as_ref().is_none_or(|wanted| owner == wanted)
+            self.owner.as_ref().is_none_or(|wanted| *owner == wanted.owner)
                 && self.permit.as_ref().is_none_or(|permit| permit.covers_owned_by(Some(owner)))
         })
     }
@@ -263,9 +263,9 @@ impl Registry {
     ) -> Result<ObjectPage, ApiError> {
         self.cache().wait_until_current().await?;
         let owners = self.cache().of(permit.kind().info());
-        if owners.get(&key_of(permit, owners)?)?.is_none() {
-            return Err(not_found(permit.kind(), permit.name()));
-        }
+        let found = owners.get(&key_of(permit, owners)?)?;
+        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        let owner = OwnedBy { owner, uid: found.decode()?.metadata.uid };
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
         let selection = Selection::new(&keys, options).owned_by(owner);
         self.list_selected(&keys, options, selection).await

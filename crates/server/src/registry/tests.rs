@@ -9,7 +9,7 @@ use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
-use postern_meta::options::{ListOptions, Query};
+use postern_meta::options::{DeleteOptions, ListOptions, Query};
 use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 use postern_store::memory::Memory;
@@ -312,4 +312,72 @@ async fn selections_see_objects_come_and_go() {
     assert_eq!(object.labels().get("app").map(String::as_str), Some("web"), "the old state");
     let newest = Position::new(fixture.store.revision().await.unwrap(), 0);
     assert_eq!(object.position(), newest, "under the new version");
+}
+
+/// What a server does that others wrote to, so that the revision rises without an event of the kind.
+async fn write_elsewhere(fixture: &Fixture) -> u64 {
+    let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
+    let txn = Txn { conditions: vec![], changes: vec![change] };
+    fixture.store.commit(txn).await.unwrap()
+}
+
+const HISTORY: Duration = Duration::from_mins(5);
+
+/// Compacts as the controller does, until everything from before is older than history is kept.
+async fn let_history_pass(fixture: &Fixture) {
+    for _ in 0..=postern_store::HISTORY_STEPS {
+        crate::controllers::compaction::compact(&fixture.registry, HISTORY).await.unwrap();
+        fixture.clock.now_unix_seconds.fetch_add(60, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn an_idle_watch_resumes_after_a_restart_from_the_last_event_it_saw() {
+    let fixture = fixture().await;
+    let mut watcher = fixture.watch("watch=1&resourceVersion=0&allowWatchBookmarks=1").await;
+    watcher.next().await.unwrap();
+    fixture.create("a").await.unwrap();
+    fixture.create("b").await.unwrap();
+    operations::delete(&fixture.registry, &permit(Verb::Delete, "b"), &DeleteOptions::default())
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        seen.extend(watcher.next().await.unwrap());
+    }
+    let positions: Vec<_> = seen
+        .iter()
+        .map(|delivery| match delivery {
+            Delivery::Event { object, .. } => object.position().packed(),
+            _ => panic!("{:?}", names(&seen)),
+        })
+        .collect();
+    for _ in 0..3 {
+        write_elsewhere(&fixture).await;
+        let_history_pass(&fixture).await;
+    }
+    assert!(fixture.store.compacted().await.unwrap() > positions[2] >> 8, "it is compacted");
+    let again = start(fixture.store.clone(), fixture.clock.clone()).await;
+    let mut resumed = again.watch(&format!("watch=1&resourceVersion={}", positions[2])).await;
+    again.create("c").await.unwrap();
+    assert_eq!(names(&resumed.next().await.unwrap()), ["ADDED c"]);
+    // One that has not seen the deletion must list again.
+    let mut behind = again.watch(&format!("watch=1&resourceVersion={}", positions[1])).await;
+    assert_eq!(names(&behind.next().await.unwrap()), ["ERROR 410"]);
+}
+
+#[tokio::test]
+async fn history_grows_older_although_servers_restart() {
+    let fixture = fixture().await;
+    let first = write_elsewhere(&fixture).await;
+    for _ in 0..20 {
+        let again = start(fixture.store.clone(), fixture.clock.clone()).await;
+        crate::controllers::compaction::compact(&again.registry, HISTORY).await.unwrap();
+        write_elsewhere(&again).await;
+        fixture.clock.now_unix_seconds.fetch_add(30, Ordering::Relaxed);
+    }
+    let compacted = fixture.store.compacted().await.unwrap();
+    assert!(compacted > first, "nothing older than {HISTORY:?} is kept: {compacted}");
+    let newest = fixture.store.revision().await.unwrap();
+    assert!(compacted < newest - 8, "what is younger is kept: {compacted} of {newest}");
 }

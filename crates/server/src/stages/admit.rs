@@ -9,9 +9,7 @@ use std::sync::{Arc, LazyLock};
 use postern_auth::digest::Digester;
 use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::write_only::WriteOnlyValues;
-use postern_kinds::{
-    AnyKind, Caller, Companion, Context, Prepared, Principals, RequiredRight, Right, Verb,
-};
+use postern_kinds::{AnyKind, Companion, Context, Prepared, RequiredRight, Right, Verb};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::generated_name;
@@ -178,9 +176,11 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         new: &mut Object,
         old: Option<&Object>,
+        has_new_credential: bool,
     ) -> Result<Prepared, ApiError> {
-        let (caller, principals) = (permit.caller(), self.cache.principals());
-        permit.kind().prepare(new, old, &self.context(&caller, &*principals))
+        self.with_context(permit, |context| {
+            permit.kind().prepare(new, old, &Context { has_new_credential, ..context })
+        })
     }
 
     /// Runs a kind's own action on an object.
@@ -194,15 +194,24 @@ impl<'a> AdmissionView<'a> {
         object: &Object,
         body: &Object,
     ) -> Result<ActionResult, ApiError> {
-        let (caller, principals) = (permit.caller(), self.cache.principals());
-        handle(&ActionRequest { object, body, context: &self.context(&caller, &*principals) })
+        self.with_context(permit, |context| {
+            handle(&ActionRequest { object, body, context: &context })
+        })
     }
 
-    fn context<'c>(&self, caller: &'c Caller, principals: &'c dyn Principals) -> Context<'c> {
-        Context {
+    /// Runs a hook of a kind with what it may know of the caller and of the principals.
+    fn with_context<T>(
+        &self,
+        permit: &Permit,
+        run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let (caller, principals) = (permit.caller(), self.cache.principals());
+        let caller_key = permit.credential().caller_key(&principals, self.now)?;
+        run(Context {
             access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
-            ..Context::of(caller, self.now, principals)
-        }
+            caller_key: caller_key.as_ref(),
+            ..Context::of(&caller, self.now, &*principals)
+        })
     }
 
     /// Returns another object that a write changes as well; `None` when it is gone.
@@ -284,7 +293,7 @@ pub(crate) fn create(
         object.fields.remove("status");
     }
     init_system_metadata(&mut object.metadata, permit, view)?;
-    let prepared = view.prepare(permit, &mut object, None)?;
+    let prepared = view.prepare(permit, &mut object, None, false)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, None)?;
     track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
@@ -424,7 +433,8 @@ pub(crate) fn update(
         if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
     writing.part.keep_rest(kind, &mut object, old);
     keep_system_metadata(&mut object.metadata, &old.metadata);
-    let prepared = view.prepare(permit, &mut object, Some(old))?;
+    let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
+    let prepared = view.prepare(permit, &mut object, Some(old), has_new_credential)?;
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, Some(old))?;

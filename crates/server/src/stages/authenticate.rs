@@ -10,8 +10,8 @@ use postern_auth::identity::Identity;
 use postern_auth::impersonated::ImpersonatedIdentity;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_auth::resolved_key::ResolvedKey;
-use postern_kinds::Impersonation;
 use postern_kinds::owned_access_key::MIN_KEY_CHARS;
+use postern_kinds::{CallerKey, Impersonation};
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
 
@@ -67,6 +67,21 @@ impl Credential {
     /// Returns whether the caller impersonates somebody.
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()
+    }
+
+    /// Returns the access key of the request, also while the caller acts as somebody else: its limits
+    /// hold. `None` for the server itself, which has no key.
+    ///
+    /// # Errors
+    /// 401 that says why the key does not work any more.
+    pub(crate) fn caller_key(
+        &self,
+        principals: &PrincipalIndex,
+        now: Timestamp,
+    ) -> Result<Option<CallerKey>, ApiError> {
+        let Some(digest) = self.digest else { return Ok(None) };
+        let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
+        Ok(Some(key.as_caller_key()))
     }
 
     /// Returns who the caller is now; `None` for the server itself, which has no key.

@@ -8,7 +8,7 @@ use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_auth::policy::{Decision, Fingerprint, Policy};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Caller, Owner, RequiredRight, Verb};
+use postern_kinds::{AnyKind, Caller, OwnedBy, Owner, RequiredRight, Verb};
 use postern_meta::status::ApiError;
 
 use super::authenticate::Credential;
@@ -74,12 +74,17 @@ impl Permit {
         self.coverage == Coverage::All
     }
 
-    /// Returns whether it covers this object. Its name and its owner's name decide.
+    /// Returns whether it covers this object. Its name and its owner decide; whoever only has got the
+    /// owner's name since is another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
-        self.covers_owned_by(object.owner())
+        let delegated = |owned: &OwnedBy| {
+            let right = self.kind().delegated_right(self.target.verb, &owned.owner)?;
+            Some(self.policy.has_delegated(self.identity(), &right, owned))
+        };
+        self.covers_all() || object.owner().and_then(delegated).unwrap_or(false)
     }
 
-    /// Returns whether it covers objects of an owner.
+    /// Returns whether it covers a new object, whose owner is the present one of that name.
     pub(crate) fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()
@@ -91,7 +96,11 @@ impl Permit {
     /// # Errors
     /// 403 in kube-apiserver's words.
     pub(crate) fn check(&self, object: &CachedObject) -> Result<(), ApiError> {
-        self.check_owned_by(object.owner())
+        if self.covers(object) { Ok(()) } else { Err(self.refused()) }
+    }
+
+    fn refused(&self) -> ApiError {
+        forbidden(self.identity(), &self.target, &attributes_of(&self.target))
     }
 
     /// Checks that it covers a new object that has such an owner.
@@ -102,7 +111,7 @@ impl Permit {
         if self.covers_owned_by(owner) {
             return Ok(());
         }
-        Err(forbidden(self.identity(), &self.target, &attributes_of(&self.target)))
+        Err(self.refused())
     }
 
     /// Checks a right that a write requires beyond the verb.

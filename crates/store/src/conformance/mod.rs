@@ -2,7 +2,8 @@
 //!
 //! The tests of an engine define how to create a store ([`Subject`]), and
 //! [`conformance!`](crate::conformance!) turns each case into a test of its own. Cases are in `commits`,
-//! `lists`, `watches`, `history`, `concurrency`, `restored` and `lifecycle`; here are the subject and the helpers
+//! `lists`, `watches`, `history`, `concurrency`, `restored`,
+//! `notes` and `lifecycle`; here are the subject and the helpers
 //! that all of them use. Of a new store, cases assume only that it lists no keys: a store that wraps
 //! another one may have taken revisions already.
 
@@ -17,6 +18,7 @@ pub mod concurrency;
 pub mod history;
 pub mod lifecycle;
 pub mod lists;
+pub mod notes;
 pub mod restored;
 pub mod watches;
 
@@ -77,6 +79,12 @@ macro_rules! conformance {
             restored: begins_at_the_restored_revision, expires_everything_before_the_restore,
                 delivers_what_follows_the_restore, reopens_what_was_restored,
                 restores_an_empty_store;
+            notes: finds_the_last_change_under_each_prefix, knows_the_past_as_it_was,
+                remembers_last_changes_over_compaction, counts_what_it_did_not_note_as_changed,
+                counts_what_was_before_a_restore_as_changed, counts_what_is_beyond_its_search_as_changed,
+                refuses_last_changes_that_it_cannot_know, says_of_any_history_what_a_watch_shows,
+                knows_which_revision_is_old, keeps_the_age_over_restarts,
+                keeps_the_age_while_clocks_step_and_differ, forgets_in_spite_of_restarts;
             lifecycle: runs_the_gate_before_each_commit, commits_nothing_while_the_gate_fails,
                 shows_nothing_before_the_gate_has_passed, takes_one_gate_only,
                 compacts_without_the_gate, is_healthy_until_it_is_closed,

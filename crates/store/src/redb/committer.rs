@@ -113,7 +113,7 @@ impl Queue {
 fn task_bytes(task: &Task) -> usize {
     match task {
         Task::Commit(txn) => txn.changes.iter().map(value_bytes).sum(),
-        Task::Compact(_) | Task::Recover { .. } => 0,
+        Task::Compact { .. } | Task::Age { .. } | Task::Recover { .. } => 0,
     }
 }
 

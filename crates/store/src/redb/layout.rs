@@ -15,6 +15,15 @@ pub(super) const INDEX: TableDefinition<(&[u8], u64), u8> = TableDefinition::new
 /// The numbers that are named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
+/// What is known of history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
+/// [`NOTES_LAST_CHANGES`]. Not in files that were written before there was this table.
+pub(super) const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
+
+/// In [`NOTES`]: which revision was the newest one at which time.
+pub(super) const NOTES_AGES: &str = "ages";
+/// In [`NOTES`]: the last change under each of some prefixes.
+pub(super) const NOTES_LAST_CHANGES: &str = "last-changes";
+
 /// In [`META`]: the version of this layout.
 pub(super) const META_FORMAT: &str = "format";
 /// In [`META`]: the newest revision.
@@ -30,7 +39,8 @@ pub(super) const PUT: u8 = 0xA5;
 /// The mark of a change that removed the key.
 pub(super) const TOMBSTONE: u8 = 0x5A;
 
-const CHECK_BYTES: usize = 8;
+/// The length of a checksum.
+pub(super) const CHECK_BYTES: usize = 8;
 const FIXED_BYTES: usize = 1 + 8 + 2;
 
 /// The fields of a record before its value.
@@ -115,8 +125,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The checksum covers the position, so that a record stored under another position is detected.
-fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
+/// Returns the checksum of bytes that are stored at a position. It covers the position, so that a record stored under another position is detected.
+pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&packed.to_le_bytes());
     context.update(bytes);

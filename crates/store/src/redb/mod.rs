@@ -3,13 +3,15 @@
 //! One thread writes, and commits all transactions that wait for it together: one fsync for many
 //! callers. Here are the store itself, its opening and its closing. The parts are `write` (what a
 //! group of transactions writes), `committer` (the thread), `read`, `watch` and `tail` (what callers
-//! read), `layout` (the bytes in the file), `verify` (the check at the start), `scan` (the parallel
+//! read), `layout` (the bytes in the file), `notes` (those of what is
+//! known of history), `verify` (the check at the start), `scan` (the parallel
 //! walk), `file` (creation and opening), `restore` (creation from entries) and `shared` (the state that all of them share).
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ::redb::StorageBackend;
 use async_trait::async_trait;
@@ -33,6 +35,7 @@ use crate::{
 mod committer;
 mod file;
 mod layout;
+mod notes;
 mod read;
 mod restore;
 mod scan;
@@ -179,9 +182,27 @@ impl Store for Redb {
         Ok(Box::new(RedbWatch::new(&self.shared, prefix, after)?))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
-        while self.queue.run(Task::Compact(revision)).await? < revision {}
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
+        check::prefixes(prefixes)?;
+        let prefixes: Arc<[String]> = prefixes.into();
+        let step = || Task::Compact { revision, prefixes: Arc::clone(&prefixes) };
+        while self.queue.run(step()).await? < revision {}
         Ok(())
+    }
+
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        check::prefixes(prefixes)?;
+        let (shared, prefixes) = (Arc::clone(&self.shared), prefixes.to_vec());
+        let search = spawn_blocking(move || shared.read(|view| view.last_changes(&prefixes, at)));
+        let found = self.probe_if_unavailable(
+            search.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
+        self.shared.wait_until_published(at).await;
+        Ok(found)
+    }
+
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64> {
+        self.queue.run(Task::Age { now, keep }).await
     }
 
     fn set_gate(&self, gate: Gate) {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 use bytes::Bytes;
 
-use super::layout::{self, CHANGES, Corruption, INDEX, META, PUT, TOMBSTONE};
+use super::layout::{self, CHANGES, Corruption, INDEX, META, NOTES, PUT, TOMBSTONE};
+use super::notes;
 use crate::cursor::Cursor;
+use crate::last_change::{NotedChanges, Search};
 use crate::{
     Batch, CorruptEntry, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
 };
@@ -65,6 +67,7 @@ pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
 pub(super) struct View {
     changes: ReadOnlyTable<u64, &'static [u8]>,
     index: ReadOnlyTable<(&'static [u8], u64), u8>,
+    notes: ReadOnlyTable<&'static str, &'static [u8]>,
     /// The newest revision.
     pub(super) revision: u64,
     /// Every revision up to and including this one is compacted.
@@ -81,6 +84,7 @@ impl View {
         Ok(Self {
             changes: transaction.open_table(CHANGES).map_err(engine_error)?,
             index: transaction.open_table(INDEX).map_err(engine_error)?,
+            notes: transaction.open_table(NOTES).map_err(engine_error)?,
             revision: number(&meta, layout::META_REVISION)?,
             compacted: number(&meta, layout::META_COMPACTED)?,
             _transaction: transaction,
@@ -137,12 +141,7 @@ impl View {
 
     /// Returns a page of keys, in key order: see [`crate::Store::next_page`].
     pub(super) fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
-        if at > self.revision {
-            return Err(Error::Future { current: self.revision });
-        }
-        if at < self.compacted {
-            return Err(Error::Compacted { compacted: self.compacted });
-        }
+        self.check_kept(at)?;
         let mut page = Page { revision: at, ..Page::default() };
         let request = ListRequest { after, ..ListRequest::default() };
         let (mut keys, mut bytes) = (0, 0);
@@ -153,6 +152,34 @@ impl View {
             Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(page)
+    }
+
+    /// Returns an error for a revision after which the state is not known, or not yet.
+    fn check_kept(&self, at: u64) -> Result<()> {
+        if at > self.revision {
+            return Err(Error::Future { current: self.revision });
+        }
+        if at < self.compacted {
+            return Err(Error::Compacted { compacted: self.compacted });
+        }
+        Ok(())
+    }
+
+    /// Returns the last change under each prefix: see [`crate::Store::last_changes`].
+    pub(super) fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        self.check_kept(at)?;
+        let mut search = Search::new(prefixes);
+        let first = Position::end_of(self.compacted).packed() + 1;
+        let last = Position::end_of(at).packed();
+        for item in self.changes.range(first..=last).map_err(engine_error)?.rev() {
+            let (packed, record) = item.map_err(engine_error)?;
+            let packed = packed.value();
+            let head = layout::decode_head(packed, record.value());
+            if search.see(head.ok().map(|(head, _)| head.key), packed).is_break() {
+                break;
+            }
+        }
+        Ok(search.finish(&noted(&self.notes)?, self.compacted))
     }
 
     /// Adds a live key to a page, and returns the length of its value; 0 for a corrupt one.
@@ -295,6 +322,14 @@ pub(super) fn event_bytes(event: &Event) -> usize {
 pub(super) fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64> {
     let found = meta.get(name).map_err(engine_error)?.map(|number| number.value());
     found.ok_or_else(|| corrupt_database(format!("database file: the number {name:?} is missing")))
+}
+
+/// Returns what was noted of the last changes.
+pub(super) fn noted(
+    notes: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<NotedChanges> {
+    let found = notes.get(layout::NOTES_LAST_CHANGES).map_err(engine_error)?;
+    Ok(found.and_then(|bytes| notes::decode_last_changes(bytes.value())).unwrap_or_default())
 }
 
 /// Returns the packed position of a key's last version, and its mark.

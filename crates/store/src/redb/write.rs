@@ -2,25 +2,43 @@
 //! replies to callers: the committer sends them when the commit has returned.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 
-use super::layout::{self, CHANGES, FORMAT, Head, INDEX, META, PUT, TOMBSTONE};
-use super::read::{corrupt_key, engine_error, last_version, live, number, previous};
+use super::layout::{self, CHANGES, FORMAT, Head, INDEX, META, NOTES, PUT, TOMBSTONE};
+use super::notes;
+use super::read::{corrupt_key, engine_error, last_version, live, noted, number, previous};
 use super::tail::Recorded;
 use crate::check;
+use crate::last_change::Noting;
 use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
 
 /// Changes that one step of a compaction looks at. Between two steps, transactions are committed.
 const COMPACTION_CHANGES: usize = 512;
+
+/// The number of tables in a database.
+const TABLES: usize = 4;
 
 /// What callers ask of the committer.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Commits a transaction. Returns its revision.
     Commit(Txn),
-    /// Does one step of a compaction up to this revision. Returns the compacted revision.
-    Compact(u64),
+    /// Does one step of a compaction. Returns the compacted revision.
+    Compact {
+        /// The revision up to which all steps together compact.
+        revision: u64,
+        /// The prefixes whose last changes are noted.
+        prefixes: Arc<[String]>,
+    },
+    /// Notes the time. Returns the revision up to which history is older than it is kept.
+    Age {
+        /// The time, since 1970.
+        now: Duration,
+        /// How long history is kept.
+        keep: Duration,
+    },
     /// Checks whether the database takes writes. When it is known not to and `now` is set, tries to
     /// open it again without waiting for the next attempt that is due. Returns the newest revision.
     Recover {
@@ -47,10 +65,12 @@ pub(super) struct GroupError {
     pub(super) commit_attempted: bool,
 }
 
-/// Creates the tables in an empty database; refuses a database of another layout.
+/// Creates the tables in an empty database, and those that an older one lacks; refuses a database of
+/// another layout.
 pub(super) fn prepare(database: &Database) -> Result<()> {
     let transaction = begin(database)?;
-    let is_new = transaction.list_tables().map_err(engine_error)?.next().is_none();
+    let tables = transaction.list_tables().map_err(engine_error)?.count();
+    let is_new = tables == 0;
     {
         let mut tables = Tables::open(&transaction)?;
         if is_new {
@@ -65,7 +85,7 @@ pub(super) fn prepare(database: &Database) -> Result<()> {
             )));
         }
     }
-    if is_new {
+    if tables < TABLES {
         transaction.commit().map_err(engine_error)
     } else {
         transaction.abort().map_err(engine_error)
@@ -139,7 +159,7 @@ fn perform<'a>(
     let mut tables = Tables::open(transaction)?;
     let mut outcome = GroupOutcome::default();
     let before = tables.revision()?;
-    let (mut revision, mut compacted) = (before, false);
+    let (mut revision, mut noted) = (before, false);
     for task in tasks {
         let result = match task {
             Task::Commit(txn) => match tables.commit(txn, revision)? {
@@ -152,11 +172,18 @@ fn perform<'a>(
                 }
                 Err(refusal) => Err(refusal),
             },
-            Task::Compact(target) if *target > revision => Err(Error::Future { current: revision }),
-            Task::Compact(target) => {
-                let (now_compacted, moved) = tables.compact(*target)?;
-                compacted |= moved;
-                Ok(now_compacted)
+            Task::Compact { revision: target, .. } if *target > revision => {
+                Err(Error::Future { current: revision })
+            }
+            Task::Compact { revision: target, prefixes } => {
+                let (compacted, moved) = tables.compact(*target, prefixes)?;
+                noted |= moved;
+                Ok(compacted)
+            }
+            Task::Age { now, keep } => {
+                let (old, changed) = tables.age(*now, *keep, revision)?;
+                noted |= changed;
+                Ok(old)
             }
             Task::Recover { .. } => Ok(revision),
         };
@@ -165,7 +192,7 @@ fn perform<'a>(
     if revision != before {
         tables.set(layout::META_REVISION, revision)?;
     }
-    Ok((outcome, revision != before || compacted))
+    Ok((outcome, revision != before || noted))
 }
 
 /// The tables, open for writing.
@@ -173,6 +200,7 @@ struct Tables<'t> {
     changes: Table<'t, u64, &'static [u8]>,
     index: Table<'t, (&'static [u8], u64), u8>,
     meta: Table<'t, &'static str, u64>,
+    notes: Table<'t, &'static str, &'static [u8]>,
 }
 
 /// The version of a key that a change replaces.
@@ -189,6 +217,7 @@ impl<'t> Tables<'t> {
             changes: transaction.open_table(CHANGES).map_err(engine_error)?,
             index: transaction.open_table(INDEX).map_err(engine_error)?,
             meta: transaction.open_table(META).map_err(engine_error)?,
+            notes: transaction.open_table(NOTES).map_err(engine_error)?,
         })
     }
 
@@ -307,21 +336,43 @@ impl<'t> Tables<'t> {
     /// Does one step of a compaction: removes the versions that the changes of the next few revisions
     /// superseded, and their tombstones. The previous version of a change is kept until the change
     /// itself is compacted. Returns the compacted revision, and whether it moved.
-    fn compact(&mut self, target: u64) -> Result<(u64, bool)> {
+    fn compact(&mut self, target: u64, prefixes: &[String]) -> Result<(u64, bool)> {
         let old = number(&self.meta, layout::META_COMPACTED)?;
         if target <= old {
             return Ok((old, false));
         }
-        let (removed, compacted) = self.superseded(old, target)?;
+        let mut noting = Noting::new(prefixes, &noted(&self.notes)?, old);
+        let (removed, compacted) = self.superseded(old, target, &mut noting)?;
         for (key, packed) in removed {
             self.changes.remove(packed).map_err(engine_error)?;
             self.index.remove((key.as_bytes(), packed)).map_err(engine_error)?;
         }
         self.set(layout::META_COMPACTED, compacted)?;
+        let noted = notes::encode_last_changes(&noting.finish(compacted));
+        self.notes.insert(layout::NOTES_LAST_CHANGES, noted.as_slice()).map_err(engine_error)?;
         Ok((compacted, true))
     }
 
-    fn superseded(&self, old: u64, target: u64) -> Result<(Vec<(String, u64)>, u64)> {
+    /// Notes the time: see [`crate::Store::age_history`]. Returns the revision, and whether anything
+    /// has to be stored.
+    fn age(&mut self, now: Duration, keep: Duration, newest: u64) -> Result<(u64, bool)> {
+        let stored = self.notes.get(layout::NOTES_AGES).map_err(engine_error)?;
+        let noted = stored.and_then(|bytes| notes::decode_ages(bytes.value()));
+        let mut ages = noted.unwrap_or_default();
+        let outcome = ages.note(now, keep, newest);
+        if outcome.changed {
+            let bytes = notes::encode_ages(&ages);
+            self.notes.insert(layout::NOTES_AGES, bytes.as_slice()).map_err(engine_error)?;
+        }
+        Ok((outcome.revision, outcome.changed))
+    }
+
+    fn superseded(
+        &self,
+        old: u64,
+        target: u64,
+        noting: &mut Noting<'_>,
+    ) -> Result<(Vec<(String, u64)>, u64)> {
         let first = Position::end_of(old).packed() + 1;
         let last = Position::end_of(target).packed();
         let (mut superseded, mut current) = (Vec::new(), old);
@@ -335,6 +386,7 @@ impl<'t> Tables<'t> {
             current = revision;
             match layout::decode_head(packed, record.value()) {
                 Ok((head, _)) => {
+                    noting.see(Some(head.key), packed);
                     if head.previous != 0 {
                         superseded.push((head.key.to_owned(), head.previous));
                     }
@@ -344,6 +396,7 @@ impl<'t> Tables<'t> {
                 }
                 // The version that it superseded stays, and takes room. It has no other effect.
                 Err(reason) => {
+                    noting.see(None, packed);
                     tracing::warn!(packed, reason, "compaction skipped a corrupt record");
                 }
             }

@@ -16,6 +16,7 @@ mod keyring_file;
 mod reseal;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -329,8 +330,16 @@ impl Store for Sealed {
         Ok(Box::new(SealedWatch { inner, ring: Arc::clone(&self.ring) }))
     }
 
-    async fn compact(&self, revision: u64) -> Result<()> {
-        self.inner.compact(revision).await
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
+        self.inner.compact_noting(revision, prefixes).await
+    }
+
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        self.inner.last_changes(prefixes, at).await
+    }
+
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64> {
+        self.inner.age_history(now, keep).await
     }
 
     fn set_gate(&self, gate: Gate) {

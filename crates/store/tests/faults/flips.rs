@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use postern_store::seal::{Keyring, Sealed};
@@ -13,6 +14,9 @@ use crate::for_seeds;
 use crate::workload::{new_disk, open};
 
 const SEEDS: usize = 400;
+/// The time at which the database is written, and how long it keeps history.
+const NOW: Duration = Duration::from_secs(1_000_000_000);
+const KEEP: Duration = Duration::from_mins(5);
 
 /// The contents of an intact database.
 struct Truth {
@@ -43,7 +47,32 @@ async fn fill(store: &impl Store) {
     let delete = |number| Change::Delete { key: format!("/k{number:02}").into() };
     let changes = (0..20).step_by(5).map(delete).collect();
     store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
-    store.compact(2).await.unwrap();
+    store.age_history(NOW, KEEP).await.unwrap();
+    store.compact_noting(2, &noted()).await.unwrap();
+}
+
+/// Prefixes whose last changes are noted. Nothing has changed under the last one.
+fn noted() -> Vec<String> {
+    ["/k00", "/k1", "/none"].map(str::to_owned).to_vec()
+}
+
+/// Checks what is known of history other than the changes: nothing that changed is said not to have, and
+/// nothing is said to be older than it is. Returns whether any corruption was detected.
+async fn compare_notes(store: &impl Store) -> bool {
+    // The last transaction deletes four keys.
+    let truth = [Position::new(5, 0), Position::new(5, 3), Position::ZERO];
+    let detected = match store.last_changes(&noted(), 5).await {
+        Ok(found) => {
+            assert!(found.iter().zip(&truth).all(|(found, truth)| found >= truth), "{found:?}");
+            found != truth
+        }
+        Err(error) => is_reported(&error),
+    };
+    match store.age_history(NOW + KEEP, KEEP).await {
+        Ok(old) => assert_eq!(old, 0, "a fifth of it has passed"),
+        Err(error) => return is_reported(&error) || detected,
+    }
+    detected
 }
 
 async fn events(store: &impl Store) -> Result<Vec<Event>> {
@@ -127,7 +156,7 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
         Ok(events) => detected |= compare_events(events, &truth.events),
         Err(error) => detected |= is_reported(&error),
     }
-    detected
+    detected | compare_notes(store).await
 }
 
 /// Panics when an event is not the true one. It may lack the previous entry, if that is corrupt; returns

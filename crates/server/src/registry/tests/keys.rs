@@ -153,3 +153,171 @@ async fn expired_keys_are_removed_in_the_end() {
     operations::remove_expired_keys(&fixture.registry).await.unwrap();
     assert_eq!(fixture.names_of_keys().await, ["admin", "ever"]);
 }
+
+impl Fixture {
+    /// The permit of the bearer of a key, who may do what users and teams may do to what is theirs.
+    fn bearing(&self, digest: Digest, verb: Verb, name: &str) -> Permit {
+        let now = self.clock.now().unix_seconds();
+        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        key_permit(verb, name).with_credential(credential).of_own()
+    }
+
+    async fn make_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
+        let (permit, writing) = (self.bearing(digest, Verb::Create, name), Writing::by_server());
+        operations::create(&self.registry, &permit, object(name, &spec), &writing).await.map(drop)
+    }
+
+    async fn change_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
+        self.change_key(&self.bearing(digest, Verb::Update, name), &spec).await
+    }
+
+    async fn change_key(&self, permit: &Permit, spec: &Value) -> Result<(), ApiError> {
+        let writing = Writing::by_server();
+        let changed = operations::update(&self.registry, permit, &writing, |object| {
+            let mut value = object.clone().into_value();
+            value["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            Ok(Object::from_value(value).unwrap())
+        });
+        changed.await?;
+        self.registry.cache().wait_until_current().await
+    }
+
+    async fn user(&self, name: &str) {
+        let info = postern_kinds::user::User.info();
+        let value = json!({
+            "apiVersion": info.version.to_string(), "kind": info.kind,
+            "metadata": { "name": name }, "spec": {},
+        });
+        let permit = Permit::for_server(&postern_kinds::user::User, Verb::Create, None, name);
+        let object = Object::from_value(value).unwrap();
+        operations::create(&self.registry, &permit, object, &Writing::by_server()).await.unwrap();
+    }
+}
+
+fn code(result: Result<(), ApiError>) -> u16 {
+    result.map_or_else(|error| error.code(), |()| 200)
+}
+
+#[tokio::test]
+async fn a_key_with_a_limited_life_makes_and_changes_none_that_ends_later() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let limited = fixture.key_of("limited", "ada", json!({ "ttl": 1000 })).await;
+    let login = fixture.key_of("login", "ada", json!({ "ttl": 1000, "type": "Login" })).await;
+    let unlimited = fixture.key_of("unlimited", "ada", json!({})).await;
+    fixture.pass_seconds(400);
+    let value = |byte: &str| byte.repeat(40);
+    for (by, name, spec, expected) in [
+        (limited, "a", json!({ "ttl": 600 }), 200),
+        (limited, "b", json!({ "ttl": 601 }), 403),
+        (limited, "b", json!({}), 403),
+        (limited, "b", json!({ "ttl": 300, "ttlAfterLastActivity": true }), 403),
+        (limited, "b", json!({ "ttl": 10, "type": "Login" }), 403),
+        (login, "c", json!({}), 200),
+        (unlimited, "d", json!({}), 200),
+    ] {
+        assert_eq!(code(fixture.make_as(by, name, spec.clone()).await), expected, "{name}: {spec}");
+    }
+    for (by, name, spec, expected) in [
+        (limited, "limited", json!({ "description": "x" }), 200),
+        (limited, "limited", json!({ "ttl": 1001 }), 403),
+        (limited, "limited", json!({ "ttl": 0 }), 403),
+        (limited, "unlimited", json!({ "key": value("u") }), 403),
+        (limited, "unlimited", json!({ "description": "x" }), 403),
+        (limited, "login", json!({ "key": value("l") }), 403),
+        (limited, "unlimited", json!({ "disabled": true }), 200),
+        (limited, "unlimited", json!({ "disabled": false }), 403),
+        (limited, "a", json!({ "key": value("a") }), 200),
+        (login, "unlimited", json!({ "disabled": false }), 200),
+        (login, "login", json!({ "ttl": 0 }), 200),
+        (limited, "limited", json!({ "type": "Login" }), 403),
+    ] {
+        let changed = fixture.change_as(by, name, spec.clone()).await;
+        assert_eq!(code(changed), expected, "{name}: {spec}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_value_takes_the_rights_that_the_key_carries() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let own = fixture.key_of("own", "ada", json!({})).await;
+    fixture.key_of("carries", "ada", json!({ "groups": ["deployers"] })).await;
+    let value = |letter: &str| json!({ "key": letter.repeat(40) });
+    assert_eq!(code(fixture.change_as(own, "own", value("a")).await), 200);
+    let own = fixture.key_of("another", "ada", json!({})).await;
+    assert_eq!(code(fixture.change_as(own, "carries", value("b")).await), 403);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "description": "x" })).await), 200);
+    let admin = key_permit(Verb::Update, "carries");
+    assert_eq!(code(fixture.change_key(&admin, &value("c")).await), 200);
+    // The value that is stored is no new one.
+    assert_eq!(code(fixture.change_as(own, "carries", value("c")).await), 200);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": true })).await), 200);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": false })).await), 403);
+}
+
+#[tokio::test]
+async fn an_owner_enables_only_what_they_disabled() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let own = fixture.key_of("own", "ada", json!({})).await;
+    fixture.key_of("other", "ada", json!({})).await;
+    let admin = key_permit(Verb::Update, "other");
+    for (disabled_by_admin, expected) in [(true, 403), (false, 200)] {
+        let off = json!({ "disabled": true });
+        let disabled = if disabled_by_admin {
+            fixture.change_key(&admin, &off).await
+        } else {
+            fixture.change_as(own, "other", off).await
+        };
+        assert_eq!(code(disabled), 200);
+        let on = json!({ "disabled": false });
+        assert_eq!(code(fixture.change_as(own, "other", on.clone()).await), expected);
+        assert_eq!(code(fixture.change_key(&admin, &on).await), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() {
+    use postern_kinds::user::User;
+    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    fixture.key_of("old", "ada", json!({})).await;
+    // Orphaned, so that the garbage collector would leave it.
+    let permit = key_permit(Verb::Update, "old");
+    operations::release(&fixture.registry, &permit, |key| {
+        key.metadata.owner_references.clear();
+    })
+    .await
+    .unwrap();
+    // The owner is there: nothing is removed.
+    operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
+    assert!(fixture.names_of_keys().await.contains(&"old".to_owned()));
+    let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
+    let orphan =
+        DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    operations::delete(&fixture.registry, &gone, &orphan).await.unwrap();
+    fixture.user("ada").await;
+    let namesake = fixture.key_of("new", "ada", json!({})).await;
+    let mut watching = fixture.watch_keys_with(namesake).await;
+    assert_eq!(names(&watching.next().await.unwrap()), ["ADDED new"]);
+    let mine = fixture.bearing(namesake, Verb::List, "unused").of_all();
+    let listed = fixture.registry.list(&mine, &options("")).await.unwrap();
+    assert_eq!(listed.objects.len(), 1);
+    let read = fixture.bearing(namesake, Verb::Get, "old");
+    let read = fixture.registry.get(&read, &GetOptions::default()).await;
+    assert_eq!(read.unwrap_err().code(), 403);
+    let change = fixture.change_as(namesake, "old", json!({ "description": "mine" })).await;
+    assert_eq!(code(change), 403);
+    let of_ada = Permit::for_server(&User, Verb::Get, None, "ada");
+    let owner = postern_kinds::Owner::User("ada".to_owned());
+    let keys = fixture.registry.access_keys_of(&of_ada, owner, &options("")).await.unwrap();
+    assert_eq!(keys.objects.len(), 1);
+    operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let left = fixture.names_of_keys().await;
+    assert!(!left.contains(&"old".to_owned()) && left.contains(&"new".to_owned()), "{left:?}");
+    assert_eq!(fixture.registry.cache().principals().keys_without_owner().count(), 0);
+}

@@ -1,0 +1,242 @@
+//! What writers of access keys need beyond the verb, and what the server remembers of them (decision 3).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::principal::Lifetime;
+use postern_kinds::{
+    AnyKind as _, Caller, CallerKey, Context, NoPrincipals, Prepared, Principal, Principals,
+    RequiredRight, Right,
+};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_000_000;
+
+fn caller(uid: &str) -> Caller {
+    Caller { user: Some("ada".to_owned()), team: None, uid: uid.to_owned() }
+}
+
+fn key(spec: &Value, status: &Value) -> Object {
+    let created = Timestamp::from_unix_seconds(NOW - 100).to_string();
+    Object::from_value(json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "OwnedAccessKey",
+        "metadata": { "name": "k", "uid": "uid-k", "creationTimestamp": created },
+        "spec": spec, "status": status,
+    }))
+    .unwrap()
+}
+
+fn prepare(new: &mut Object, old: Option<&Object>, context: Context<'_>) -> Prepared {
+    OwnedAccessKey.prepare(new, old, &context).unwrap()
+}
+
+fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
+    Right::cluster("impersonate", "", resource, name).into()
+}
+
+const GROUP: &str = "management.platform.sh";
+
+/// The right to change the key by a role.
+fn by_role(on_owner: Option<Right>) -> RequiredRight {
+    let right = RequiredRight::from(Right::cluster("update", GROUP, "ownedaccesskeys", "k"));
+    on_owner.into_iter().fold(right, RequiredRight::or).by_role()
+}
+
+#[test]
+fn what_a_key_carries_takes_its_rights_when_it_is_made_gets_a_value_or_is_enabled() {
+    let caller = caller("uid-ada");
+    let of = Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals);
+    let with_value = Context { has_new_credential: true, ..of };
+    let all = || vec![impersonate("groups", "a"), impersonate("groups", "b")];
+    let subject = || vec![impersonate("users", "ci")];
+    let two = json!({ "user": "ada", "groups": ["a", "b"] });
+    let one = json!({ "user": "ada", "groups": ["a"] });
+    let raw = json!({ "subject": "ci" });
+    let disabled = |spec: &Value| {
+        let mut spec = spec.clone();
+        spec["disabled"] = true.into();
+        spec
+    };
+    let mine = json!({ "disabledByUid": "uid-ada" });
+    for (old, new, context, required) in [
+        (None, &two, of, all()),
+        (None, &raw, of, subject()),
+        (Some(&two), &two, of, vec![]),
+        (Some(&one), &two, of, vec![impersonate("groups", "b")]),
+        (Some(&two), &one, of, vec![]),
+        (Some(&two), &two, with_value, all()),
+        (Some(&one), &two, with_value, all()),
+        (Some(&raw), &raw, with_value, subject()),
+        (Some(&raw), &raw, of, vec![]),
+        (Some(&two), &disabled(&two), of, vec![]),
+        (Some(&disabled(&two)), &disabled(&two), of, vec![]),
+        (Some(&disabled(&two)), &two, of, all()),
+        (Some(&disabled(&two)), &one, of, vec![impersonate("groups", "a")]),
+        (Some(&disabled(&raw)), &raw, of, subject()),
+    ] {
+        let old = old.map(|spec| key(spec, &mine));
+        let prepared = prepare(&mut key(new, &mine), old.as_ref(), context);
+        assert_eq!(prepared.required_rights, required, "{old:?} to {new}");
+    }
+}
+
+#[test]
+fn only_who_disabled_a_key_enables_it_without_a_role() {
+    let on_owner = |resource| Some(Right::cluster("updatekey", GROUP, resource, "ada"));
+    let user = json!({ "user": "ada" });
+    let team = json!({ "team": "ada" });
+    let raw = json!({ "subject": "ada" });
+    let not_raw = |spec: &Value| spec.get("subject").is_none();
+    for (spec, by_uid, uid, required) in [
+        (&user, "uid-ada", "uid-ada", vec![]),
+        (&user, "uid-admin", "uid-ada", vec![by_role(on_owner("users"))]),
+        // A namesake of who disabled it, and one without a uid.
+        (&user, "uid-ada", "uid-other", vec![by_role(on_owner("users"))]),
+        (&user, "uid-ada", "", vec![by_role(on_owner("users"))]),
+        // Disabled by an older version, or by an identity without a uid.
+        (&user, "", "uid-ada", vec![by_role(on_owner("users"))]),
+        (&user, "", "", vec![by_role(on_owner("users"))]),
+        (&team, "uid-admin", "uid-ada", vec![by_role(on_owner("teams"))]),
+        (&raw, "uid-admin", "uid-ada", vec![by_role(None)]),
+    ] {
+        let caller = caller(uid);
+        let context = Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals);
+        let mut disabled = spec.clone();
+        disabled["disabled"] = true.into();
+        let old = key(&disabled, &json!({ "disabledByUid": by_uid }));
+        let prepared = prepare(&mut key(spec, &json!({})), Some(&old), context);
+        let required = if not_raw(spec) {
+            required
+        } else {
+            [vec![impersonate("users", "ada")], required].concat()
+        };
+        assert_eq!(prepared.required_rights, required, "{spec}, by {by_uid}, as {uid}");
+    }
+}
+
+#[test]
+fn the_server_remembers_who_disabled_a_key_and_clients_cannot_say_it() {
+    let enabled = json!({ "user": "ada" });
+    let disabled = json!({ "user": "ada", "disabled": true });
+    let by = |uid: &str| json!({ "disabledByUid": uid });
+    let nobody = json!({});
+    for (old, new, uid, status) in [
+        (None, &disabled, "uid-ada", by("uid-ada")),
+        (None, &enabled, "uid-ada", nobody.clone()),
+        (Some((&enabled, nobody.clone())), &disabled, "uid-ada", by("uid-ada")),
+        (Some((&disabled, by("uid-admin"))), &disabled, "uid-ada", by("uid-admin")),
+        (Some((&disabled, nobody.clone())), &disabled, "uid-ada", nobody.clone()),
+        (Some((&disabled, by("uid-admin"))), &enabled, "uid-admin", nobody.clone()),
+        (Some((&enabled, nobody.clone())), &disabled, "", nobody.clone()),
+    ] {
+        let caller = caller(uid);
+        let context = Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals);
+        let old = old.map(|(spec, status)| key(spec, &status));
+        let mut sent = key(new, &by("uid-forged"));
+        prepare(&mut sent, old.as_ref(), context);
+        assert_eq!(sent.fields["status"], status, "{old:?} to {new} as {uid}");
+    }
+}
+
+#[test]
+fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
+    let caller = caller("uid-ada");
+    let limited = CallerKey {
+        uid: "uid-limited".to_owned(),
+        lifetime: Lifetime {
+            created_unix_seconds: NOW - 100,
+            ttl_seconds: 1000,
+            after_last_activity: false,
+        },
+        last_activity_unix_seconds: None,
+        is_login: false,
+    };
+    let of = Context {
+        caller_key: Some(&limited),
+        ..Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals)
+    };
+    let with_value = Context { has_new_credential: true, ..of };
+    let server = Context { caller_key: None, ..of };
+    let maximum = Context { access_key_max_ttl_seconds: Some(2000), ..of };
+    let until = |ttl: i64| json!({ "subject": "ci", "ttl": ttl });
+    let disabled = |ttl: i64| json!({ "subject": "ci", "ttl": ttl, "disabled": true });
+    let login = json!({ "subject": "ci", "ttl": 10, "type": "Login" });
+    for (old, new, context, code) in [
+        (None, until(1000), of, None),
+        (None, until(1001), of, Some(403)),
+        (None, until(0), of, Some(403)),
+        (None, until(0), server, None),
+        // The default is the maximum.
+        (None, until(0), maximum, Some(403)),
+        (None, disabled(0), of, Some(403)),
+        (None, login.clone(), of, Some(403)),
+        (Some(until(10)), login.clone(), of, Some(403)),
+        (Some(login), until(10), of, None),
+        (Some(until(2000)), until(2000), of, Some(403)),
+        (Some(until(2000)), until(1000), of, None),
+        (Some(until(1000)), until(2000), of, Some(403)),
+        (Some(until(2000)), until(2000), with_value, Some(403)),
+        // To disable a key is allowed, and nothing else with it.
+        (Some(until(2000)), disabled(2000), of, None),
+        (Some(until(2000)), disabled(2001), of, Some(403)),
+        (Some(until(2000)), disabled(2000), with_value, Some(403)),
+        (Some(disabled(2000)), until(2000), of, Some(403)),
+    ] {
+        let old = old.map(|spec| key(&spec, &json!({})));
+        let prepared = prepare(&mut key(&new, &json!({})), old.as_ref(), context);
+        let error = prepared.verdict.err();
+        assert_eq!(error.as_ref().map(ApiError::code), code, "{old:?} to {new}");
+        if let Some(error) = error {
+            let message = &error.status().message;
+            assert!(message.contains("\"k\" is forbidden: the access key of the request ends at"));
+        }
+    }
+}
+
+/// Ada, who has this uid.
+struct Ada(&'static str);
+
+impl Principals for Ada {
+    fn uid(&self, principal: Principal<'_>) -> Option<String> {
+        (principal == Principal::User("ada")).then(|| self.0.to_owned())
+    }
+
+    fn teams_of(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn the_reference_to_the_owner_is_the_servers() {
+    let caller = Caller::default();
+    let now = Timestamp::from_unix_seconds(NOW);
+    let reference = |name: &str, uid: &str| json!({ "apiVersion": "management.platform.sh/v1", "kind": "User", "name": name, "uid": uid });
+    let with = |references: &[Value]| {
+        let mut value = key(&json!({ "user": "ada" }), &json!({})).into_value();
+        value["metadata"]["ownerReferences"] = references.into();
+        Object::from_value(value).unwrap()
+    };
+    let (ada, bob) = (reference("ada", "u1"), reference("bob", "u2"));
+    let namesake = reference("ada", "u3");
+    for (old, sent, kept) in [
+        (None, vec![], vec![&ada]),
+        (None, vec![&namesake, &bob], vec![&bob, &ada]),
+        (Some(vec![&ada]), vec![], vec![&ada]),
+        (Some(vec![&ada]), vec![&namesake, &bob], vec![&bob, &ada]),
+        (Some(vec![&bob]), vec![&bob, &ada], vec![&bob]),
+        (Some(vec![]), vec![&namesake], vec![]),
+    ] {
+        let object = |references: &[&Value]| {
+            with(&references.iter().map(|one| (*one).clone()).collect::<Vec<_>>())
+        };
+        let old = old.as_deref().map(object);
+        let mut new = object(&sent);
+        prepare(&mut new, old.as_ref(), Context::of(&caller, now, &Ada("u1")));
+        let new = new.into_value();
+        let references = new["metadata"].get("ownerReferences").cloned().unwrap_or(json!([]));
+        assert_eq!(references, json!(kept), "{sent:?}");
+    }
+}

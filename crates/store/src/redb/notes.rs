@@ -1,0 +1,113 @@
+//! The bytes of what is known of history other than its changes: its age, and the last changes. Notes that do
+//! not have their checksum are as good as none: history is then kept longer, and what is not known counts
+//! as changed.
+
+use super::layout::{CHECK_BYTES, checksum};
+use crate::age::{Ages, Mark};
+use crate::last_change::NotedChanges;
+
+/// In place of a position in the checksum. No change has it: revisions start at 1.
+const NO_POSITION: u64 = 0;
+
+/// Returns the bytes of the age of history.
+pub(super) fn encode_ages(ages: &Ages) -> Vec<u8> {
+    let marks = ages.marks.iter().flat_map(|mark| [mark.at_ms, mark.revision]);
+    let numbers = [ages.elapsed_ms, ages.clock_ms].into_iter().chain(marks);
+    with_checksum(numbers.flat_map(u64::to_le_bytes).collect())
+}
+
+/// Returns the age of history; none for bytes that are not what was written.
+pub(super) fn decode_ages(bytes: &[u8]) -> Option<Ages> {
+    let mut rest = without_checksum(bytes)?;
+    let mut ages =
+        Ages { elapsed_ms: number(&mut rest)?, clock_ms: number(&mut rest)?, marks: Vec::new() };
+    while !rest.is_empty() {
+        let mark = Mark { at_ms: number(&mut rest)?, revision: number(&mut rest)? };
+        ages.marks.push(mark);
+    }
+    Some(ages)
+}
+
+/// Returns the bytes of the last changes.
+pub(super) fn encode_last_changes(noted: &NotedChanges) -> Vec<u8> {
+    let mut out = noted.compacted.to_le_bytes().to_vec();
+    for (prefix, packed) in &noted.last {
+        out.extend_from_slice(&packed.to_le_bytes());
+        out.extend_from_slice(&(prefix.len() as u64).to_le_bytes());
+        out.extend_from_slice(prefix.as_bytes());
+    }
+    with_checksum(out)
+}
+
+/// Returns the last changes; none for bytes that are not what was written.
+pub(super) fn decode_last_changes(bytes: &[u8]) -> Option<NotedChanges> {
+    let mut rest = without_checksum(bytes)?;
+    let mut noted = NotedChanges { compacted: number(&mut rest)?, last: Vec::new() };
+    while !rest.is_empty() {
+        let packed = number(&mut rest)?;
+        let length = usize::try_from(number(&mut rest)?).ok()?;
+        let (prefix, after) = rest.split_at_checked(length)?;
+        noted.last.push((std::str::from_utf8(prefix).ok()?.to_owned(), packed));
+        rest = after;
+    }
+    Some(noted)
+}
+
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    let check = checksum(NO_POSITION, &bytes);
+    bytes.extend_from_slice(&check);
+    bytes
+}
+
+fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
+    let (bytes, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
+    (checksum(NO_POSITION, bytes) == *check).then_some(bytes)
+}
+
+/// Takes a number from the start of some bytes.
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    let (number, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(u64::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ages() -> Ages {
+        let marks = [(3, 7), (9, 12)].map(|(at_ms, revision)| Mark { at_ms, revision });
+        Ages { elapsed_ms: 10, clock_ms: 1 << 40, marks: marks.to_vec() }
+    }
+
+    fn noted() -> NotedChanges {
+        let last = [("/a/", 700), ("", 1 << 50)].map(|(prefix, at)| (prefix.to_owned(), at));
+        NotedChanges { compacted: 11, last: last.to_vec() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for ages in [ages(), Ages::default()] {
+            assert_eq!(decode_ages(&encode_ages(&ages)), Some(ages));
+        }
+        for noted in [noted(), NotedChanges::default()] {
+            assert_eq!(decode_last_changes(&encode_last_changes(&noted)), Some(noted));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_missing_end_is_detected() {
+        let (ages, noted) = (encode_ages(&ages()), encode_last_changes(&noted()));
+        for intact in [&ages, &noted] {
+            for bit in 0..intact.len() * 8 {
+                let mut bytes = intact.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!((decode_ages(&bytes), decode_last_changes(&bytes)), (None, None));
+            }
+            for length in 0..intact.len() {
+                let short = &intact[..length];
+                assert_eq!((decode_ages(short), decode_last_changes(short)), (None, None));
+            }
+        }
+    }
+}
