@@ -3,7 +3,6 @@
 //! `POSTERN_COMMIT_DATE` (RFC 3339, UTC) say it.
 //!
 //! It runs again only when HEAD moves.
-#![expect(clippy::print_stdout, reason = "cargo reads it")]
 
 use std::path::Path;
 use std::process::Command;

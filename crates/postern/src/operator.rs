@@ -11,8 +11,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use postern_server::System;
 use postern_server::admin::{
-    AdminCommand, BackupContent, BackupFile, CommandOutput, Damage, Progress, backup, call, restore,
+    AdminCommand, BackupContent, BackupFile, CommandOutput, Damage, Progress, ServerFiles, backup,
+    call, restore,
 };
 
 /// The interval at which progress is printed.
@@ -28,6 +30,12 @@ pub(crate) struct Directories {
     /// Where the seal keys are, if not in the data directory
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
+}
+
+impl Directories {
+    fn files<'a>(&'a self, clock: &'a System) -> ServerFiles<'a> {
+        ServerFiles { data_dir: &self.data_dir, key_dir: self.key_dir.as_deref(), clock }
+    }
 }
 
 /// `postern admin …`
@@ -121,33 +129,32 @@ impl Storage {
 
 impl Backup {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { directories: Directories { data_dir, key_dir }, to, overwrite, skip_corrupt } =
-            self;
+        let Self { directories, to, overwrite, skip_corrupt } = self;
         let to = BackupFile { path: to, overwrite, skip_corrupt };
         let made = with_progress(|progress| {
-            runtime()?.block_on(backup(&data_dir, key_dir.as_deref(), &to, progress))
+            runtime()?.block_on(backup(&directories.files(&System::default()), &to, progress))
         })?;
         writeln!(io::stdout(), "{}", to.path.display())?;
-        print_answer(&made, &data_dir)
+        print_answer(&made, &directories.data_dir)
     }
 }
 
 impl Restore {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { file, directories: Directories { data_dir, key_dir }, above } = self;
+        let Self { file, directories, above } = self;
         let restored = with_progress(|progress| {
-            restore(&data_dir, key_dir.as_deref(), &file, above, progress)
+            restore(&directories.files(&System::default()), &file, above, progress)
         })?;
-        print_answer(&restored, &data_dir)
+        print_answer(&restored, &directories.data_dir)
     }
 }
 
 fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitCode> {
-    let Directories { data_dir, key_dir } = directories;
+    let clock = System::default();
     let answer = with_progress(|progress| {
-        runtime()?.block_on(call(data_dir, key_dir.as_deref(), command, progress))
+        runtime()?.block_on(call(&directories.files(&clock), command, progress))
     });
-    print_answer(&answer?, data_dir)
+    print_answer(&answer?, &directories.data_dir)
 }
 
 /// Prints a panic in one line, without its message, which may hold a value. One that the database's

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
@@ -18,8 +17,8 @@ use rustix::io::Errno;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::client::call_with;
-use super::{AdminCommand, BackupContent, CommandOutput, Damage, Progress, storage};
-use crate::clock::{Source, System};
+use super::{AdminCommand, BackupContent, CommandOutput, Damage, Progress, ServerFiles, storage};
+use crate::clock::Source;
 use crate::data_dir::{DataDir, create_private};
 use crate::storage_key;
 
@@ -78,14 +77,13 @@ fn content(summary: &Summary) -> BackupContent {
     }
 }
 
-/// Makes a backup of the database in `data_dir`: the server that runs on it sends one, or without a
-/// server this process reads the database. The file is read again before it gets its name.
+/// Makes a backup of the database: the server that runs on it sends one, or without a server this
+/// process reads the database. The file is read again before it gets its name.
 ///
 /// # Errors
 /// When the file exists or cannot be written; those of the command. There is no file then.
 pub async fn backup(
-    data_dir: &Path,
-    key_dir: Option<&Path>,
+    files: &ServerFiles<'_>,
     to: &BackupFile,
     mut progress: impl FnMut(Progress) + Send,
 ) -> anyhow::Result<CommandOutput> {
@@ -93,7 +91,7 @@ pub async fn backup(
     let unfinished = Unfinished::create(&to.path)?;
     let command = AdminCommand::Backup { skip_corrupt: to.skip_corrupt };
     let mut out = tokio::fs::File::from_std(unfinished.file.try_clone()?);
-    let output = call_with(data_dir, key_dir, command, &mut out, &mut progress).await?;
+    let output = call_with(files, command, &mut out, &mut progress).await?;
     out.flush().await.with_context(|| format!("cannot write {}", to.path.display()))?;
     drop(out);
     let to = to.clone();
@@ -205,7 +203,7 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Restores a backup to a new database in `data_dir`, which is made if it does not exist. Blocks. A
+/// Restores a backup to a new database in the data directory, which is made if it does not exist. Blocks. A
 /// database that exists is never overwritten. `above` is a resourceVersion that clients are known to
 /// have seen, or 0.
 ///
@@ -213,12 +211,12 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
 /// When there is a database, when the backup is corrupt, and when its seal keys are missing. Nothing
 /// is restored then.
 pub fn restore(
-    data_dir: &Path,
-    key_dir: Option<&Path>,
+    files: &ServerFiles<'_>,
     file: &Path,
     above: u64,
     mut report: impl FnMut(Progress),
 ) -> anyhow::Result<CommandOutput> {
+    let ServerFiles { data_dir, key_dir, clock } = *files;
     let database = DataDir::database_in(data_dir);
     ensure!(
         std::fs::symlink_metadata(&database).is_err(),
@@ -237,7 +235,7 @@ pub fn restore(
     let using = || format!("cannot use the seal keys {}", keys.display());
     let keyring = Keyring::load(&keys).with_context(using)?;
     let dir = DataDir::open(data_dir, key_dir)?;
-    let now = system_time(&System::default());
+    let now = system_time(clock);
     let above = Position::from_packed(above).revision();
     let options = RestoreOptions { now, above };
     let restoring = backup::restore_to(dir.database(), &mut opened, &keyring, options, |at| {
@@ -262,9 +260,4 @@ pub fn restore(
         revision: restored.revision,
         clock_is_behind: now < restored.summary.created,
     })
-}
-
-/// Returns the clock for commands that no server carries out.
-pub(super) fn clock() -> Arc<dyn Source> {
-    Arc::new(System::default())
 }

@@ -2,7 +2,6 @@
 //! out on the database itself.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,7 +11,7 @@ use tokio::io::{
 use tokio::net::UnixStream;
 
 use super::{
-    AdminCommand, CommandOutput, Progress, Reply, Request, backup, read_line, storage, to_line,
+    AdminCommand, CommandOutput, Progress, Reply, Request, ServerFiles, read_line, storage, to_line,
 };
 use crate::data_dir::DataDir;
 
@@ -25,41 +24,37 @@ pub(super) const MAX_DATA_BYTES: usize = 64 * 1024;
 /// How long the client waits for a line. A server reports its progress more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Returns the output of a command. The server on `data_dir` carries it out or, when none runs,
-/// this process, which then is the only one that may have the database open. `key_dir` is where the
-/// seal keys are, if not in the data directory; a running server knows that itself.
+/// Returns the output of a command. The server of these files carries it out or, when none runs, this
+/// process, which then is the only one that may have the database open.
 ///
 /// # Errors
 /// The server's error, or this process's own. Without a running server,
 /// [`AdminCommand::ResetKey`] is an error.
 pub async fn call(
-    data_dir: &Path,
-    key_dir: Option<&Path>,
+    files: &ServerFiles<'_>,
     command: AdminCommand,
     mut progress: impl FnMut(Progress) + Send,
 ) -> anyhow::Result<CommandOutput> {
-    call_with(data_dir, key_dir, command, &mut tokio::io::sink(), &mut progress).await
+    call_with(files, command, &mut tokio::io::sink(), &mut progress).await
 }
 
 /// As [`call`], with an output for the bytes of a backup.
 pub(super) async fn call_with(
-    data_dir: &Path,
-    key_dir: Option<&Path>,
+    files: &ServerFiles<'_>,
     command: AdminCommand,
     out: &mut (dyn AsyncWrite + Send + Unpin),
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let socket = data_dir.join(DataDir::ADMIN_SOCKET);
+    let socket = files.data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
         Ok(stream) => ask(stream, command, out, progress).await,
         Err(error) if nobody_listens(&error) => {
             anyhow::ensure!(
                 command != AdminCommand::ResetKey,
                 "no server runs on {}: start it, and ask again",
-                data_dir.display()
+                files.data_dir.display()
             );
-            let clock = backup::clock();
-            storage::run_offline(data_dir, key_dir, &*clock, command, out, progress).await
+            storage::run_offline(files, command, out, progress).await
         }
         Err(error) => Err(error).with_context(|| format!("cannot reach {}", socket.display())),
     }

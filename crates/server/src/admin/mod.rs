@@ -16,15 +16,28 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arc_swap::ArcSwap;
 use postern_meta::decode::decode_typed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Source;
+
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;
+
+/// The files of a server, which need not run.
+#[derive(Clone, Copy)]
+pub struct ServerFiles<'a> {
+    /// The data directory.
+    pub data_dir: &'a Path,
+    /// Where the seal keys are, if not in the data directory. A running server knows that itself.
+    pub key_dir: Option<&'a Path>,
+    /// The clock, for what this process does itself.
+    pub clock: &'a dyn Source,
+}
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

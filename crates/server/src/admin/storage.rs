@@ -1,27 +1,24 @@
 //! Commands that only need the database: they are the same with and without a running server.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use postern_store::backup::WriteOptions;
 use postern_store::seal::{KeyId, Keyring, Sealed};
 use postern_store::{Options, Store as _};
 use tokio::io::AsyncWrite;
 
-use super::{AdminCommand, CommandOutput, Progress, backup, check};
+use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
 use crate::clock::Source;
 use crate::data_dir::DataDir;
 use crate::database;
 
 /// Carries out a command on a database that this process opens for it.
 pub(super) async fn run_offline(
-    data_dir: &Path,
-    key_dir: Option<&Path>,
-    clock: &dyn Source,
+    files: &ServerFiles<'_>,
     command: AdminCommand,
     out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
+    let ServerFiles { data_dir, key_dir, clock } = *files;
     // Opening would create a database that is missing.
     let database = DataDir::database_in(data_dir);
     let exists = database.try_exists()?;

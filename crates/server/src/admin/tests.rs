@@ -1,7 +1,7 @@
 //! Tests of the commands, with a running server and without one.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use postern_store::Options;
@@ -53,8 +53,13 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     tokio::join!(running.serve(until, reloads), work);
 }
 
+fn files(dir: &TempDir) -> ServerFiles<'_> {
+    static CLOCK: LazyLock<System> = LazyLock::new(System::default);
+    ServerFiles { data_dir: dir.path(), key_dir: None, clock: &*CLOCK }
+}
+
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
-    call(dir.path(), None, command, |_| {}).await
+    call(&files(&dir), command, |_| {}).await
 }
 
 /// Rotates, reseals and checks. Returns the current seal key's id.
@@ -105,7 +110,7 @@ async fn progress_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let mut last = None;
-    let output = call(dir.path(), None, AdminCommand::Check, |at| last = Some(at)).await.unwrap();
+    let output = call(&files(&dir), AdminCommand::Check, |at| last = Some(at)).await.unwrap();
     let CommandOutput::Check { seen, .. } = output else { panic!("the output of another command") };
     assert_eq!(last, Some(Progress { seen, remaining: 0 }));
 }
@@ -115,8 +120,8 @@ async fn corrupt_values_are_reported_by_key_and_without_content() {
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
-    let files = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let opened = DataDir::open(dir.path(), None).unwrap();
+    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
     let put = |key: &str, value: &'static str| Change::Put {
         key: key.into(),
         value: value.as_bytes().into(),
@@ -146,8 +151,8 @@ async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_miss
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
-    let files = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let opened = DataDir::open(dir.path(), None).unwrap();
+    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
     let value = "canary".as_bytes().into();
     let changes = vec![Change::Put { key: "/objects/core/namespaces/unsealed".into(), value }];
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
@@ -156,13 +161,13 @@ async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_miss
     let mut to =
         BackupFile { path: dir.path().join("backup"), overwrite: false, skip_corrupt: false };
     with_server(dir.path(), async {
-        let refused = backup(dir.path(), None, &to, |_| {}).await.unwrap_err().to_string();
+        let refused = backup(&files(&dir), &to, |_| {}).await.unwrap_err().to_string();
         assert!(refused.contains("core/namespaces/unsealed"), "{refused}");
         assert!(!refused.contains("canary"), "{refused}");
         let mut left = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         assert!(!left.any(|path| path.to_string_lossy().contains("/backup")));
         to.skip_corrupt = true;
-        let made = backup(dir.path(), None, &to, |_| {}).await.unwrap();
+        let made = backup(&files(&dir), &to, |_| {}).await.unwrap();
         let CommandOutput::Backup { content, omitted } = made else { panic!("another output") };
         assert_eq!((content.omitted, omitted[0].key.as_str()), (1, "core/namespaces/unsealed"));
         assert_eq!(std::fs::metadata(&to.path).unwrap().len(), content.bytes);
@@ -178,12 +183,12 @@ async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does(
     let unfinished = dir.path().join("backup.unfinished");
     let other = crate::data_dir::create_private(&unfinished).unwrap();
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let refused = backup(dir.path(), None, &to, |_| {}).await.unwrap_err();
+    let refused = backup(&files(&dir), &to, |_| {}).await.unwrap_err();
     assert!(format!("{refused:#}").contains("another backup is being written"), "{refused:#}");
     assert!(unfinished.exists(), "what another process writes stays");
     drop(other);
     let mut last = None;
-    backup(dir.path(), None, &to, |at| last = Some(at)).await.unwrap();
+    backup(&files(&dir), &to, |at| last = Some(at)).await.unwrap();
     assert!(to.path.exists() && !unfinished.exists());
     assert_eq!(last.map(|at| at.remaining), Some(0));
 }
@@ -216,10 +221,10 @@ async fn a_user_without_rights_is_repaired() {
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
-    let files = DataDir::open(dir.path(), None).unwrap();
+    let opened = DataDir::open(dir.path(), None).unwrap();
     let key = "/objects/management.platform.sh/users/admin";
     for round in 0..2 {
-        let sealed = crate::database::open(&files, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+        let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
         let changes = if round == 0 {
             let stored = sealed.get(key).await.unwrap().value.unwrap().value;
             let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
