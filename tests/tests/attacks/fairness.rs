@@ -26,6 +26,9 @@ const SLOWDOWN_BY_ONE_OWNER: u32 = 2;
 const FEW_READS: &str = "--max-reads-in-flight=40";
 const FEW_WRITES: &str = "--max-writes-in-flight=20";
 
+/// A body nearly as large as one may be.
+const LARGE_BODY_BYTES: usize = 3 * 1024 * 1024 - 1024;
+
 /// The time between two bytes of a slow body.
 const BETWEEN_BYTES: Duration = Duration::from_millis(300);
 
@@ -57,6 +60,36 @@ async fn slow_bodies_take_no_places_of_others() {
         pass(scene.lasting()).await;
     };
     hold("200 slow bodies of one owner", &scene, &victims, SLOWDOWN, attack).await;
+}
+
+/// Sends all of a large body but its end, and waits for what the server makes of it.
+async fn unfinished_body(client: Client) {
+    let body = vec![b' '; LARGE_BODY_BYTES];
+    let kind = "application/json";
+    let head = head(&client, "POST", &collection(KEYS), kind, Framing::ContentLength, &body);
+    let Ok(mut wire) = Wire::open(&client).await else { return };
+    for part in [&head, &body[1..]] {
+        if wire.send(part).await.is_err() {
+            return;
+        }
+    }
+    drop(wire.answer().await);
+}
+
+/// The bodies that are there in part are bounded, too, however many connections bring them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_that_do_not_end() {
+    let scene = Scene::start(&[]).await;
+    let victims = Victims::new(&scene).await;
+    let client = scene.attacker(&scene.user("mallory").await);
+    let attack = async {
+        let mut tasks = JoinSet::new();
+        for _ in 0..200 {
+            tasks.spawn(unfinished_body(client.clone()));
+        }
+        pass(scene.lasting()).await;
+    };
+    hold("200 bodies without their end", &scene, &victims, SLOWDOWN, attack).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
