@@ -4,7 +4,10 @@
 //! record. The last use of the key is in another record, and is added to `status` when the object is
 //! returned.
 
+use std::collections::HashSet;
+
 use crate::key_life::{self, WrittenKey};
+use crate::names::MAX_IDENTITIES;
 use crate::prelude::*;
 use crate::principal::delegated_right;
 use crate::scope::Scope;
@@ -330,10 +333,9 @@ impl Kind for OwnedAccessKey {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
-        for (index, group) in spec.groups.iter().enumerate() {
-            let path = format!("spec.groups[{index}]");
-            check_identity(&path, group, errors);
-            refuse_system(&path, group, errors);
+        check_identities("spec.groups", &spec.groups, errors);
+        for (index, group) in spec.groups.iter().enumerate().take(MAX_IDENTITIES) {
+            refuse_system(&format!("spec.groups[{index}]"), group, errors);
         }
         if !TYPES.contains(&spec.r#type.as_str()) {
             errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
@@ -376,7 +378,7 @@ impl Kind for OwnedAccessKey {
         // everything that the key carries, as its maker does.
         let takes_all = old.is_none() || ctx.has_new_credential || enabled.is_some();
         let had = old.filter(|_| !takes_all).map(|old| old.fields.spec.groups.as_slice());
-        let had = had.unwrap_or_default();
+        let had: HashSet<&String> = had.unwrap_or_default().iter().collect();
         let spec = &new.fields.spec;
         let groups = spec.groups.iter().filter(|group| !had.contains(group));
         let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));

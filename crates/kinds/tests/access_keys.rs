@@ -5,8 +5,8 @@
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::Lifetime;
 use postern_kinds::{
-    AnyKind as _, Caller, CallerKey, Context, NoPrincipals, Prepared, Principal, Principals,
-    RequiredRight, Right,
+    AnyKind as _, Caller, CallerKey, Context, MAX_IDENTITIES, NoPrincipals, Prepared, Principal,
+    Principals, RequiredRight, Right,
 };
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -238,5 +238,19 @@ fn the_reference_to_the_owner_is_the_servers() {
         let new = new.into_value();
         let references = new["metadata"].get("ownerReferences").cloned().unwrap_or(json!([]));
         assert_eq!(references, json!(kept), "{sent:?}");
+    }
+}
+
+#[test]
+fn the_groups_of_a_key_are_bounded() {
+    let caller = caller("uid-ada");
+    let context = Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals);
+    for (count, message) in [(MAX_IDENTITIES, None), (MAX_IDENTITIES + 1, Some("Too many"))] {
+        let groups: Vec<_> = (0..count).map(|number| format!("g{number}")).collect();
+        let spec = json!({ "subject": "ci", "groups": groups });
+        let errors = prepare(&mut key(&spec, &json!({})), None, context).verdict.unwrap();
+        let found: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), usize::from(message.is_some()), "{found:?}");
+        assert!(message.is_none_or(|text| found[0].contains(text)), "{found:?}");
     }
 }

@@ -16,6 +16,11 @@ const CACHE_BYTES: usize = 256 * 1024;
 /// Key to value and position.
 type State = BTreeMap<Arc<str>, (Bytes, Position)>;
 
+/// The prefixes whose last changes each compaction notes.
+fn noted() -> Vec<String> {
+    ["/k1", "/k2", "/none"].map(str::to_owned).to_vec()
+}
+
 /// Returns a disk with an empty store on it. (A file gets its name when that much is durable, so a
 /// power cut before it leaves no store.)
 pub(crate) fn new_disk(seed: u64) -> Disk {
@@ -56,7 +61,7 @@ impl Workload {
     pub(crate) async fn step(&mut self, store: &Redb) -> Result<()> {
         if self.revision() > 3 && self.rng.below(10) == 0 {
             let ago = self.rng.below(4) as u64;
-            return store.compact(self.revision() - ago).await;
+            return store.compact_noting(self.revision() - ago, &noted()).await;
         }
         let txn = self.txn();
         let after = self.after(&txn);
@@ -155,7 +160,22 @@ impl Workload {
             .map(|entry| (entry.key, (entry.value, entry.position)))
             .collect();
         assert!(found == *self.now(), "the state is another at revision {revision}");
+        self.check_last_changes(store, revision).await;
         self.check_history(store, revision).await;
+    }
+
+    /// Checks that the store knows the last change under each prefix, whatever was compacted.
+    async fn check_last_changes(&self, store: &Redb, newest: u64) {
+        let found = store.last_changes(&noted(), newest).await.unwrap();
+        for (prefix, found) in noted().iter().zip(found) {
+            let under = |revision| {
+                let mut positions = self.positions(revision);
+                positions.retain(|(key, _)| key.starts_with(prefix));
+                positions
+            };
+            let last = (1..=newest).rev().find(|at| under(*at) != under(*at - 1)).unwrap_or(0);
+            assert_eq!(found.revision(), last, "under {prefix}");
+        }
     }
 
     /// Checks that the history that is kept leads from each state to the next.
