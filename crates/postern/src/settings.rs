@@ -80,6 +80,15 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_WATCHES_PER_OWNER", value_name = "COUNT")]
     max_watches_per_owner: Option<usize>,
 
+    /// Access keys of one owner [default: 1000]
+    #[arg(long, env = "POSTERN_MAX_KEYS_PER_OWNER", value_name = "COUNT")]
+    max_keys_per_owner: Option<usize>,
+
+    /// Bytes of objects that one owner of access keys writes in a minute; members of system:masters
+    /// are not held to it [default: 268435456]
+    #[arg(long, env = "POSTERN_MAX_WRITE_BYTES_PER_OWNER", value_name = "BYTES")]
+    max_write_bytes_per_owner: Option<usize>,
+
     /// The longest ttl of an access key, which then also is the default, as in 720h
     /// [default: no limit]
     #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
@@ -140,7 +149,6 @@ impl Serve {
     pub(crate) fn complete(self) -> anyhow::Result<Complete> {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let given = self.or(file);
-        let defaults = Limits::default();
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
@@ -149,6 +157,7 @@ impl Serve {
         for host in &given.hosts {
             check_host(host)?;
         }
+        let (limits, keys) = (given.limits()?, given.key_policy()?);
         let data_dir = given.data_dir.unwrap_or_else(|| "postern-data".into());
         let audit = AuditSettings {
             log: match given.audit_log_path {
@@ -179,31 +188,48 @@ impl Serve {
                 given.drain_timeout.as_deref(),
                 Duration::from_secs(10),
             )?,
-            limits: Limits {
-                reading: positive(
-                    "max-reads-in-flight",
-                    given.max_reads_in_flight,
-                    defaults.reading,
-                )?,
-                writing: positive(
-                    "max-writes-in-flight",
-                    given.max_writes_in_flight,
-                    defaults.writing,
-                )?,
-                watches_per_owner: positive(
-                    "max-watches-per-owner",
-                    given.max_watches_per_owner,
-                    defaults.watches_per_owner,
-                )?,
-            },
-            keys: key_policy(
-                given.access_key_max_ttl.as_deref(),
-                given.expired_key_retention.as_deref(),
-            )?,
+            limits,
+            keys,
             cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
             build: BUILD,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
+    }
+
+    fn limits(&self) -> anyhow::Result<Limits> {
+        let defaults = Limits::default();
+        Ok(Limits {
+            reading: positive("max-reads-in-flight", self.max_reads_in_flight, defaults.reading)?,
+            writing: positive("max-writes-in-flight", self.max_writes_in_flight, defaults.writing)?,
+            watches_per_owner: positive(
+                "max-watches-per-owner",
+                self.max_watches_per_owner,
+                defaults.watches_per_owner,
+            )?,
+            write_bytes_per_owner: bytes(
+                "max-write-bytes-per-owner",
+                self.max_write_bytes_per_owner,
+                defaults.write_bytes_per_owner,
+            )?,
+        })
+    }
+
+    fn key_policy(&self) -> anyhow::Result<KeyPolicy> {
+        let defaults = KeyPolicy::default();
+        let seconds = |name, text: Option<&str>| {
+            let span = text.map(|text| duration(name, Some(text), Duration::ZERO)).transpose()?;
+            anyhow::Ok(span.map(|span| i64::try_from(span.as_secs()).unwrap_or(i64::MAX)))
+        };
+        let retention = seconds("expired-key-retention", self.expired_key_retention.as_deref())?;
+        Ok(KeyPolicy {
+            max_ttl_seconds: seconds("access-key-max-ttl", self.access_key_max_ttl.as_deref())?,
+            expired_retention_seconds: retention.unwrap_or(defaults.expired_retention_seconds),
+            max_per_owner: positive(
+                "max-keys-per-owner",
+                self.max_keys_per_owner,
+                defaults.max_per_owner,
+            )?,
+        })
     }
 
     fn or(self, other: Self) -> Self {
@@ -221,6 +247,10 @@ impl Serve {
             max_reads_in_flight: self.max_reads_in_flight.or(other.max_reads_in_flight),
             max_writes_in_flight: self.max_writes_in_flight.or(other.max_writes_in_flight),
             max_watches_per_owner: self.max_watches_per_owner.or(other.max_watches_per_owner),
+            max_keys_per_owner: self.max_keys_per_owner.or(other.max_keys_per_owner),
+            max_write_bytes_per_owner: self
+                .max_write_bytes_per_owner
+                .or(other.max_write_bytes_per_owner),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             audit_log_path: self.audit_log_path.or(other.audit_log_path),
@@ -240,19 +270,6 @@ fn read_file(path: &Path) -> anyhow::Result<Serve> {
         .with_context(|| format!("cannot read the settings in {}", path.display()))?;
     serde_saphyr::from_str(&text)
         .with_context(|| format!("cannot understand the settings in {}", path.display()))
-}
-
-fn key_policy(max_ttl: Option<&str>, retention: Option<&str>) -> anyhow::Result<KeyPolicy> {
-    let defaults = KeyPolicy::default();
-    let seconds = |name, text: Option<&str>| {
-        let span = text.map(|text| duration(name, Some(text), Duration::ZERO)).transpose()?;
-        anyhow::Ok(span.map(|span| i64::try_from(span.as_secs()).unwrap_or(i64::MAX)))
-    };
-    let retention = seconds("expired-key-retention", retention)?;
-    Ok(KeyPolicy {
-        max_ttl_seconds: seconds("access-key-max-ttl", max_ttl)?,
-        expired_retention_seconds: retention.unwrap_or(defaults.expired_retention_seconds),
-    })
 }
 
 /// The longest duration that any setting takes.
@@ -287,6 +304,19 @@ fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<
     let value = given.unwrap_or(default);
     // Far more than any machine has, and far below where sums of these could overflow.
     anyhow::ensure!((1..=1_000_000).contains(&value), "--{name} must be from 1 to 1000000");
+    Ok(value)
+}
+
+/// The least that an owner may write in a minute: one object of the largest size.
+const MIN_WRITE_BYTES: usize = 1_000_000;
+
+fn bytes(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
+    let value = given.unwrap_or(default);
+    let most = 1 << 40;
+    anyhow::ensure!(
+        (MIN_WRITE_BYTES..=most).contains(&value),
+        "--{name} must be from {MIN_WRITE_BYTES} to {most}"
+    );
     Ok(value)
 }
 

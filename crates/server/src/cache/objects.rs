@@ -104,6 +104,11 @@ impl Objects {
         objects
     }
 
+    /// Returns how many intact objects an owner has.
+    pub(super) fn count_owned(&self, owner: &Owner) -> usize {
+        self.by_owner.get(owner).map_or(0, BTreeMap::len)
+    }
+
     /// Sets what is stored under a key.
     pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
         self.remove_index(&key);

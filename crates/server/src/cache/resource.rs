@@ -260,6 +260,11 @@ impl ResourceCache {
         ObjectList { objects, remaining: 0, revision: state.revision, left_out: Vec::new() }
     }
 
+    /// Returns how many objects an owner has, without corrupt ones.
+    pub(crate) fn count_owned(&self, owner: &Owner) -> usize {
+        self.state.read().objects.count_owned(owner)
+    }
+
     /// Returns the revision of what it has.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -165,7 +165,7 @@ impl Connection {
         let request = Request::from_parts(parts, body);
         let mut reply = pipeline::handle(&self.server, &self.client, request).await;
         if let Some(leftover) = leftover
-            && !leftover.is_read().await
+            && !leftover.read().await
         {
             let close = HeaderValue::from_static("close");
             reply.response.headers_mut().insert(header::CONNECTION, close);
@@ -244,7 +244,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
         let transfer = Transfer::new(self.0.outgoing.clone());
         let server = self.0.server.clone();
         let task = StreamTask { stream, transfer: transfer.clone(), timer: None, server };
-        tokio::spawn(TRANSFER.scope(transfer, task));
+        TokioExecutor::new().execute(TRANSFER.scope(transfer, task));
     }
 }
 

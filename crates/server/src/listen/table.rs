@@ -133,22 +133,33 @@ impl State {
         Some(client)
     }
 
-    /// Returns whom a new connection of an address needs to go: nobody, or a stranger. `None` when
-    /// there is no room.
-    fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Option<Option<u64>> {
+    /// Returns what there is for a new connection of an address.
+    fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
-            return self.oldest_stranger(Some(address)).map(Some);
+            return self.oldest_stranger(Some(address)).map_or(Room::None, Room::After);
         }
         let full = self.open.len() >= limits.total;
-        if full || self.strangers.len() >= limits.strangers {
-            let oldest = self.oldest_stranger(None);
-            // Those that were counted as strangers may have turned out to be none.
-            let too_many = full || self.strangers.len() >= limits.strangers;
-            return if too_many { oldest.map(Some) } else { Some(None) };
+        if !full && self.strangers.len() < limits.strangers {
+            return Room::Free;
         }
-        Some(None)
+        let oldest = self.oldest_stranger(None);
+        if !full && self.strangers.len() < limits.strangers {
+            // Some of those who were counted as strangers are none.
+            return Room::Free;
+        }
+        oldest.map_or(Room::None, Room::After)
     }
+}
+
+/// What there is for a new connection.
+enum Room {
+    /// There is room.
+    Free,
+    /// There will be room when this stranger is gone.
+    After(u64),
+    /// There is no room.
+    None,
 }
 
 impl ConnectionTable {
@@ -159,10 +170,11 @@ impl ConnectionTable {
     /// Enters a new connection. The stranger that is closed for it leaves the table at once.
     pub(super) fn admit(self: &Arc<Self>, client: &Arc<Client>) -> Admission {
         let mut state = self.state.lock();
-        let Some(goes) = state.room(network(client.address), &self.limits) else {
-            return Admission::Refused;
+        let evicted = match state.room(network(client.address), &self.limits) {
+            Room::Free => None,
+            Room::After(stranger) => state.remove(stranger),
+            Room::None => return Admission::Refused,
         };
-        let evicted = goes.and_then(|id| state.remove(id));
         let id = state.insert(client);
         drop(state);
         if let Some(evicted) = &evicted {

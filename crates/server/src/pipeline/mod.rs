@@ -257,6 +257,9 @@ async fn within_time(
             if writes { received(server, &acting, body).await? } else { ReceivedBody::none() };
         let bearer = acting.credential().bearer();
         let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
+        if writes && !requester.is_system {
+            server.flow.write_rate.check(requester.owner)?;
+        }
         hold.seat = Some(server.flow.acquire(verb, requester).await?);
         act(server, acting, body, audit_context).await
     };

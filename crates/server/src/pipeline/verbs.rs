@@ -16,6 +16,7 @@ use postern_meta::status::{ApiError, Status};
 use super::{Outcome, Server};
 use crate::actions::{self, ActionOutput};
 use crate::operations;
+use crate::registry::EncodedObject;
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
@@ -66,6 +67,13 @@ pub(super) async fn serve(
 /// Returns where the caller's large work is done.
 pub(super) fn large_work(server: &Server, permit: &Permit) -> LargeWork {
     server.flow.large_work(&permit.credential().bearer().name)
+}
+
+/// Counts an object that the caller has written.
+fn count_written(server: &Server, permit: &Permit, writing: &Writing, object: &EncodedObject) {
+    if !writing.dry_run {
+        server.flow.write_rate.count(&permit.credential().bearer().name, object.json.len());
+    }
 }
 
 /// Returns whether a request takes much processor time: it sends a large body, or changes a large
@@ -223,6 +231,7 @@ async fn create(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
+    count_written(server, permit, &writing, &object);
     let created = Some(object.json.clone());
     let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
     Ok(Outcome { response, warnings, created })
@@ -238,9 +247,9 @@ async fn replace(
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
-    let object =
-        operations::replace(&server.registry, permit, &writing(parsed, &options, part), object)
-            .await?;
+    let writing = writing(parsed, &options, part);
+    let object = operations::replace(&server.registry, permit, &writing, object).await?;
+    count_written(server, permit, &writing, &object);
     let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
 }
@@ -275,9 +284,9 @@ async fn patch(
         *warnings.lock() = of_object;
         Ok(object)
     };
-    let object =
-        operations::update(&server.registry, permit, &writing(parsed, &options, part), change)
-            .await?;
+    let writing = writing(parsed, &options, part);
+    let object = operations::update(&server.registry, permit, &writing, change).await?;
+    count_written(server, permit, &writing, &object);
     let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
 }

@@ -37,6 +37,8 @@ pub(crate) struct Registry {
     source: Arc<dyn Source>,
     digester: Digester,
     key_policy: KeyPolicy,
+    /// Held by whoever counts what an owner has, and adds to it.
+    counting: tokio::sync::Mutex<()>,
 }
 
 /// An object as it is in a response: encoded, with its resourceVersion.
@@ -62,7 +64,8 @@ impl Registry {
         digester: Digester,
         key_policy: KeyPolicy,
     ) -> Self {
-        Self { store, cache, source, digester, key_policy }
+        let counting = tokio::sync::Mutex::default();
+        Self { store, cache, source, digester, key_policy, counting }
     }
 
     /// Returns what makes digests of access keys.
@@ -73,6 +76,12 @@ impl Registry {
     /// Returns what the operator decided about access keys.
     pub(crate) fn key_policy(&self) -> KeyPolicy {
         self.key_policy
+    }
+
+    /// Waits until nobody else adds to what owners have. Of several servers on one store, each may
+    /// add one in the same moment.
+    pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.counting.lock().await
     }
 
     /// Returns what admission reads, as of now.

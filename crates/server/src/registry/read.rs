@@ -242,9 +242,9 @@ impl Registry {
         };
         let mut page = page_of(list, &selection);
         if permit.kind().is_observed() {
-            let mut pace = Pace::new();
+            let mut steps = Pace::new();
             for object in &mut page.objects {
-                pace.step(object.json().len()).await;
+                steps.step(object.json().len()).await;
                 *object = observed(self.cache(), permit, object.clone());
             }
         }
@@ -348,10 +348,10 @@ pub(super) async fn selected(
         Some(owners) => resource.owned(&selection.prefix, after, &owners),
         None => resource.list(&selection.prefix, after, 0)?,
     };
-    let mut pace = Pace::new();
+    let mut steps = Pace::new();
     let mut objects = Vec::new();
     for object in std::mem::take(&mut list.objects) {
-        pace.step(BYTES_PER_LOOK).await;
+        steps.step(BYTES_PER_LOOK).await;
         if !selection.matches(&object) {
             continue;
         }
@@ -377,12 +377,11 @@ impl Pace {
 
     /// Notes that this many bytes are worked on next.
     async fn step(&mut self, bytes: usize) {
-        match self.left.checked_sub(bytes) {
-            Some(left) => self.left = left,
-            None => {
-                self.left = BYTES_BETWEEN_PAUSES;
-                tokio::task::yield_now().await;
-            }
+        if let Some(left) = self.left.checked_sub(bytes) {
+            self.left = left;
+        } else {
+            self.left = BYTES_BETWEEN_PAUSES;
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use postern_auth::digest::Digester;
 use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::write_only::WriteOnlyValues;
-use postern_kinds::{AnyKind, Companion, Context, Prepared, RequiredRight, Right, Verb};
+use postern_kinds::{AnyKind, Companion, Context, Owner, Prepared, RequiredRight, Right, Verb};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::generated_name;
@@ -142,11 +142,17 @@ pub struct KeyPolicy {
     pub max_ttl_seconds: Option<i64>,
     /// How long a key that has expired is kept before it is removed.
     pub expired_retention_seconds: i64,
+    /// How many keys an owner may have.
+    pub max_per_owner: usize,
 }
 
 impl Default for KeyPolicy {
     fn default() -> Self {
-        Self { max_ttl_seconds: None, expired_retention_seconds: 30 * 24 * 3600 }
+        Self {
+            max_ttl_seconds: None,
+            expired_retention_seconds: 30 * 24 * 3600,
+            max_per_owner: 1000,
+        }
     }
 }
 
@@ -296,6 +302,9 @@ pub(crate) fn create(
     let prepared = view.prepare(permit, &mut object, None, false)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(permit, &prepared.required_rights, &object, None)?;
+    if let Some(owner) = &prepared.owner {
+        check_count(view, permit, &object.metadata.name, owner)?;
+    }
     track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
     let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
     errors.extend(prepared.verdict?);
@@ -303,6 +312,25 @@ pub(crate) fn create(
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     Ok(Admitted::one(permit, &name, Write::Create { object, write_only }))
+}
+
+/// Checks that an owner may have one object more. The administrator of the machine is not held to
+/// that: their command makes a key for whoever has lost all.
+fn check_count(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    name: &str,
+    owner: &Owner,
+) -> Result<(), ApiError> {
+    let (info, limit) = (permit.kind().info(), view.key_policy.max_per_owner);
+    if permit.credential().is_server() || view.cache.of(info).count_owned(owner) < limit {
+        return Ok(());
+    }
+    let reason = format!(
+        "exceeded quota: their owner has {limit} {}, the most that one may have; delete some first",
+        info.plural
+    );
+    Err(ApiError::forbidden(info.group_resource(), name, reason))
 }
 
 /// Checks the rights that a write requires beyond the verb on the object. This comes before

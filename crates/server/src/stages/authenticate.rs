@@ -64,6 +64,11 @@ impl Credential {
         &self.identity
     }
 
+    /// Returns whether it is the server's own.
+    pub(crate) fn is_server(&self) -> bool {
+        self.digest.is_none()
+    }
+
     /// Returns whether the caller impersonates somebody.
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()

@@ -96,7 +96,7 @@ impl Drop for IncomingBody {
 impl Leftover {
     /// Reads what is left of the body, if that is short and comes soon. Returns whether the whole
     /// body has been read. A client that waits to be told that it may go on is not told so.
-    pub(crate) async fn is_read(self) -> bool {
+    pub(crate) async fn read(self) -> bool {
         let Rest { incoming, awaits_continue } = std::mem::take(&mut *self.0.lock());
         let Some(incoming) = incoming else { return true };
         if awaits_continue || incoming.size_hint().lower() > MAX_DISCARDED_BYTES {

@@ -340,7 +340,13 @@ mod tests {
             transform: postern_meta::accept::Transform::None,
         };
         let now = postern_meta::time::Timestamp::from_unix_seconds(0);
-        Negotiated { representation, include: Default::default(), pretty, gzip: false, now }
+        Negotiated {
+            representation,
+            include: crate::cache::IncludeObject::default(),
+            pretty,
+            gzip: false,
+            now,
+        }
     }
 
     fn text(items: &[Value], negotiated: Negotiated) -> String {

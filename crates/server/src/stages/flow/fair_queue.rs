@@ -219,6 +219,7 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::task::Poll;
 
     use futures_util::FutureExt as _;
     use futures_util::future::BoxFuture;
@@ -239,9 +240,21 @@ mod tests {
         async move { queue.acquire(owner).await }.boxed()
     }
 
-    /// Polls a request once, so that it waits, or has its seat.
-    fn poll(request: &mut BoxFuture<'static, Option<Seat>>) -> Option<Option<Seat>> {
-        request.now_or_never()
+    /// Polls a request once, so that it waits, or has its seat, or has been refused.
+    fn poll(request: &mut BoxFuture<'static, Option<Seat>>) -> Poll<Option<Seat>> {
+        request.now_or_never().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn seat(polled: Poll<Option<Seat>>) -> Seat {
+        match polled {
+            Poll::Ready(Some(seat)) => seat,
+            Poll::Ready(None) => panic!("refused"),
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    fn is_refused(polled: &Poll<Option<Seat>>) -> bool {
+        matches!(polled, Poll::Ready(None))
     }
 
     #[tokio::test(start_paused = true)]
@@ -252,15 +265,16 @@ mod tests {
         assert!(queue.try_acquire("busy").is_none(), "the last seat is not for them");
         let first = queue.try_acquire("a").unwrap();
         let mut more: Vec<_> = ["busy", "busy", "b", "a"].map(|o| acquiring(&queue, o)).into();
-        assert!(more.iter_mut().all(|request| poll(request).is_none()));
+        assert!(more.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(queue.counts(), (4, 4));
         seats.pop_front();
-        let granted = poll(&mut more[2]).expect("b has none, and so is next").unwrap();
+        // b has none, and so is next; then a, and then whoever waits.
+        let granted = seat(poll(&mut more[2]));
         drop(first);
-        let again = poll(&mut more[3]).expect("then a").unwrap();
+        let again = seat(poll(&mut more[3]));
         drop(again);
-        let third = poll(&mut more[0]).expect("then whoever waits").unwrap();
-        assert!(poll(&mut more[1]).is_none());
+        let third = seat(poll(&mut more[0]));
+        assert!(poll(&mut more[1]).is_pending());
         drop((granted, third, seats, more));
         assert_eq!(queue.counts(), (0, 0));
         assert!(queue.state.lock().owners.is_empty() && queue.state.lock().next.is_empty());
@@ -271,13 +285,16 @@ mod tests {
         let queue = FairQueue::new(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
         let seat = queue.try_acquire("a").unwrap();
         let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, "a")).collect();
-        assert!(waiting.iter_mut().all(|request| poll(request).is_none()));
-        assert!(poll(&mut acquiring(&queue, "a")).unwrap().is_none(), "their queue is full");
+        assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
+        assert!(is_refused(&poll(&mut acquiring(&queue, "a"))), "their queue is full");
         waiting.extend((0..3).map(|_| acquiring(&queue, "b")));
-        assert!(waiting.iter_mut().all(|request| poll(request).is_none()));
-        assert!(poll(&mut acquiring(&queue, "b")).unwrap().is_none(), "all queues are full");
+        assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
+        assert!(is_refused(&poll(&mut acquiring(&queue, "b"))), "all queues are full");
         waiting.push(acquiring(&queue, "c"));
-        assert!(poll(waiting.last_mut().unwrap()).is_none(), "one of each owner may always wait");
+        assert!(
+            poll(waiting.last_mut().unwrap()).is_pending(),
+            "one of each owner may always wait"
+        );
         for request in waiting {
             assert!(request.await.is_none(), "nobody waits for ever");
         }
@@ -287,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: no more seats than there are, none lost, nobody waits beside a free
+        /// Whatever happens: no more seats than there are, none lost, nobody waits next to a free
         /// seat that they may have.
         #[test]
         fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
@@ -306,8 +323,8 @@ mod tests {
                     _ => {}
                 }
                 waiting.retain_mut(|request| match poll(request) {
-                    Some(seat) => { seats.extend(seat); false }
-                    None => true,
+                    Poll::Ready(seat) => { seats.extend(seat); false }
+                    Poll::Pending => true,
                 });
                 let state = queue.state.lock();
                 prop_assert_eq!(state.taken, seats.len());

@@ -21,10 +21,11 @@
 pub(crate) mod budget;
 mod fair_queue;
 pub(crate) mod large;
+pub(crate) mod write_rate;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,13 +37,14 @@ use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
 use self::large::LargeWork;
+use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The longest wait in a queue.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Requests of one owner that wait, beside those that have a seat: kube-apiserver has as many in
+/// Requests of one owner that wait, besides those that have a seat: kube-apiserver has as many in
 /// flight.
 const READS_WAITING_PER_OWNER: usize = 400;
 const WRITES_WAITING_PER_OWNER: usize = 200;
@@ -60,7 +62,7 @@ const LARGE_SEATS: usize = 2;
 /// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that
 /// clients that were rejected together do not come again together.
 const REJECTION_DELAY: Duration = Duration::from_millis(500);
-const REJECTION_STEPS: usize = 64;
+const REJECTION_STEPS: u32 = 64;
 
 /// Rejections that are delayed at the same time; more than these are sent without a delay.
 const MAX_DELAYED: usize = 20_000;
@@ -86,11 +88,18 @@ pub struct Limits {
     pub writing: usize,
     /// Open watches of one owner of access keys.
     pub watches_per_owner: usize,
+    /// Bytes of objects that one owner writes in a minute. It does not hold for `system:masters`.
+    pub write_bytes_per_owner: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { reading: 64, writing: 64, watches_per_owner: 1000 }
+        Self {
+            reading: 64,
+            writing: 64,
+            watches_per_owner: 1000,
+            write_bytes_per_owner: 256 * 1024 * 1024,
+        }
     }
 }
 
@@ -131,10 +140,12 @@ pub(crate) struct Flow {
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
     pub(crate) responses: Arc<ByteBudget>,
+    /// What owners write.
+    pub(crate) write_rate: WriteRate,
     watches: Arc<Mutex<HashMap<String, usize>>>,
     has_long_queue: AtomicBool,
     delayed: AtomicUsize,
-    rejections: AtomicUsize,
+    rejections: AtomicU32,
 }
 
 /// What is in flight now.
@@ -187,10 +198,11 @@ impl Flow {
             large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
+            write_rate: WriteRate::new(limits.write_bytes_per_owner),
             watches: Arc::default(),
             has_long_queue: AtomicBool::new(false),
             delayed: AtomicUsize::new(0),
-            rejections: AtomicUsize::new(0),
+            rejections: AtomicU32::new(0),
         }
     }
 
@@ -234,8 +246,7 @@ impl Flow {
         let _delayed = DelayedRejection(&self.delayed);
         if before < MAX_DELAYED {
             let step = self.rejections.fetch_add(1, Ordering::Relaxed) % REJECTION_STEPS;
-            let part = u32::try_from(REJECTION_STEPS + step).unwrap_or(1);
-            tokio::time::sleep(REJECTION_DELAY * part / REJECTION_STEPS as u32).await;
+            tokio::time::sleep(REJECTION_DELAY * (REJECTION_STEPS + step) / REJECTION_STEPS).await;
         }
     }
 
@@ -311,7 +322,9 @@ mod tests {
     use super::*;
 
     fn flow(seats: usize) -> Flow {
-        Flow::new(Limits { reading: seats, writing: seats, watches_per_owner: 1 })
+        let limits =
+            Limits { reading: seats, writing: seats, watches_per_owner: 1, ..Limits::default() };
+        Flow::new(limits)
     }
 
     fn by(owner: &str) -> Requester<'_> {
