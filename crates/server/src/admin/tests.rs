@@ -59,7 +59,7 @@ fn files(dir: &TempDir) -> ServerFiles<'_> {
 }
 
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
-    call(&files(&dir), command, |_| {}).await
+    call(&files(dir), command, |_| {}).await
 }
 
 /// Rotates, reseals and checks. Returns the current seal key's id.
