@@ -187,12 +187,13 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Creates a file that only its owner can read, and opens it for writing.
+/// Creates a file that only its owner can read, and opens it.
 ///
 /// # Errors
 /// When there is something of this name already, a symbolic link included.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     let created = OpenOptions::new()
+        .read(true)
         .write(true)
         .create_new(true)
         .mode(PRIVATE_FILE)

@@ -11,6 +11,7 @@ use kube::api::{
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use postern_tests::cli::CliUser;
 use postern_tests::{Home, Relay, Server, Setup, wait};
 use serde_json::json;
 
@@ -200,4 +201,48 @@ async fn heavy_compaction_leads_to_a_new_list_and_the_right_cache() {
         changes.dedup();
         assert_eq!(changes.len(), seen.changes.len(), "no event is repeated");
     }
+}
+
+/// The lost server and the restored one both make changes that the other does not have, and both are
+/// asked to continue from the same versions.
+#[tokio::test]
+async fn heavy_a_restore_leads_to_a_new_list_and_the_right_cache() {
+    let home = Home::new();
+    let relay = Relay::new().await;
+    let server = Setup::on(&home).start().await;
+    relay.connect_to(&server);
+    let watched = secrets(&client_over(&home, &relay).await).await;
+    let watchers = configurations().map(|config| follow(watched.clone(), config));
+    let follow_all = async |expected: &BTreeMap<String, String>, lists: usize| {
+        for seen in &watchers {
+            wait::until("a watcher to have the right cache", async || {
+                let seen = seen.lock().unwrap();
+                (seen.lists == lists && seen.cache == *expected).then_some(())
+            })
+            .await;
+        }
+    };
+    let direct = client(&home).await;
+    write(&direct, 0, &mut Vec::new()).await;
+    let backup = home.path().join("backup");
+    let backup = backup.to_str().unwrap();
+    let operator = CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap());
+    operator.ok(&["storage", "backup", "--to", backup]).await;
+    write(&direct, 1, &mut Vec::new()).await;
+    secrets(&direct).await.delete("r0-1", &DeleteParams::default()).await.unwrap();
+    follow_all(&listed(&direct).await, 1).await;
+
+    relay.disconnect();
+    server.kill();
+    std::fs::remove_dir_all(home.data().join("db")).unwrap();
+    operator.ok(&["storage", "restore", backup]).await;
+    let server = Setup::on(&home).start().await;
+    let direct = client(&home).await;
+    write(&direct, 2, &mut Vec::new()).await;
+    relay.connect_to(&server);
+    follow_all(&listed(&direct).await, 2).await;
+    write(&direct, 3, &mut Vec::new()).await;
+    let expected = listed(&direct).await;
+    follow_all(&expected, 2).await;
+    assert!(expected.contains_key("r0-1") && !expected.contains_key("r1-1"), "{expected:?}");
 }

@@ -165,6 +165,13 @@ async fn a_backup_is_private_complete_and_recorded() {
     assert!(refused.contains("--overwrite"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), first);
     server.stop().await;
+    // A link is no file of ours, wherever it leads.
+    let linked = home.path().join("linked");
+    std::os::unix::fs::symlink(home.kubeconfig(), linked.with_extension("unfinished")).unwrap();
+    let kubeconfig = std::fs::read(home.kubeconfig()).unwrap();
+    operator(&home).fails(1, &["storage", "backup", "--to", linked.to_str().unwrap()]).await;
+    assert_eq!(std::fs::read(home.kubeconfig()).unwrap(), kubeconfig);
+    assert!(!linked.exists());
     // Without a server, this command reads the database.
     let output = operator(&home).run(&["storage", "backup", "--overwrite", "--to", to]).await;
     assert_eq!(output.code, 0, "{output:?}");
@@ -215,9 +222,13 @@ async fn a_restore_needs_room_the_right_keys_and_an_intact_backup() {
         assert!(refused.contains("backup") && !refused.contains("panicked"), "{refused}");
     }
     assert!(!other.data().join("db/postern.redb").exists());
-    operator(&other).ok(&["storage", "restore", file, "--key-dir", keys]).await;
+    let seen = (1_u64 << 50).to_string();
+    let arguments = ["storage", "restore", file, "--key-dir", keys, "--above", &seen];
+    operator(&other).ok(&arguments).await;
     let server = Setup::on(&other).argument("--key-dir").argument(keys).start().await;
     let admin = server.client().with_token(&Kubeconfig::read(&home.kubeconfig()).unwrap().token);
     admin.get(&secret_path("one")).send().await.expect(200);
+    let list = admin.get(&secrets("platform")).send().await.expect(200);
+    assert!(version_of(&list) > 1 << 50, "behind what a client is known to have seen");
     server.stop().await;
 }

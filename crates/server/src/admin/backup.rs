@@ -1,9 +1,9 @@
 //! Backups: the command that makes one, the file that the caller keeps it in, and the way back to a
 //! database. What is in a backup is up to the store.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use postern_meta::time::Timestamp;
 use postern_store::Position;
 use postern_store::backup::{self, RestoreOptions, Summary, WriteOptions, Written};
 use postern_store::seal::{Keyring, Sealed};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
@@ -137,7 +137,8 @@ impl Unfinished {
         let file = match create_private(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Left by a backup that was killed, unless it is locked.
-                let left = File::open(&path)?;
+                let left = open_left(&path)
+                    .with_context(|| format!("cannot look at {}", path.display()))?;
                 lock(&left).with_context(busy)?;
                 std::fs::remove_file(&path)?;
                 create_private(&path)?
@@ -153,7 +154,9 @@ impl Unfinished {
     /// Reads the file, and compares it with what was sent.
     fn check(&self, sent: &BackupContent) -> anyhow::Result<()> {
         self.file.sync_all()?;
-        let written = backup::verify(&mut File::open(&self.path)?)?;
+        let mut file = &self.file;
+        file.rewind()?;
+        let written = backup::verify(&mut file)?;
         let matches = content(&written) == *sent;
         ensure!(matches, "what was written is not what was sent: make the backup again");
         Ok(())
@@ -179,6 +182,12 @@ impl Drop for Unfinished {
         // It has its name when it is finished.
         drop(std::fs::remove_file(&self.path));
     }
+}
+
+/// Opens what may be left of an earlier backup. Somebody else may have put a pipe or a link there.
+fn open_left(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 fn lock(file: &File) -> Result<(), Errno> {

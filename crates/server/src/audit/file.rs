@@ -65,7 +65,14 @@ impl OpenFile {
                 .create_new(true)
                 .mode(PRIVATE_FILE)
                 .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-                .open(path),
+                .open(path)
+                .map_err(|error| match error.kind() {
+                    ErrorKind::AlreadyExists => io::Error::new(
+                        ErrorKind::NotFound,
+                        "it is a link to a file that is missing",
+                    ),
+                    _ => error,
+                }),
             opened => opened,
         }
     }
@@ -128,6 +135,10 @@ impl LogFile {
             (&mut settings.log, &output)
         {
             *path = fs::canonicalize(&*path)?;
+            let path = path.clone();
+            if let Err(error) = warn_of_shortage(&path, &settings) {
+                tracing::debug!("the room for the audit log is not known: {error}");
+            }
         }
         Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
@@ -260,25 +271,60 @@ fn parts(path: &Path) -> (String, String) {
 
 /// Removes the oldest rotated files, if there are more than `most`.
 fn remove_oldest(path: &Path, most: usize) -> io::Result<()> {
+    let rotated = rotated_files(path)?;
+    let surplus = rotated.len().saturating_sub(most);
+    let mut removed = Ok(());
+    for file in rotated.iter().take(surplus) {
+        // One that cannot be removed does not stop the others from being removed.
+        removed = fs::remove_file(file).and(removed);
+    }
+    removed
+}
+
+/// Returns the rotated files, oldest first.
+fn rotated_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let (stem, extension) = parts(path);
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = directory(path);
     let mut rotated = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let time = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('-'));
         let time = time.and_then(|rest| rest.strip_suffix(&extension));
         if time.is_some_and(is_time) {
-            rotated.push(name);
+            rotated.push(dir.join(name));
         }
     }
     rotated.sort();
-    let surplus = rotated.len().saturating_sub(most);
-    let mut removed = Ok(());
-    for name in rotated.iter().take(surplus) {
-        // One that cannot be removed does not stop the others from being removed.
-        removed = fs::remove_file(dir.join(name)).and(removed);
+    Ok(rotated)
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Logs when the disk has less room than the log may still take: once it is full, nothing is served.
+fn warn_of_shortage(path: &Path, settings: &AuditSettings) -> io::Result<()> {
+    let mut files = rotated_files(path)?;
+    files.push(path.to_owned());
+    let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len());
+    let disk = rustix::fs::statvfs(directory(path))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if let Some(missing) = shortage(free, sizes.sum(), settings) {
+        tracing::warn!(
+            missing_mib = missing / (1024 * 1024),
+            "the disk of the audit log {} has less room than the log may take: lower \
+             --audit-log-maxsize or --audit-log-maxbackup, or make room",
+            path.display()
+        );
     }
-    removed
+    Ok(())
+}
+
+/// Returns how many bytes are missing for the log to become as large as it may.
+fn shortage(free: u64, used: u64, settings: &AuditSettings) -> Option<u64> {
+    let files = u64::try_from(settings.max_files_aside).unwrap_or(u64::MAX).saturating_add(1);
+    let bound = settings.max_file_bytes.saturating_mul(files);
+    bound.checked_sub(used)?.checked_sub(free).filter(|missing| *missing > 0)
 }
 
 /// Returns whether a text is a time as the names of rotated files have it. Files with other names
@@ -345,6 +391,34 @@ mod tests {
         fs::write(path.with_file_name("audit-what-is-this-of-that-size-.log"), "mine").unwrap();
         write(&mut log, "5\n");
         assert_eq!(files(&path), ["3\n4\n", "a long one\n", "mine", "5\n"]);
+    }
+
+    #[test]
+    fn room_is_needed_for_what_the_log_may_still_take() {
+        let settings = AuditSettings {
+            log: AuditLog::Stdout,
+            policy_file: None,
+            max_file_bytes: 100,
+            max_files_aside: 2,
+            before_answer: false,
+        };
+        assert_eq!(shortage(300, 0, &settings), None);
+        assert_eq!(shortage(299, 0, &settings), Some(1));
+        assert_eq!(shortage(10, 250, &settings), Some(40));
+        assert_eq!(shortage(50, 250, &settings), None);
+        assert_eq!(shortage(0, 400, &settings), None, "it takes no more");
+        let unbounded = AuditSettings { max_file_bytes: u64::MAX, ..settings };
+        assert!(shortage(0, 0, &unbounded).is_some());
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_no_log() {
+        let dir = TempDir::new().unwrap();
+        let (link, elsewhere) = (dir.path().join("audit.log"), dir.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        let error = open(&link).err().unwrap().to_string();
+        assert!(error.contains("a link to a file that is missing"), "{error}");
+        assert!(!elsewhere.exists(), "nothing is made where a link leads");
     }
 
     #[test]
