@@ -67,13 +67,12 @@ pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
 pub(super) struct View {
     changes: ReadOnlyTable<u64, &'static [u8]>,
     index: ReadOnlyTable<(&'static [u8], u64), u8>,
-    notes: ReadOnlyTable<&'static str, &'static [u8]>,
     /// The newest revision.
     pub(super) revision: u64,
     /// Every revision up to and including this one is compacted.
     pub(super) compacted: u64,
     /// Keeps the pages of the snapshot from being reused.
-    _transaction: ReadTransaction,
+    transaction: ReadTransaction,
 }
 
 impl View {
@@ -84,10 +83,9 @@ impl View {
         Ok(Self {
             changes: transaction.open_table(CHANGES).map_err(engine_error)?,
             index: transaction.open_table(INDEX).map_err(engine_error)?,
-            notes: transaction.open_table(NOTES).map_err(engine_error)?,
             revision: number(&meta, layout::META_REVISION)?,
             compacted: number(&meta, layout::META_COMPACTED)?,
-            _transaction: transaction,
+            transaction,
         })
     }
 
@@ -179,7 +177,8 @@ impl View {
                 break;
             }
         }
-        Ok(search.finish(&noted(&self.notes)?, self.compacted))
+        let notes = self.transaction.open_table(NOTES).map_err(engine_error)?;
+        Ok(search.finish(&noted(&notes)?, self.compacted))
     }
 
     /// Adds a live key to a page, and returns the length of its value; 0 for a corrupt one.

@@ -73,6 +73,7 @@ pub(super) fn prepare(database: &Database) -> Result<()> {
     let is_new = tables == 0;
     {
         let mut tables = Tables::open(&transaction)?;
+        drop(tables.notes()?);
         if is_new {
             tables.set(layout::META_FORMAT, FORMAT)?;
             tables.set(layout::META_REVISION, 0)?;
@@ -200,7 +201,8 @@ struct Tables<'t> {
     changes: Table<'t, u64, &'static [u8]>,
     index: Table<'t, (&'static [u8], u64), u8>,
     meta: Table<'t, &'static str, u64>,
-    notes: Table<'t, &'static str, &'static [u8]>,
+    /// Opens the table of notes where it is needed, which most transactions do not.
+    transaction: &'t WriteTransaction,
 }
 
 /// The version of a key that a change replaces.
@@ -217,8 +219,12 @@ impl<'t> Tables<'t> {
             changes: transaction.open_table(CHANGES).map_err(engine_error)?,
             index: transaction.open_table(INDEX).map_err(engine_error)?,
             meta: transaction.open_table(META).map_err(engine_error)?,
-            notes: transaction.open_table(NOTES).map_err(engine_error)?,
+            transaction,
         })
+    }
+
+    fn notes(&self) -> Result<Table<'t, &'static str, &'static [u8]>> {
+        self.transaction.open_table(NOTES).map_err(engine_error)
     }
 
     fn revision(&self) -> Result<u64> {
@@ -341,7 +347,8 @@ impl<'t> Tables<'t> {
         if target <= old {
             return Ok((old, false));
         }
-        let mut noting = Noting::new(prefixes, &noted(&self.notes)?, old);
+        let mut table = self.notes()?;
+        let mut noting = Noting::new(prefixes, &noted(&table)?, old);
         let (removed, compacted) = self.superseded(old, target, &mut noting)?;
         for (key, packed) in removed {
             self.changes.remove(packed).map_err(engine_error)?;
@@ -349,20 +356,21 @@ impl<'t> Tables<'t> {
         }
         self.set(layout::META_COMPACTED, compacted)?;
         let noted = notes::encode_last_changes(&noting.finish(compacted));
-        self.notes.insert(layout::NOTES_LAST_CHANGES, noted.as_slice()).map_err(engine_error)?;
+        table.insert(layout::NOTES_LAST_CHANGES, noted.as_slice()).map_err(engine_error)?;
         Ok((compacted, true))
     }
 
     /// Notes the time: see [`crate::Store::age_history`]. Returns the revision, and whether anything
     /// has to be stored.
-    fn age(&mut self, now: Duration, keep: Duration, newest: u64) -> Result<(u64, bool)> {
-        let stored = self.notes.get(layout::NOTES_AGES).map_err(engine_error)?;
+    fn age(&self, now: Duration, keep: Duration, newest: u64) -> Result<(u64, bool)> {
+        let mut table = self.notes()?;
+        let stored = table.get(layout::NOTES_AGES).map_err(engine_error)?;
         let noted = stored.and_then(|bytes| notes::decode_ages(bytes.value()));
         let mut ages = noted.unwrap_or_default();
         let outcome = ages.note(now, keep, newest);
         if outcome.changed {
             let bytes = notes::encode_ages(&ages);
-            self.notes.insert(layout::NOTES_AGES, bytes.as_slice()).map_err(engine_error)?;
+            table.insert(layout::NOTES_AGES, bytes.as_slice()).map_err(engine_error)?;
         }
         Ok((outcome.revision, outcome.changed))
     }
