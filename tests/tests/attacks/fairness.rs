@@ -94,7 +94,7 @@ async fn large_bodies_that_do_not_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_owner_with_ten_times_what_can_be_carried() {
-    // Their own limits in the full form: 400 reads and 200 writes at once.
+    // The default limits in the full form: 64 reads and as many writes at once.
     let few = [FEW_READS, FEW_WRITES];
     let form = crate::form::Form::of_this_run();
     let scene = Scene::start(form.pick(&few[..], &[])).await;
@@ -105,7 +105,7 @@ async fn one_owner_with_ten_times_what_can_be_carried() {
         make(&scene.admin, KEYS, &name, json!({ "user": "mallory" })).await;
     }
     let load = |connections, streams| Load { connections, streams, lasting: scene.lasting() };
-    let (reads, writes) = form.pick((load(4, 100), load(2, 100)), (load(40, 100), load(20, 100)));
+    let (reads, writes) = form.pick((load(4, 100), load(2, 100)), (load(8, 80), load(8, 80)));
     let number = Arc::new(AtomicUsize::new(0));
     let attack = async {
         let both = tokio::join!(

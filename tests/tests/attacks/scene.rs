@@ -9,6 +9,7 @@ use std::time::Duration;
 use postern_tests::http::{Client, Lines};
 use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Server, Setup, binary};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -49,6 +50,10 @@ impl Scene {
             setup = setup.argument(argument);
         }
         let server = setup.start().await;
+        // Thousands of connections take as many descriptors here as there.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+            .expect("a limit can be raised to its maximum");
         let admin = server.client().from_address(OTHERS);
         Self { server, form: Form::of_this_run(), admin }
     }
