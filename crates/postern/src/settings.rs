@@ -149,6 +149,7 @@ impl Serve {
     pub(crate) fn complete(self) -> anyhow::Result<Complete> {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let given = self.or(file);
+        let (limits, keys) = (given.limits()?, given.key_policy()?);
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
@@ -157,7 +158,6 @@ impl Serve {
         for host in &given.hosts {
             check_host(host)?;
         }
-        let (limits, keys) = (given.limits()?, given.key_policy()?);
         let data_dir = given.data_dir.unwrap_or_else(|| "postern-data".into());
         let audit = AuditSettings {
             log: match given.audit_log_path {
