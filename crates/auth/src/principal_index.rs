@@ -6,7 +6,7 @@
 //!
 //! What does not live here: decisions about access, and reading what is stored.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts, UserFacts};
@@ -65,6 +65,8 @@ pub struct PrincipalIndex {
     /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
     resolved: HashMap<Digest, Result<Arc<ResolvedKey>, Refusal>>,
+    /// Owners whose keys are still resolved as they were before a change.
+    concerned: VecDeque<Owner>,
 }
 
 impl PrincipalIndex {
@@ -185,13 +187,24 @@ impl PrincipalIndex {
         self.identity(name, key).map(Arc::new)
     }
 
-    /// Applies a change of a user, a team or a key.
+    /// Applies a change of a user, a team or a key. What follows for the keys of users and teams is
+    /// resolved by [`PrincipalIndex::resolve_next`].
     pub fn apply(&mut self, name: &str, change: AccessChange) {
         match change {
-            AccessChange::User(user) => self.set_user(name, user),
-            AccessChange::Team(team) => self.set_team(name, team),
+            AccessChange::User(user) => self.change_user(name, user),
+            AccessChange::Team(team) => self.change_team(name, team),
             AccessChange::Key(key) => self.set_key(name, key),
         }
+    }
+
+    /// Resolves the keys of one owner whom changes of users and teams concern. Returns whether there
+    /// are more: a team has many members, and they have many keys, so whoever holds a lock lets
+    /// others have it in between. Until then these keys are as they were.
+    pub fn resolve_next(&mut self) -> bool {
+        if let Some(owner) = self.concerned.pop_front() {
+            self.resolve_keys_of(&owner);
+        }
+        !self.concerned.is_empty()
     }
 
     /// Sets the record of a digest; `None` removes it.
@@ -225,8 +238,19 @@ impl PrincipalIndex {
         self.resolve_key(name);
     }
 
-    /// Sets a user; `None` removes it.
+    /// Sets a user, with all that follows; `None` removes it.
     pub fn set_user(&mut self, name: &str, user: Option<UserFacts>) {
+        self.change_user(name, user);
+        while self.resolve_next() {}
+    }
+
+    /// Sets a team, with all that follows; `None` removes it.
+    pub fn set_team(&mut self, name: &str, team: Option<TeamFacts>) {
+        self.change_team(name, team);
+        while self.resolve_next() {}
+    }
+
+    fn change_user(&mut self, name: &str, user: Option<UserFacts>) {
         let old_subject = self.users.remove(name).map(|old| old.subject).unwrap_or_default();
         // It may be another user's by now.
         if self.user_of_subject.get(&old_subject).is_some_and(|of| of == name) {
@@ -238,11 +262,10 @@ impl PrincipalIndex {
             }
             self.users.insert(name.to_owned(), user);
         }
-        self.resolve_keys_of(&Owner::User(name.to_owned()));
+        self.concerned.push_back(Owner::User(name.to_owned()));
     }
 
-    /// Sets a team; `None` removes it.
-    pub fn set_team(&mut self, name: &str, team: Option<TeamFacts>) {
+    fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
         let before = self.teams.remove(name).map(|old| old.users).unwrap_or_default();
         for user in &before {
             remove_from(&mut self.teams_of, user, name);
@@ -254,10 +277,9 @@ impl PrincipalIndex {
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
         }
-        for user in before.into_iter().chain(after) {
-            self.resolve_keys_of(&Owner::User(user));
-        }
-        self.resolve_keys_of(&Owner::Team(name.to_owned()));
+        self.concerned.push_back(Owner::Team(name.to_owned()));
+        let users: BTreeSet<String> = before.into_iter().chain(after).collect();
+        self.concerned.extend(users.into_iter().map(Owner::User));
     }
 
     /// Sets a last use that is stored, in seconds since 1970. A later one that is known stays.

@@ -293,3 +293,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_change_of_a_team_is_resolved_one_owner_at_a_time() {
+    let mut principals = PrincipalIndex::default();
+    let members: Vec<String> = (0..20).map(|n| format!("u{n}")).collect();
+    for name in &members {
+        principals.set_user(name, Some(user(name)));
+    }
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    principals.apply("red", AccessChange::Team(Some(team(&names))));
+    let mut steps = 1;
+    while principals.resolve_next() {
+        steps += 1;
+    }
+    assert_eq!(steps, 21, "the team and each of its members");
+}

@@ -93,7 +93,13 @@ impl AccessState {
             let (key, value) = (event.key.clone(), event.value.clone());
             self.apply_one(&mut principals, &AccessValue { object: object(&key), key, value });
         }
+        let mut has_more = principals.resolve_next();
         drop(principals);
+        // Whoever authenticates in between gets what was so before: the revision of this batch has
+        // not been applied yet.
+        while has_more {
+            has_more = self.principals.write().resolve_next();
+        }
         self.changes.send_modify(|changes| *changes += 1);
     }
 
@@ -104,6 +110,7 @@ impl AccessState {
         for value in values {
             self.apply_one(&mut loaded, value);
         }
+        while loaded.resolve_next() {}
         let mut principals = self.principals.write();
         for (key, uid, at) in principals.activities() {
             loaded.note_activity(key, uid, at);

@@ -126,6 +126,9 @@ impl Connection {
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let lingers = Arc::new(AtomicBool::new(false));
         let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone())));
+        if speaks_http2 {
+            self.client.set_streams();
+        }
         if speaks_http2 { self.http2(io).await } else { self.http1(io, lingers).await }
     }
 
@@ -205,6 +208,9 @@ impl Connection {
         let stranger = self.stranger().await?;
         let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
         let reply = reply.await;
+        if reply.hold.is_refused {
+            return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+        }
         if self.client.is_authenticated() {
             // Whoever waits does not have to any more.
             self.own_strangers.close();

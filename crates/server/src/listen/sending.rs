@@ -24,12 +24,13 @@ use crate::wire::list::CHUNK_BYTES;
 /// A response whose client takes no chunk for this long is given up.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Chunks of one response that wait to be sent: one is sent while the next is made.
-const MAX_OUTSTANDING: usize = 2;
+/// Bytes of one response that wait to be sent, about: a chunk is sent while the next is made.
+const MAX_OUTSTANDING_BYTES: usize = CHUNK_BYTES + 1;
 
 /// The chunks of one connection that wait to be sent.
 pub(super) struct Outgoing {
     start: Instant,
+    /// Their bytes.
     outstanding: AtomicUsize,
     /// When the client took a chunk last, in milliseconds from `start`.
     progress: AtomicU64,
@@ -38,6 +39,7 @@ pub(super) struct Outgoing {
 /// The chunks of one response that wait to be sent.
 pub(super) struct Transfer {
     outgoing: Arc<Outgoing>,
+    /// Their bytes.
     outstanding: AtomicUsize,
     /// As in [`Outgoing`].
     progress: AtomicU64,
@@ -135,7 +137,7 @@ impl Transfer {
             (&self.outstanding, &self.progress),
             (&self.outgoing.outstanding, &self.outgoing.progress),
         ] {
-            if outstanding.fetch_add(1, Ordering::AcqRel) == 0 {
+            if outstanding.fetch_add(bytes.len(), Ordering::AcqRel) == 0 {
                 progress.store(now, Ordering::Release);
             }
         }
@@ -143,7 +145,7 @@ impl Transfer {
     }
 
     fn is_full(&self) -> bool {
-        self.outstanding.load(Ordering::Acquire) >= MAX_OUTSTANDING
+        self.outstanding.load(Ordering::Acquire) >= MAX_OUTSTANDING_BYTES
     }
 
     /// Is ready when the client has not taken the next chunk in time. It has to be polled after
@@ -183,8 +185,8 @@ impl Drop for Chunk {
         let now = transfer.outgoing.now();
         transfer.progress.store(now, Ordering::Release);
         transfer.outgoing.progress.store(now, Ordering::Release);
-        transfer.outgoing.outstanding.fetch_sub(1, Ordering::AcqRel);
-        transfer.outstanding.fetch_sub(1, Ordering::AcqRel);
+        transfer.outgoing.outstanding.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+        transfer.outstanding.fetch_sub(self.bytes.len(), Ordering::AcqRel);
         transfer.producer.wake();
     }
 }
@@ -211,14 +213,15 @@ impl Sending {
         })
     }
 
-    /// Counts the bytes of a stream. Those of other bodies are counted from their start.
+    /// Counts the bytes of a stream that wait behind others. Those of other bodies are counted from
+    /// their start.
     fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, GivenUp> {
-        let Some(hold) = self.transfer.hold.get() else { return Err(GivenUp::NoRoom) };
-        if !matches!(self.body, Body::Stream(_)) {
+        let is_stream = matches!(self.body, Body::Stream(_));
+        if !is_stream || self.transfer.outstanding.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        let mut charge = hold.charge.another();
-        if charge.grow(bytes.len()) { Ok(Some(charge)) } else { Err(GivenUp::NoRoom) }
+        let charge = self.transfer.hold.get().and_then(|hold| hold.charge(bytes.len()));
+        charge.map(Some).ok_or(GivenUp::NoRoom)
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) struct Client {
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
     authenticated: AtomicBool,
+    has_streams: AtomicBool,
     /// Wakes the connection, which then ends.
     pub(crate) closing: Notify,
 }
@@ -25,8 +26,19 @@ impl Client {
             address,
             last_sender: LastSender::default(),
             authenticated: AtomicBool::new(false),
+            has_streams: AtomicBool::new(false),
             closing: Notify::new(),
         }
+    }
+
+    /// Notes that it can have many requests at once, as over HTTP/2.
+    pub(crate) fn set_streams(&self) {
+        self.has_streams.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it can have many requests at once.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.has_streams.load(Ordering::Relaxed)
     }
 
     /// Notes that a request came with a key that works.

@@ -7,12 +7,15 @@ mod client;
 mod server;
 mod verbs;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::poll_fn;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use postern_auth::identity::MASTERS_GROUP;
+use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
@@ -26,7 +29,7 @@ use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::flow::budget::Charge;
-use crate::stages::flow::{InFlightPermit, Requester, too_many_requests};
+use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
 use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
 use crate::wire::body::Body;
@@ -41,6 +44,12 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// The timeout of a request that writes, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
+/// A body of a response that is shorter is not counted by itself.
+const SMALL_BODY_BYTES: usize = 16 * 1024;
+
+/// What a request on a connection with many takes until its response has gone, in bytes.
+const STREAM_BYTES: usize = 12 * 1024;
+
 /// Seconds after which a client that a draining server has rejected may try again.
 const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
 
@@ -52,10 +61,55 @@ pub(crate) struct Reply {
 
 /// What a response holds until it has gone.
 pub(crate) struct Hold {
-    /// Its bytes that wait to be sent, counted against the owner of the key.
-    pub(crate) charge: Charge,
+    flow: Arc<Flow>,
+    /// The owner of the key; `None` for a stranger.
+    bearer: Option<Arc<Identity>>,
+    /// What the stream and its task take, where a connection has many.
+    stream: Option<Charge>,
+    /// The response's bytes.
+    body: Option<Charge>,
     /// The request's seat.
-    pub(crate) seat: Option<InFlightPermit>,
+    seat: Option<InFlightPermit>,
+    /// Is it known that no access key is in the path?
+    has_clean_path: bool,
+    /// Is there no room for a response at all? The stream is then refused.
+    pub(crate) is_refused: bool,
+}
+
+impl Hold {
+    fn new(flow: &Arc<Flow>) -> Self {
+        Self {
+            flow: flow.clone(),
+            bearer: None,
+            stream: None,
+            body: None,
+            seat: None,
+            has_clean_path: false,
+            is_refused: false,
+        }
+    }
+
+    /// Returns a charge for bytes that wait for the client; `None` when there is no room.
+    pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
+        let owner = self.bearer.as_ref().map_or("", |bearer| &bearer.name);
+        let mut charge = self.flow.responses.open(owner);
+        charge.grow(bytes).then_some(charge)
+    }
+
+    /// Counts a response. Returns whether there is room for it. A small one is not counted: its
+    /// connection, or its stream, is.
+    fn takes(&mut self, body: &Body) -> bool {
+        if matches!(body, Body::Stream(_)) {
+            // A watch is counted among the watches.
+            (self.seat, self.stream) = (None, None);
+        }
+        let bytes = body.held_bytes();
+        if bytes > SMALL_BODY_BYTES {
+            self.body = self.charge(bytes);
+            return self.body.is_some();
+        }
+        true
+    }
 }
 
 /// The response to a request, and what is added to it later.
@@ -85,26 +139,26 @@ pub(crate) async fn handle(
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
     let mut measured = Measured::begin();
-    let mut hold = Hold { charge: server.flow.responses.open(""), seat: None };
+    let mut hold = Hold::new(&server.flow);
     let outcome = match public(server, &request, &mut measured) {
-        Some(response) => response.into(),
+        Some(response) => {
+            hold.has_clean_path = true;
+            response.into()
+        }
         None => protected(server, client, request, &audit_id, &mut measured, &mut hold).await,
     };
     let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
-    if matches!(response.body(), Body::Stream(_)) {
-        // A watch is counted among the watches.
-        hold.seat = None;
-    }
-    if !hold.charge.grow(response.body().held_bytes()) {
+    if !hold.takes(response.body()) {
         let refused = respond::error(&too_many_requests(), Format::Json, false);
         response = respond::finish(refused, &audit_id, &[], head);
     }
     server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
         let (code, id) = (response.status().as_u16(), audit_id.to_str());
-        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{request_line}");
+        let shown = if hold.has_clean_path { &*request_line } else { "(left out)" };
+        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{shown}");
     }
-    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+    if response.status() == StatusCode::TOO_MANY_REQUESTS && !hold.is_refused {
         // The request is gone by now, and its seat: what waits here is small.
         hold.seat = None;
         server.flow.delay_rejection().await;
@@ -203,15 +257,15 @@ async fn identified(
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     let registry = &server.registry;
-    // A key that a completed request created, enabled or disabled is so for the next request. When
-    // the store does not respond, what the cache has decides: no caller is locked out for that.
-    let _ = registry.cache().wait_until_current().await;
+    wait_for_principals(server, client).await?;
     let now = server.source.now();
     let (digester, principals) = (registry.digester(), || registry.cache().principals());
     let misplaced = names_a_key(&parsed, digester, &principals());
     let problem = parsed.problem().cloned();
     if misplaced || problem.is_some() {
         audit_context.hide_names();
+    } else {
+        hold.has_clean_path = true;
     }
     let authenticated = authenticate(parsed, digester, &principals(), now);
     let authenticated = authenticated.map_err(|refused| {
@@ -219,6 +273,14 @@ async fn identified(
         refused.error
     })?;
     client.set_authenticated();
+    hold.bearer = Some(authenticated.credential().shared_bearer().clone());
+    if client.has_streams() {
+        hold.stream = hold.charge(STREAM_BYTES);
+        if hold.stream.is_none() {
+            hold.is_refused = true;
+            return Err(too_many_requests());
+        }
+    }
     let body =
         audit_context.set_authenticated(authenticated.credential(), &client.last_sender, body)?;
     if misplaced {
@@ -234,8 +296,28 @@ async fn identified(
     }
     audit_context.record_received();
     let acting = acting?;
-    hold.charge = server.flow.responses.open(&acting.credential().bearer().name);
     within_time(server, acting, body, audit_context, hold).await
+}
+
+/// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
+/// completed request did is so for the next one. When the store does not respond, what the cache has
+/// decides: no caller is locked out for that.
+///
+/// # Errors
+/// 429 when too many strangers wait.
+async fn wait_for_principals(server: &Server, client: &Client) -> Result<(), ApiError> {
+    let mut current = pin!(server.registry.cache().wait_until_current());
+    let is_current = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx).is_ready())).await;
+    if is_current {
+        return Ok(());
+    }
+    let _waiting = if client.is_authenticated() {
+        None
+    } else {
+        Some(server.flow.strangers.try_acquire().map_err(|_| too_many_requests())?)
+    };
+    let _ = current.await;
+    Ok(())
 }
 
 /// Serves a request within its time: the body comes in, then there is a seat, then it is done.

@@ -16,7 +16,7 @@ use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::{Change, Condition, Entry};
+use postern_store::{Change, Condition, Entry, ListRequest};
 use serde::Serialize;
 
 use super::Registry;
@@ -24,6 +24,9 @@ use crate::clock::Source;
 use crate::errors::from_store;
 use crate::secret_record::{SecretRecord, credential_field, digest_of};
 use crate::storage_key;
+
+/// The page size of a search through the unique keys of a kind.
+const UNIQUE_KEYS_PAGE: usize = 1024;
 
 /// What a write adds to its transaction.
 #[derive(Default)]
@@ -54,9 +57,8 @@ impl RecordsOf<'_> {
 
 impl SideRecords {
     fn put(&mut self, key: Arc<str>, record: &impl Serialize) -> Result<(), ApiError> {
-        let value = serde_json::to_vec(record)
-            .map_err(|error| ApiError::internal("a record could not be encoded", error))?;
-        self.changes.push(Change::Put { key, value: Bytes::from(value) });
+        let value = encoded(record)?;
+        self.changes.push(Change::Put { key, value });
         Ok(())
     }
 
@@ -82,6 +84,12 @@ impl SideRecords {
         }
         Ok(())
     }
+}
+
+fn encoded(record: &impl Serialize) -> Result<Bytes, ApiError> {
+    serde_json::to_vec(record)
+        .map(Bytes::from)
+        .map_err(|error| ApiError::internal("a record could not be encoded", error))
 }
 
 /// Returns a new value for an access key.
@@ -184,8 +192,9 @@ impl Registry {
         previous: Option<&Object>,
     ) -> Result<SideRecords, ApiError> {
         let mut side = SideRecords::default();
-        if let Some(previous) = previous {
-            side.unique_keys(of.kind, None, Some(previous))?;
+        match previous {
+            Some(previous) => side.unique_keys(of.kind, None, Some(previous))?,
+            None => self.give_up_unique_keys(of, &mut side).await?,
         }
         if of.kind.write_only().is_empty() {
             return Ok(side);
@@ -201,6 +210,35 @@ impl Registry {
             }
         }
         Ok(side)
+    }
+
+    /// Removes the unique keys of an object that cannot be read: those whose records name it.
+    async fn give_up_unique_keys(
+        &self,
+        of: RecordsOf<'_>,
+        side: &mut SideRecords,
+    ) -> Result<(), ApiError> {
+        let prefix = storage_key::unique_key(of.kind.info(), "").to_string();
+        let holder = encoded(&of.name)?;
+        let mut after = None;
+        loop {
+            let request = ListRequest {
+                prefix: prefix.clone(),
+                after: after.take(),
+                limit: UNIQUE_KEYS_PAGE,
+                at: None,
+            };
+            let page = self.store().list(request).await.map_err(from_store)?;
+            after = page.last_key().cloned();
+            let own = page.entries.into_iter().filter(|entry| entry.value == holder);
+            for entry in own {
+                side.conditions.push(Condition::At(entry.key.clone(), entry.position));
+                side.changes.push(Change::Delete { key: entry.key });
+            }
+            if page.remaining == 0 || after.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Adds a new value of an access key: its digest, and the digest record.

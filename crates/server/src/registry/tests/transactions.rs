@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::registry::decoded;
 use crate::stages::admit;
+use crate::storage_key;
 
 impl Fixture {
     /// Makes an object that has no namespace.
@@ -255,4 +256,30 @@ async fn a_key_and_lists_of_names_have_limits() {
     let error = fixture.try_make(&OwnedAccessKey, "larger", &spec(64 * 1024)).await.unwrap_err();
     assert_eq!(error.code(), 422);
     assert!(error.status().message.contains("Too long"), "{}", error.status().message);
+}
+
+#[tokio::test]
+async fn a_corrupt_user_is_left_out_of_lists_and_gives_up_their_names_when_deleted() {
+    let fixture = fixture().await;
+    let ada = json!({ "spec": { "subject": "oidc|7" } });
+    fixture.try_make(&User, "ada", &ada).await.unwrap();
+    fixture.try_make(&User, "bob", &json!({})).await.unwrap();
+    let key = storage_key::object(User.info(), None, "ada");
+    let change = Change::Put { key, value: bytes::Bytes::from_static(b"flipped") };
+    fixture.store.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+
+    let all = Permit::for_server(&User, Verb::List, None, "").of_all();
+    let page = fixture.registry.list(&all, &options("")).await.unwrap();
+    let listed: Vec<String> =
+        page.objects.iter().map(|object| object.decode().unwrap().metadata.name).collect();
+    assert_eq!(listed, ["admin", "bob"]);
+    assert_eq!(page.warnings.len(), 1);
+    assert!(page.warnings[0].contains("users/ada"), "{:?}", page.warnings);
+
+    let permit = Permit::for_server(&User, Verb::Delete, None, "ada");
+    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    operations::delete(&fixture.registry, &permit, &how).await.unwrap();
+    fixture.try_make(&User, "carol", &ada).await.unwrap();
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
 }

@@ -72,11 +72,6 @@ impl Charge {
         self.bytes += bytes;
         true
     }
-
-    /// Returns a charge of the same owner for other bytes.
-    pub(crate) fn another(&self) -> Self {
-        Self { budget: self.budget.clone(), owner: self.owner.clone(), bytes: 0 }
-    }
 }
 
 impl Drop for Charge {
@@ -105,7 +100,7 @@ mod tests {
         let mut one = budget.open("a");
         assert!(one.grow(50));
         assert!(!one.grow(11), "the owner has 60");
-        let mut two = one.another();
+        let mut two = budget.open("a");
         assert!(two.grow(10) && !two.grow(1));
         let mut other = budget.open("b");
         assert!(!other.grow(41), "all together have 100");

@@ -31,6 +31,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postern_kinds::Verb;
 use postern_meta::status::ApiError;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::budget::{ByteBudget, ByteLimits};
@@ -59,13 +60,16 @@ const SYSTEM_SEATS: usize = 16;
 /// answer others.
 const LARGE_SEATS: usize = 2;
 
+/// Strangers who wait for the store.
+const STRANGERS_WAITING: usize = 64;
+
 /// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that
 /// clients that were rejected together do not come again together.
 const REJECTION_DELAY: Duration = Duration::from_millis(500);
 const REJECTION_STEPS: u32 = 64;
 
 /// Rejections that are delayed at the same time; more than these are sent without a delay.
-const MAX_DELAYED: usize = 20_000;
+const MAX_DELAYED: usize = 10_000;
 
 /// How often the queue for threads is measured, and from which time on it is long. It is far above
 /// what a full server without overload has, and below what a client notices.
@@ -75,9 +79,9 @@ const LONG_QUEUE: Duration = Duration::from_millis(2);
 /// Bytes of bodies of requests that are on their way: several of the longest for each owner.
 const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, per_owner: 24 * 1024 * 1024 };
 
-/// Bytes of responses that clients have not taken yet.
+/// Bytes of responses that clients have not taken yet, and of streams until they have.
 const RESPONSE_BYTES: ByteLimits =
-    ByteLimits { total: 128 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
+    ByteLimits { total: 160 * 1024 * 1024, per_owner: 48 * 1024 * 1024 };
 
 /// The limits of flow control.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +144,8 @@ pub(crate) struct Flow {
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
     pub(crate) responses: Arc<ByteBudget>,
+    /// Strangers who wait for the store before it is known who they are.
+    pub(crate) strangers: Semaphore,
     /// What owners write.
     pub(crate) write_rate: WriteRate,
     watches: Arc<Mutex<HashMap<String, usize>>>,
@@ -198,6 +204,7 @@ impl Flow {
             large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
+            strangers: Semaphore::new(STRANGERS_WAITING),
             write_rate: WriteRate::new(limits.write_bytes_per_owner),
             watches: Arc::default(),
             has_long_queue: AtomicBool::new(false),
