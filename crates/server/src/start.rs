@@ -117,8 +117,7 @@ pub async fn open(
     let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
     sealed.set_gate(Box::new(audit.gate()));
     let store: Arc<dyn Store> = sealed.clone();
-    let listener = TcpListener::bind(settings.listen)
-        .await
+    let listener = listen::bind(settings.listen)
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::io::GuardedIo;
+use super::guarded::GuardedIo;
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, Server};
@@ -47,12 +47,15 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
 const MAX_STREAMS: u32 = 250;
 
-/// Requests at once on one HTTP/2 connection that has brought no valid key yet. More wait.
-const MAX_STRANGER_STREAMS: usize = 8;
+/// Streams at once on one HTTP/2 connection that has brought no valid key yet, and how many of them
+/// are served; the others wait. More are reset. Clients open up to 100 before they know the limit.
+const MAX_STRANGER_STREAMS: usize = 100;
+const MAX_STRANGER_STREAMS_SERVED: usize = 8;
 
-/// Requests at once on all HTTP/2 connections that have brought no valid key yet. More are refused,
-/// which clients know to repeat (RFC 9113 section 8.7).
+/// The same for all HTTP/2 connections that have brought no valid key yet, but for the first few
+/// streams of each.
 pub(super) const MAX_ALL_STRANGER_STREAMS: usize = 2000;
+const FREE_STRANGER_STREAMS: usize = 2;
 
 /// Bytes of a request's headers: a token of 8 KiB and room for the rest.
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
@@ -75,16 +78,15 @@ tokio::task_local! {
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) client: Arc<Client>,
-    /// Streams of all strangers.
-    pub(super) strangers: Arc<Semaphore>,
+    strangers: StrangerStreams,
     outgoing: Arc<Outgoing>,
-    own_strangers: Arc<Semaphore>,
 }
 
 impl Connection {
+    /// Returns a connection; `strangers` limits the streams of all strangers.
     pub(super) fn new(server: Arc<Server>, client: Arc<Client>, strangers: Arc<Semaphore>) -> Self {
-        let own_strangers = Arc::new(Semaphore::new(MAX_STRANGER_STREAMS));
-        Self { server, client, strangers, outgoing: Outgoing::new(), own_strangers }
+        let strangers = StrangerStreams::new(strangers);
+        Self { server, client, strangers, outgoing: Outgoing::new() }
     }
 
     /// Serves the connection until it ends, or has to.
@@ -205,34 +207,56 @@ impl Connection {
         request: Request<Incoming>,
     ) -> Result<Response<Sending>, h2::Error> {
         let transfer = TRANSFER.with(Arc::clone);
-        let stranger = self.stranger().await?;
+        if !self.client.is_authenticated() {
+            transfer.keep(self.strangers.served.clone().acquire_owned().await);
+        }
         let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
         let reply = reply.await;
         if reply.hold.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
         if self.client.is_authenticated() {
+            transfer.is_no_strangers();
             // Whoever waits does not have to any more.
-            self.own_strangers.close();
-        } else {
-            transfer.set_stranger(stranger);
+            self.strangers.served.close();
         }
         Ok(sending(reply, transfer))
     }
 
-    /// Waits until a stranger's request may be served. The owner of a valid key does not wait.
-    ///
-    /// # Errors
-    /// That the stream is refused, when too many strangers wait.
-    async fn stranger(&self) -> Result<Option<[OwnedSemaphorePermit; 2]>, h2::Error> {
-        if self.client.is_authenticated() {
-            return Ok(None);
+    /// Returns the transfer of a new stream; `None` when strangers have too many.
+    fn new_transfer(&self) -> Option<Arc<Transfer>> {
+        let transfer = Transfer::new(self.outgoing.clone());
+        if !self.client.is_authenticated() {
+            transfer.keep(self.strangers.enter()?);
         }
-        let Ok(of_all) = self.strangers.clone().try_acquire_owned() else {
-            return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
-        };
-        let own = self.own_strangers.clone().acquire_owned().await;
-        Ok(own.ok().map(|own| [of_all, own]))
+        Some(transfer)
+    }
+}
+
+/// How many streams strangers have: on this connection, and on all.
+#[derive(Clone)]
+struct StrangerStreams {
+    /// Those that are served; others wait.
+    served: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+impl StrangerStreams {
+    fn new(all: Arc<Semaphore>) -> Self {
+        let served = Arc::new(Semaphore::new(MAX_STRANGER_STREAMS_SERVED));
+        Self { served, own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
+    }
+
+    /// Returns the permits of a new stream; `None` when there are too many. The first few of each
+    /// connection do not depend on the others.
+    fn enter(&self) -> Option<Vec<OwnedSemaphorePermit>> {
+        let own = self.own.clone().try_acquire_owned().ok()?;
+        if MAX_STRANGER_STREAMS - self.own.available_permits() <= FREE_STRANGER_STREAMS {
+            return Some(vec![own]);
+        }
+        let all = self.all.clone().try_acquire_owned().ok()?;
+        Some(vec![own, all])
     }
 }
 
@@ -247,7 +271,8 @@ struct StreamExecutor(Connection);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        let transfer = Transfer::new(self.0.outgoing.clone());
+        // A stream that is dropped is reset. Nothing has been allocated for it yet.
+        let Some(transfer) = self.0.new_transfer() else { return };
         let server = self.0.server.clone();
         let task = StreamTask { stream, transfer: transfer.clone(), timer: None, server };
         TokioExecutor::new().execute(TRANSFER.scope(transfer, task));

@@ -1,17 +1,18 @@
 //! The accept loop: which connections are taken, and what becomes of them.
 
 mod connection;
-mod io;
+mod guarded;
 mod sending;
 mod table;
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -28,8 +29,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often the log says that all connections are taken.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
+/// Connections that wait to be accepted. When there are more, a client tries again after a second.
+const BACKLOG: u32 = 4096;
+
 /// Descriptors of a process whose limit cannot be read.
 const FEW_DESCRIPTORS: usize = 1024;
+
+/// Returns a listener.
+///
+/// # Errors
+/// When the address is taken, or is not one of this machine.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Accepts connections until the server drains, then waits for those that are open, for at most
 /// `drain_timeout`.

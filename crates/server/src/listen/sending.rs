@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -47,7 +48,7 @@ pub(super) struct Transfer {
     /// The request's seat and the response's charge, until the last chunk has been sent.
     hold: OnceLock<Hold>,
     /// What a stranger's request holds until its response has gone.
-    stranger: OnceLock<[OwnedSemaphorePermit; 2]>,
+    stranger: Mutex<Vec<OwnedSemaphorePermit>>,
 }
 
 /// A response that is being sent.
@@ -119,16 +120,18 @@ impl Transfer {
             progress: AtomicU64::new(0),
             producer: AtomicWaker::new(),
             hold: OnceLock::new(),
-            stranger: OnceLock::new(),
+            stranger: Mutex::default(),
         })
     }
 
     /// Keeps what a stranger's request holds.
-    pub(super) fn set_stranger(&self, stranger: Option<[OwnedSemaphorePermit; 2]>) {
-        if let Some(permits) = stranger {
-            // It cannot be set already: a transfer is of one response.
-            let _ = self.stranger.set(permits);
-        }
+    pub(super) fn keep(&self, permits: impl IntoIterator<Item = OwnedSemaphorePermit>) {
+        self.stranger.lock().extend(permits);
+    }
+
+    /// Gives back what a stranger's request holds: its sender is none any more.
+    pub(super) fn is_no_strangers(&self) {
+        self.stranger.lock().clear();
     }
 
     fn hand_over(self: &Arc<Self>, bytes: Bytes, charge: Option<Charge>) -> Bytes {

@@ -2,8 +2,9 @@
 //!
 //! A stranger is a connection that has brought no request with a valid key yet. Everybody begins as
 //! one, so strangers are admitted, but they are the first to go: when there is no room for a new
-//! connection, the oldest stranger is closed for it. An address may have half of all connections,
-//! since a load balancer or a gateway may stand there for many; strangers together have half too.
+//! connection, a stranger is closed for it, the oldest of the address that has the most. An address
+//! may have half of all connections, since a load balancer or a gateway may stand there for many;
+//! strangers together have half too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -50,15 +51,18 @@ pub(super) struct ConnectionTable {
 struct State {
     next: u64,
     open: HashMap<u64, Arc<Client>>,
-    /// Those that were strangers when they were looked at last, by age.
-    strangers: BTreeSet<u64>,
     addresses: HashMap<IpAddr, OfAddress>,
+    /// How many were strangers when they were looked at last.
+    strangers: usize,
+    /// The addresses with strangers, by how many they have.
+    by_strangers: BTreeSet<(usize, IpAddr)>,
 }
 
 /// The connections of one address.
 #[derive(Default)]
 struct OfAddress {
     open: usize,
+    /// Those that were strangers when they were looked at last, by age.
     strangers: BTreeSet<u64>,
 }
 
@@ -85,51 +89,63 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl State {
-    /// Returns the oldest stranger, of one address or of all. Whoever has been authenticated since
-    /// they were looked at last is no stranger any more.
-    fn oldest_stranger(&mut self, address: Option<IpAddr>) -> Option<u64> {
-        loop {
-            let strangers = match address {
-                Some(address) => &self.addresses.get(&address)?.strangers,
-                None => &self.strangers,
-            };
-            let id = *strangers.first()?;
-            if self.open.get(&id).is_some_and(|client| !client.is_authenticated()) {
-                return Some(id);
-            }
-            self.no_stranger(id);
+    /// Changes what there is of an address, and keeps the order of addresses in step.
+    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut OfAddress)) {
+        let of_address = self.addresses.entry(address).or_default();
+        let before = of_address.strangers.len();
+        change(of_address);
+        let (after, open) = (of_address.strangers.len(), of_address.open);
+        self.by_strangers.remove(&(before, address));
+        if after > 0 {
+            self.by_strangers.insert((after, address));
+        }
+        self.strangers = self.strangers + after - before;
+        if open == 0 {
+            self.addresses.remove(&address);
         }
     }
 
-    fn no_stranger(&mut self, id: u64) {
-        self.strangers.remove(&id);
-        let Some(client) = self.open.get(&id) else { return };
-        if let Some(of_address) = self.addresses.get_mut(&network(client.address)) {
-            of_address.strangers.remove(&id);
+    /// Returns the oldest stranger of an address. Whoever has been authenticated since they were
+    /// looked at last is no stranger any more.
+    fn oldest_stranger(&mut self, address: IpAddr) -> Option<u64> {
+        loop {
+            let id = *self.addresses.get(&address)?.strangers.first()?;
+            if self.open.get(&id).is_some_and(|client| !client.is_authenticated()) {
+                return Some(id);
+            }
+            self.change(address, |of_address| {
+                of_address.strangers.remove(&id);
+            });
         }
+    }
+
+    /// Returns the oldest stranger of the address that has the most of them.
+    fn stranger_of_most(&mut self) -> Option<u64> {
+        while let Some((_, address)) = self.by_strangers.last().copied() {
+            if let Some(id) = self.oldest_stranger(address) {
+                return Some(id);
+            }
+        }
+        None
     }
 
     fn insert(&mut self, client: &Arc<Client>) -> u64 {
         let id = self.next;
         self.next += 1;
         self.open.insert(id, client.clone());
-        self.strangers.insert(id);
-        let of_address = self.addresses.entry(network(client.address)).or_default();
-        of_address.open += 1;
-        of_address.strangers.insert(id);
+        self.change(network(client.address), |of_address| {
+            of_address.open += 1;
+            of_address.strangers.insert(id);
+        });
         id
     }
 
     fn remove(&mut self, id: u64) -> Option<Arc<Client>> {
-        self.no_stranger(id);
         let client = self.open.remove(&id)?;
-        let address = network(client.address);
-        if let Some(of_address) = self.addresses.get_mut(&address) {
+        self.change(network(client.address), |of_address| {
             of_address.open -= 1;
-            if of_address.open == 0 {
-                self.addresses.remove(&address);
-            }
-        }
+            of_address.strangers.remove(&id);
+        });
         Some(client)
     }
 
@@ -137,18 +153,18 @@ impl State {
     fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
-            return self.oldest_stranger(Some(address)).map_or(Room::None, Room::After);
+            return self.oldest_stranger(address).map_or(Room::None, Room::After);
         }
         let full = self.open.len() >= limits.total;
-        if !full && self.strangers.len() < limits.strangers {
+        if !full && self.strangers < limits.strangers {
             return Room::Free;
         }
-        let oldest = self.oldest_stranger(None);
-        if !full && self.strangers.len() < limits.strangers {
+        let goes = self.stranger_of_most();
+        if !full && self.strangers < limits.strangers {
             // Some of those who were counted as strangers are none.
             return Room::Free;
         }
-        oldest.map_or(Room::None, Room::After)
+        goes.map_or(Room::None, Room::After)
     }
 }
 
@@ -237,7 +253,8 @@ mod tests {
         drop((open, other));
         assert_eq!(table.open(), 0);
         let state = table.state.lock();
-        assert!(state.addresses.is_empty() && state.strangers.is_empty());
+        assert!(state.addresses.is_empty() && state.by_strangers.is_empty());
+        assert_eq!(state.strangers, 0);
     }
 
     #[test]
@@ -259,6 +276,19 @@ mod tests {
         assert_eq!(table.open(), 8, "a stranger went for it");
         assert!(known.iter().all(|one| !is_closed(one)));
         last.set_authenticated();
+    }
+
+    #[test]
+    fn the_address_with_most_strangers_makes_room() {
+        let table = table(8);
+        let one = client("192.0.2.9");
+        let mut open = vec![admitted(&table, &one)];
+        let many: Vec<_> = (0..3).map(|_| client("192.0.2.1")).collect();
+        open.extend(many.iter().map(|client| admitted(&table, client)));
+        open.push(admitted(&table, &client("192.0.2.1")));
+        let closed: Vec<bool> = many.iter().map(|client| is_closed(client)).collect();
+        assert_eq!(closed, [true, false, false]);
+        assert!(!is_closed(&one), "older, but alone");
     }
 
     #[test]

@@ -155,8 +155,8 @@ pub(crate) async fn handle(
     server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
         let (code, id) = (response.status().as_u16(), audit_id.to_str());
-        let shown = if hold.has_clean_path { &*request_line } else { "(left out)" };
-        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{shown}");
+        let line = if hold.has_clean_path { &*request_line } else { "(left out)" };
+        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{line}");
     }
     if response.status() == StatusCode::TOO_MANY_REQUESTS && !hold.is_refused {
         // The request is gone by now, and its seat: what waits here is small.

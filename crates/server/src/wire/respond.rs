@@ -157,7 +157,13 @@ pub(crate) fn watch(
 /// Returns a response with an error's Status.
 pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<Body> {
     if let Some(inner) = error.inner() {
-        tracing::warn!(code = error.code(), inner, "{}", error.status().message);
+        let (code, message) = (error.code(), &error.status().message);
+        if code >= 500 {
+            tracing::warn!(code, inner, "{message}");
+        } else {
+            // What clients do wrong, they can do often.
+            tracing::debug!(code, inner, "{message}");
+        }
     }
     let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let bytes = encode::value(&error.status().to_value(), format, pretty);

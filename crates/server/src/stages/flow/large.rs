@@ -1,10 +1,14 @@
 //! Work that takes much processor time: a few at once, in a queue for each owner, and on threads
 //! that answer nobody else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
+use parking_lot::Mutex;
 use postern_meta::status::ApiError;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::fair_queue::FairQueue;
 use super::too_many_requests;
@@ -12,16 +16,59 @@ use super::too_many_requests;
 /// Bytes from which on work on them counts as large: a millisecond or two.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
+/// How much less processor time its threads get when others need it (`nice(2)`).
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads that do large work, one for each seat. They end with it.
+pub(super) struct LargeThreads {
+    jobs: Sender<Job>,
+}
+
+impl LargeThreads {
+    /// Starts them.
+    pub(super) fn start(count: usize) -> Arc<Self> {
+        let (jobs, received) = channel();
+        let received = Arc::new(Mutex::new(received));
+        for number in 0..count {
+            let received = received.clone();
+            let thread = std::thread::Builder::new().name(format!("large-{number}"));
+            if let Err(error) = thread.spawn(move || run_jobs(&received)) {
+                tracing::error!("a thread for large work could not be started: {error}");
+            }
+        }
+        Arc::new(Self { jobs })
+    }
+}
+
+fn run_jobs(received: &Mutex<Receiver<Job>>) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(NICE) {
+        tracing::debug!("large work has the priority of all else: {error}");
+    }
+    loop {
+        let job = received.lock().recv();
+        let Ok(job) = job else { return };
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            // Whoever waits for it finds its result gone, and answers 500.
+            tracing::error!("large work has panicked");
+        }
+    }
+}
+
 /// Where an owner's large work is done.
 #[derive(Clone)]
 pub(crate) struct LargeWork {
+    threads: Arc<LargeThreads>,
     queue: Arc<FairQueue>,
     owner: Arc<str>,
 }
 
 impl LargeWork {
-    pub(super) fn new(queue: Arc<FairQueue>, owner: &str) -> Self {
-        Self { queue, owner: Arc::from(owner) }
+    pub(super) fn new(threads: Arc<LargeThreads>, queue: Arc<FairQueue>, owner: &str) -> Self {
+        Self { threads, queue, owner: Arc::from(owner) }
     }
 
     /// Does work that waits for nothing.
@@ -33,12 +80,16 @@ impl LargeWork {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let seat = self.queue.acquire(&self.owner).await.ok_or_else(too_many_requests)?;
-        let done = tokio::task::spawn_blocking(move || {
+        let (sender, done) = oneshot::channel();
+        let job = move || {
             let done = work();
             drop(seat);
-            done
-        });
-        done.await.map_err(|error| ApiError::internal("the work was not done", error))
+            // Nobody may wait for it any more.
+            let _ = sender.send(done);
+        };
+        let not_done = |error: &str| ApiError::internal("the work was not done", error);
+        self.threads.jobs.send(Box::new(job)).map_err(|_| not_done("no thread is left"))?;
+        done.await.map_err(|_| not_done("it panicked"))
     }
 
     /// Does work that may wait, for a commit say. It goes on when nobody waits for it any more.
@@ -51,5 +102,32 @@ impl LargeWork {
     ) -> Result<T, ApiError> {
         let runtime = Handle::current();
         self.run(move || runtime.block_on(work)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fair_queue::QueueLimits;
+    use super::*;
+
+    fn work(owner: &str) -> LargeWork {
+        let limits = QueueLimits {
+            seats: 1,
+            seats_per_owner: 1,
+            waiting_per_owner: 10,
+            waiting: 10,
+            wait: std::time::Duration::from_secs(5),
+        };
+        LargeWork::new(LargeThreads::start(1), FairQueue::new(limits), owner)
+    }
+
+    #[tokio::test]
+    async fn work_is_done_elsewhere_and_a_panic_harms_nobody() {
+        let work = work("a");
+        let here = std::thread::current().id();
+        assert_ne!(work.run(|| std::thread::current().id()).await.unwrap(), here);
+        let failed: Result<(), _> = work.run(|| panic!("a test")).await;
+        assert_eq!(failed.unwrap_err().code(), 500);
+        assert_eq!(work.run_async(async { 7 }).await.unwrap(), 7);
     }
 }

@@ -37,7 +37,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
-use self::large::LargeWork;
+use self::large::{LargeThreads, LargeWork};
 use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -140,6 +140,7 @@ pub(crate) struct Flow {
     /// By [`Class`].
     system: [Arc<FairQueue>; 2],
     large: Arc<FairQueue>,
+    large_threads: Arc<LargeThreads>,
     /// Bytes of bodies of requests.
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
@@ -202,6 +203,7 @@ impl Flow {
             seats: [class_queue(limits.reading, reads), class_queue(limits.writing, writes)],
             system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, waiting)),
             large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
+            large_threads: LargeThreads::start(LARGE_SEATS),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
@@ -243,7 +245,7 @@ impl Flow {
 
     /// Returns where an owner's work is done that takes much processor time.
     pub(crate) fn large_work(&self, owner: &str) -> LargeWork {
-        LargeWork::new(self.large.clone(), owner)
+        LargeWork::new(self.large_threads.clone(), self.large.clone(), owner)
     }
 
     /// Waits for a moment before a rejection is sent. Each wait is a step longer than the one before,
