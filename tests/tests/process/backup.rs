@@ -9,7 +9,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::objects::{name_of, secret, secret_path, secrets, value_of, version_of};
 use postern_tests::watching::{Event, Watch};
-use postern_tests::{Home, Kubeconfig, Server, Setup};
+use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
 use serde_json::{Value, json};
 
 fn operator(home: &Home) -> CliUser {
@@ -154,10 +154,15 @@ async fn a_backup_is_private_complete_and_recorded() {
     let path = back_up(&home).await;
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let records = home.records();
-    let of_backup = records.iter().filter(|record| record["verb"] == "backup");
-    let codes: Vec<_> = of_backup.map(|record| &record["responseStatus"]["code"]).collect();
-    assert_eq!(codes, [&Value::Null, &json!(200)]);
+    // The record of the answer is written a moment after the answer.
+    let codes = wait::until("two records of the backup", async || {
+        let records = home.records().into_iter().filter(|record| record["verb"] == "backup");
+        let codes: Vec<_> =
+            records.map(|record| record["responseStatus"]["code"].clone()).collect();
+        (codes.len() >= 2).then_some(codes)
+    })
+    .await;
+    assert_eq!(codes, [Value::Null, json!(200)]);
     // A file that exists is replaced only on demand.
     let first = std::fs::read(&path).unwrap();
     let to = path.to_str().unwrap();

@@ -4,6 +4,7 @@
 //! ignored: one that the request does not have is 400, too.
 
 mod delete;
+mod duration;
 mod known;
 mod query;
 mod read;

@@ -1,7 +1,7 @@
 //! Options of get, list and watch.
 
 use super::known::{DELETE, GET, LIST, check_names};
-use super::{Query, invalid};
+use super::{Query, duration, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
@@ -196,12 +196,12 @@ fn check_common(query: &Query) -> Result<(), ApiError> {
 }
 
 /// Checks `timeout`, which most of kubectl's requests have (`timeout=32s`). It has no effect: the
-/// server has deadlines of its own.
+/// server has deadlines of its own, and zero or less is no wish upstream either.
 pub(super) fn check_timeout(query: &Query) -> Result<(), ApiError> {
     let Some(text) = query.single("timeout")?.filter(|text| !text.is_empty()) else {
         return Ok(());
     };
-    text.parse::<jiff::SignedDuration>().map(drop).map_err(|_| {
+    duration::parse(text).map(drop).ok_or_else(|| {
         ApiError::bad_request("query parameter timeout must be a duration, such as 32s")
     })
 }
@@ -237,6 +237,11 @@ mod tests {
             ("limit=-1", 400),
             ("timeout=32s", 200),
             ("timeout=soon", 400),
+            ("timeout=0", 200),
+            ("timeout=0s", 200),
+            ("timeout=-1s", 200),
+            ("timeout=.5h", 200),
+            ("timeout=1", 400),
             ("timeoutSeconds=x", 400),
             ("watch=maybe", 400),
             ("watch=true&watch=false", 400),

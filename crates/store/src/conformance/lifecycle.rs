@@ -10,7 +10,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::{
-    Subject, absent, commit, delete, events_until, get, listed, put, set, text, txn, under, watch,
+    Subject, absent, check_it_waits, commit, delete, events_until, get, listed, put, result_of,
+    set, text, txn, under, waiting_call, watch,
 };
 use crate::{Error, ListRequest, Position, Result, Store, Txn};
 
@@ -73,7 +74,7 @@ pub async fn commits_nothing_while_the_gate_fails(subject: &impl Subject) {
     let store = subject.create().await;
     let gate = Switch::set_on(&store);
     let first = set(&store, "/a", "1").await;
-    let mut watching = watch(&store, "", Position::end_of(first)).await;
+    let mut call = waiting_call(watch(&store, "", Position::end_of(first)).await).await;
     gate.fail(true);
     let conflicting = txn(vec![absent("/a")], vec![put("/a", "2")]);
     let several = txn(Vec::new(), vec![put("/a", "2"), put("/b", "1")]);
@@ -86,11 +87,13 @@ pub async fn commits_nothing_while_the_gate_fails(subject: &impl Subject) {
     assert_eq!(text(&store, "/a").await.as_deref(), Some("1"));
     assert_eq!(listed(&store, under("")).await.len(), 1);
     assert_eq!(store.revision().await.unwrap(), first);
-    assert!(timeout(Duration::ZERO, watching.next()).await.is_err(), "there is no event");
     store.health().unwrap();
+    check_it_waits(&mut call).await;
     gate.fail(false);
     assert_eq!(set(&store, "/b", "1").await, first + 1);
-    assert_eq!(events_until(watching.as_mut(), first + 1).await.len(), 1);
+    let (_, batch) = result_of(call).await;
+    let names: Vec<_> = batch.events.iter().map(|event| &*event.key).collect();
+    assert_eq!((batch.revision, &*names), (first + 1, &["/b"][..]));
 }
 
 /// While the gate blocks, its transaction is not visible, and reads and watches go on.
@@ -104,6 +107,7 @@ pub async fn shows_nothing_before_the_gate_has_passed(subject: &impl Subject) {
         entered.send(()).map_err(|_| FAILURE)?;
         wait_for_release.lock().recv().map_err(|_| FAILURE)
     }));
+    let mut call = waiting_call(watch(&store, "", Position::end_of(first)).await).await;
     let writer = Arc::clone(&store);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { set(&writer, "/a", "2").await });
@@ -115,11 +119,15 @@ pub async fn shows_nothing_before_the_gate_has_passed(subject: &impl Subject) {
     store.health().unwrap();
     let mut past = watch(&store, "", Position::end_of(first - 1)).await;
     assert_eq!(events_until(past.as_mut(), first).await.len(), 1);
-    let mut watching = watch(&store, "", Position::end_of(first)).await;
-    assert!(timeout(Duration::ZERO, watching.next()).await.is_err(), "there is no event");
+    let mut late = waiting_call(watch(&store, "", Position::end_of(first)).await).await;
+    check_it_waits(&mut call).await;
+    check_it_waits(&mut late).await;
     release.send(()).unwrap();
     assert_eq!(tasks.join_all().await, [first + 1]);
-    assert_eq!(events_until(watching.as_mut(), first + 1).await.len(), 1);
+    for call in [call, late] {
+        let (_, batch) = result_of(call).await;
+        assert_eq!((batch.revision, batch.events.len()), (first + 1, 1));
+    }
     assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
 }
 
@@ -196,11 +204,8 @@ pub async fn refuses_everything_after_close(subject: &impl Subject) {
 pub async fn ends_watches_that_wait_when_it_is_closed(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
-    let mut watching = watch(&store, "", Position::end_of(first)).await;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move { watching.next().await });
-    tokio::task::yield_now().await;
+    let call = waiting_call(watch(&store, "", Position::end_of(first)).await).await;
     store.close().await;
-    let ended = timeout(DEADLINE, tasks.join_all()).await.unwrap();
-    assert!(is_unavailable(&ended[0]));
+    let ended = timeout(DEADLINE, call.join_all()).await.unwrap();
+    assert!(is_unavailable(&ended[0].1));
 }

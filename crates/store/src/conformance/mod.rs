@@ -22,11 +22,16 @@ pub mod notes;
 pub mod restored;
 pub mod watches;
 
+use std::future::pending;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, yield_now};
 
-use crate::{Batch, Change, Condition, Entry, Event, ListRequest, Position, Store, Txn, Watch};
+use crate::{
+    Batch, Change, Condition, Entry, Event, ListRequest, Position, Result, Store, Txn, Watch,
+};
 
 /// How the stores under test are created.
 pub trait Subject: Send + Sync {
@@ -198,4 +203,42 @@ async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
 
 async fn events_until(watch: &mut dyn Watch, revision: u64) -> Vec<Event> {
     batches_until(watch, revision).await.into_iter().flat_map(|batch| batch.events).collect()
+}
+
+/// A task that calls `next`, and ends with the watch and what the call returned.
+type WaitingCall = JoinSet<(Box<dyn Watch>, Result<Batch>)>;
+
+/// Returns a task that calls `next`, once the call waits. A batch that should not be there ends it
+/// early or, when it comes late, stands in place of the one that is awaited.
+async fn waiting_call(mut watch: Box<dyn Watch>) -> WaitingCall {
+    let (started, wait_until_started) = oneshot::channel();
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let announce = async {
+            started.send(()).unwrap();
+            pending().await
+        };
+        let result = tokio::select! {
+            biased;
+            result = watch.next() => result,
+            result = announce => result,
+        };
+        (watch, result)
+    });
+    assert!(wait_until_started.await.is_ok(), "there is nothing to deliver yet");
+    task
+}
+
+/// Checks that a call still waits after the other tasks have had many turns.
+async fn check_it_waits(call: &mut WaitingCall) {
+    for _ in 0..100 {
+        assert!(call.try_join_next().is_none(), "there is nothing to deliver yet");
+        yield_now().await;
+    }
+}
+
+/// Returns the watch of a call that waited, and the batch that the call returned.
+async fn result_of(mut call: WaitingCall) -> (Box<dyn Watch>, Batch) {
+    let (watch, result) = call.join_next().await.unwrap().unwrap();
+    (watch, result.unwrap())
 }

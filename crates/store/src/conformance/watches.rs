@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{
-    Subject, batches_until, bytes, commit, delete, events_until, put, rewrite, set, watch,
+    Subject, batches_until, bytes, check_it_waits, commit, delete, events_until, put, result_of,
+    rewrite, set, waiting_call, watch,
 };
 use crate::{Batch, Event, Position, Store, Watch};
 
@@ -104,13 +105,19 @@ pub async fn starts_anywhere_in_history(subject: &impl Subject) {
 pub async fn waits_for_the_future(subject: &impl Subject) {
     let store = subject.create().await;
     let revision = set(&store, "/a", "1").await;
-    let mut future = watch(&store, "", Position::new(revision + 2, 0)).await;
-    set(&store, "/a", "2").await;
-    assert!(timeout(Duration::ZERO, future.next()).await.is_err(), "there is no event yet");
-    commit(&store, vec![put("/a", "3"), put("/b", "3")]).await;
+    let future = watch(&store, "", Position::new(revision + 2, 0)).await;
+    let mut call = waiting_call(future).await;
+    let mut witness = watch(&store, "", Position::end_of(revision)).await;
+    let before = set(&store, "/a", "2").await;
+    assert_eq!(events_until(witness.as_mut(), before).await.len(), 1);
+    check_it_waits(&mut call).await;
+    let awaited = commit(&store, vec![put("/a", "3"), put("/b", "3")]).await;
+    let (mut future, batch) = result_of(call).await;
+    assert_eq!(batch.revision, awaited);
+    assert_eq!(positions(&batch.events), [Position::new(revision + 2, 1)]);
     let last = set(&store, "/a", "4").await;
     let events = events_until(future.as_mut(), last).await;
-    assert_eq!(positions(&events), [Position::new(revision + 2, 1), Position::new(last, 0)]);
+    assert_eq!(positions(&events), [Position::new(last, 0)]);
 }
 
 /// An event contains the entry that it replaced.
