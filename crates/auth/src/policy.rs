@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postern_kinds::selves::SelfKind;
-use postern_kinds::{AnyKind as _, MANAGEMENT_V1, OwnedBy, RequiredRight, Right};
+use postern_kinds::{AnyKind as _, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Right};
 
 use crate::attributes::Attributes;
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
@@ -181,6 +181,13 @@ impl Rule {
             _ => false,
         }
     }
+}
+
+/// Returns the owners on whom an identity that is no master has rights: so far, only themselves.
+pub fn owners_with_rights(identity: &Identity) -> Vec<Owner> {
+    let user = identity.user.clone().map(Owner::User);
+    let team = identity.team.clone().map(Owner::Team);
+    user.into_iter().chain(team).collect()
 }
 
 fn concerns_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {

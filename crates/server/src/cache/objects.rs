@@ -86,17 +86,17 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Returns the intact objects whose owners pass a filter, whose keys have a prefix and come after
-    /// `after`, in order. It asks about each owner once.
+    /// Returns the intact objects of certain owners whose keys have a prefix and come after `after`,
+    /// in order.
     pub(super) fn owned(
         &self,
         prefix: &str,
         after: Option<&str>,
-        owners: &dyn Fn(&Owner) -> bool,
+        owners: &[Owner],
     ) -> Vec<Arc<CachedObject>> {
-        let of = self.by_owner.iter().filter(|(owner, _)| owners(owner));
+        let of = owners.iter().filter_map(|owner| self.by_owner.get(owner));
         let mut objects: Vec<_> = of
-            .flat_map(|(_, objects)| objects)
+            .flatten()
             .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| &***key > after))
             .map(|(_, object)| object.clone())
             .collect();
@@ -199,7 +199,7 @@ mod tests {
         objects.insert("/k/b".into(), owned("/k/b", "bob"));
         let of = |objects: &Objects, after, name: &str| -> Vec<String> {
             let wanted = Owner::User(name.into());
-            let found = objects.owned("/k/", after, &|owner| *owner == wanted);
+            let found = objects.owned("/k/", after, &[wanted]);
             found.iter().map(|object| object.key().to_string()).collect()
         };
         assert_eq!(of(&objects, None, "ada"), ["/k/a", "/k/c"]);

@@ -248,13 +248,8 @@ impl ResourceCache {
         Ok(ObjectList { objects, remaining, revision: state.revision, left_out })
     }
 
-    /// Returns the objects under a key prefix, after the key `after`, whose owners pass a filter.
-    pub(crate) fn owned(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        owners: &dyn Fn(&Owner) -> bool,
-    ) -> ObjectList {
+    /// Returns the objects of certain owners under a key prefix, after the key `after`.
+    pub(crate) fn owned(&self, prefix: &str, after: Option<&str>, owners: &[Owner]) -> ObjectList {
         let state = self.state.read();
         let objects = state.objects.owned(prefix, after, owners);
         ObjectList { objects, remaining: 0, revision: state.revision, left_out: Vec::new() }

@@ -47,10 +47,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
 const MAX_STREAMS: u32 = 250;
 
-/// Streams at once on one HTTP/2 connection that has brought no valid key yet, and how many of them
-/// are served; the others wait. More are reset. Clients open up to 100 before they know the limit.
+/// Streams at once on one HTTP/2 connection that has brought no valid key yet. More are reset.
+/// Clients open up to 100 before they know the limit.
 const MAX_STRANGER_STREAMS: usize = 100;
-const MAX_STRANGER_STREAMS_SERVED: usize = 8;
 
 /// The same for all HTTP/2 connections that have brought no valid key yet, but for the first few
 /// streams of each.
@@ -62,6 +61,10 @@ const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
 /// Bytes that HTTP/1.1 buffers; bounds the head of a request.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
+
+/// Bytes of bodies that HTTP/2 clients may send before somebody reads them: nobody may.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
 
 /// Bytes that one HTTP/2 stream buffers for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -192,6 +195,8 @@ impl Connection {
                 .keep_alive_timeout(PING_TIMEOUT)
                 .max_concurrent_streams(MAX_STREAMS)
                 .max_header_list_size(MAX_HEADER_BYTES)
+                .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_send_buf_size(SEND_BUFFER_BYTES)
                 .serve_connection(io, service)
         );
@@ -208,7 +213,7 @@ impl Connection {
     ) -> Result<Response<Sending>, h2::Error> {
         let transfer = TRANSFER.with(Arc::clone);
         if !self.client.is_authenticated() {
-            transfer.keep(self.strangers.served.clone().acquire_owned().await);
+            transfer.keep(self.client.served.clone().acquire_owned().await);
         }
         let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
         let reply = reply.await;
@@ -217,8 +222,6 @@ impl Connection {
         }
         if self.client.is_authenticated() {
             transfer.is_no_strangers();
-            // Whoever waits does not have to any more.
-            self.strangers.served.close();
         }
         Ok(sending(reply, transfer))
     }
@@ -236,16 +239,13 @@ impl Connection {
 /// How many streams strangers have: on this connection, and on all.
 #[derive(Clone)]
 struct StrangerStreams {
-    /// Those that are served; others wait.
-    served: Arc<Semaphore>,
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
 impl StrangerStreams {
     fn new(all: Arc<Semaphore>) -> Self {
-        let served = Arc::new(Semaphore::new(MAX_STRANGER_STREAMS_SERVED));
-        Self { served, own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
+        Self { own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
     }
 
     /// Returns the permits of a new stream; `None` when there are too many. The first few of each
@@ -273,8 +273,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         // A stream that is dropped is reset. Nothing has been allocated for it yet.
         let Some(transfer) = self.0.new_transfer() else { return };
-        let server = self.0.server.clone();
-        let task = StreamTask { stream, transfer: transfer.clone(), timer: None, server };
+        let task = StreamTask {
+            stream,
+            transfer: transfer.clone(),
+            timer: None,
+            is_done: false,
+            connection: self.0.clone(),
+        };
         TokioExecutor::new().execute(TRANSFER.scope(transfer, task));
     }
 }
@@ -286,7 +291,8 @@ pin_project! {
         stream: F,
         transfer: Arc<Transfer>,
         timer: Option<Pin<Box<Sleep>>>,
-        server: Arc<Server>,
+        is_done: bool,
+        connection: Connection,
     }
 }
 
@@ -295,11 +301,21 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        if this.stream.poll(cx).is_ready() {
+        if !*this.is_done {
+            *this.is_done = this.stream.poll(cx).is_ready();
+        }
+        // What is done may not have left yet.
+        if *this.is_done && this.transfer.is_taken(cx) {
             return Poll::Ready(());
         }
         ready!(this.transfer.poll_stalled(this.timer, cx));
-        this.server.metrics().connections.count_reset();
+        let counts = &this.connection.server.metrics().connections;
+        counts.count_reset();
+        if *this.is_done {
+            // HTTP/2 has taken the rest over, and gives it back only with the connection.
+            counts.count_closed(Closed::Stalled);
+            this.connection.client.closing.notify_one();
+        }
         Poll::Ready(())
     }
 }

@@ -25,6 +25,10 @@ use crate::wire::list::CHUNK_BYTES;
 /// A response whose client takes no chunk for this long is given up.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A client that takes longer than this for its response has no seat any more: its bytes are counted,
+/// and others are to be served.
+const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Bytes of one response that wait to be sent, about: a chunk is sent while the next is made.
 const MAX_OUTSTANDING_BYTES: usize = CHUNK_BYTES + 1;
 
@@ -55,6 +59,7 @@ pub(super) struct Transfer {
 pub(super) struct Sending {
     body: Body,
     rest: Option<Bytes>,
+    started: Instant,
     transfer: Arc<Transfer>,
 }
 
@@ -140,11 +145,20 @@ impl Transfer {
             (&self.outstanding, &self.progress),
             (&self.outgoing.outstanding, &self.outgoing.progress),
         ] {
-            if outstanding.fetch_add(bytes.len(), Ordering::AcqRel) == 0 {
+            // First the time: whoever sees bytes that wait must not see the time of earlier ones.
+            if outstanding.load(Ordering::Acquire) == 0 {
                 progress.store(now, Ordering::Release);
             }
+            outstanding.fetch_add(bytes.len(), Ordering::AcqRel);
         }
         Bytes::from_owner(Chunk { bytes, transfer: self.clone(), _charge: charge })
+    }
+
+    /// Returns whether the client has taken all chunks. If not, the task is woken when it has taken
+    /// one.
+    pub(super) fn is_taken(&self, cx: &Context<'_>) -> bool {
+        self.producer.register(cx.waker());
+        self.outstanding.load(Ordering::Acquire) == 0
     }
 
     fn is_full(&self) -> bool {
@@ -198,7 +212,7 @@ impl Sending {
     pub(super) fn new(body: Body, hold: Hold, transfer: Arc<Transfer>) -> Self {
         // It cannot be set already: a transfer is of one response.
         let _ = transfer.hold.set(hold);
-        Self { body, rest: None, transfer }
+        Self { body, rest: None, started: Instant::now(), transfer }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
@@ -241,6 +255,11 @@ impl http_body::Body for Sending {
             if self.transfer.is_full() {
                 return Poll::Pending;
             }
+        }
+        if self.started.elapsed() > SEAT_TIMEOUT
+            && let Some(hold) = self.transfer.hold.get()
+        {
+            hold.give_back_seat();
         }
         self.poll_bytes(cx).map(|bytes| {
             let framed = bytes?.and_then(|bytes| {

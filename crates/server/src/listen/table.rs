@@ -17,6 +17,9 @@ use crate::pipeline::Client;
 /// Connections open at once, if the system has descriptors for so many.
 const MAX_CONNECTIONS: usize = 10_000;
 
+/// A tenant with more than this part of all connections loses the oldest when there is no room.
+const MANY_PART: usize = 8;
+
 /// Descriptors that are kept for the database, the audit log and its rotation, the administrator's
 /// socket, and connections that are just being closed.
 const KEPT_DESCRIPTORS: usize = 128;
@@ -129,6 +132,25 @@ impl State {
         None
     }
 
+    /// Returns the oldest connection of the tenant who has the most, of one address or of all; `None`
+    /// when nobody has many. It looks at all of them, which only happens when all are taken.
+    fn connection_of_most(
+        &self,
+        address: Option<IpAddr>,
+        limits: &ConnectionLimits,
+    ) -> Option<u64> {
+        let mut tenants: HashMap<&str, (usize, u64)> = HashMap::new();
+        for (id, client) in &self.open {
+            let counts = address.is_none_or(|address| network(client.address) == address);
+            let Some(tenant) = client.tenant().filter(|_| counts) else { continue };
+            let (count, oldest) = tenants.entry(tenant).or_insert((0, *id));
+            *count += 1;
+            *oldest = (*oldest).min(*id);
+        }
+        let (count, oldest) = tenants.into_values().max()?;
+        (count > limits.total / MANY_PART).then_some(oldest)
+    }
+
     fn insert(&mut self, client: &Arc<Client>) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -153,13 +175,16 @@ impl State {
     fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
-            return self.oldest_stranger(address).map_or(Room::None, Room::After);
+            let goes = self.oldest_stranger(address);
+            let goes = goes.or_else(|| self.connection_of_most(Some(address), limits));
+            return goes.map_or(Room::None, Room::After);
         }
         let full = self.open.len() >= limits.total;
         if !full && self.strangers < limits.strangers {
             return Room::Free;
         }
         let goes = self.stranger_of_most();
+        let goes = goes.or_else(|| self.connection_of_most(None, limits));
         if !full && self.strangers < limits.strangers {
             // Some of those who were counted as strangers are none.
             return Room::Free;
@@ -215,11 +240,16 @@ impl Drop for OpenConnection {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use postern_auth::identity::{Identity, MASTERS_GROUP};
 
     use super::*;
 
     fn client(address: &str) -> Arc<Client> {
         Arc::new(Client::new(address.parse().unwrap()))
+    }
+
+    fn admin() -> Arc<Identity> {
+        Arc::new(Identity { groups: vec![MASTERS_GROUP.into()], ..Identity::default() })
     }
 
     fn table(total: usize) -> Arc<ConnectionTable> {
@@ -242,7 +272,7 @@ mod tests {
     fn the_oldest_stranger_of_an_address_goes_first() {
         let table = table(8);
         let clients: Vec<_> = (0..5).map(|_| client("192.0.2.1")).collect();
-        clients[0].set_authenticated();
+        clients[0].set_authenticated(&admin());
         let open: Vec<_> = clients.iter().map(|one| admitted(&table, one).unwrap()).collect();
         assert_eq!(table.open(), 4);
         let closed: Vec<bool> = clients.iter().map(|one| is_closed(one)).collect();
@@ -265,7 +295,7 @@ mod tests {
         let known: Vec<_> = (0..4).map(|n| client(&format!("192.0.2.{n}"))).collect();
         for one in &known {
             open.push(admitted(&table, one));
-            one.set_authenticated();
+            one.set_authenticated(&admin());
         }
         assert_eq!(table.open(), 4, "each of these was a stranger when it came");
         assert!(strangers.iter().all(|one| is_closed(one)));
@@ -275,7 +305,7 @@ mod tests {
         open.push(admitted(&table, &last));
         assert_eq!(table.open(), 8, "a stranger went for it");
         assert!(known.iter().all(|one| !is_closed(one)));
-        last.set_authenticated();
+        last.set_authenticated(&admin());
     }
 
     #[test]
@@ -298,11 +328,26 @@ mod tests {
         let mut open = Vec::new();
         for one in &known {
             open.push(admitted(&table, one));
-            one.set_authenticated();
+            one.set_authenticated(&admin());
         }
         assert!(matches!(table.admit(&client("192.0.2.3")), Admission::Refused));
         open.pop();
         assert!(admitted(&table, &client("192.0.2.3")).is_some());
+    }
+
+    #[test]
+    fn no_tenant_keeps_all_connections() {
+        let table = table(8);
+        let ada = Arc::new(Identity { name: "ada".into(), ..Identity::default() });
+        let many: Vec<_> = (0..8).map(|n| client(&format!("192.0.2.{n}"))).collect();
+        let mut open = Vec::new();
+        for one in &many {
+            open.push(admitted(&table, one));
+            one.set_authenticated(&ada);
+        }
+        open.push(admitted(&table, &client("198.51.100.1")));
+        assert_eq!(table.open(), 8);
+        assert!(is_closed(&many[0]) && !is_closed(&many[1]), "the oldest of who has the most");
     }
 
     #[test]

@@ -30,8 +30,8 @@ async fn create_named(
     object: Object,
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
-    let has_owner = permit.kind().is_delegated();
-    let _counting = if has_owner { Some(registry.counting().await) } else { None };
+    let counts = permit.kind().is_delegated() && !writing.dry_run;
+    let _counting = if counts { Some(registry.counting().await) } else { None };
     let admit = |object| admit::create(&registry.admission(), permit, object, writing);
     // The user or team that the object names may have been created by the request before this one.
     registry.cache().wait_until_current().await?;

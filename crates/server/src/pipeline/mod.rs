@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::poll_fn;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
@@ -26,7 +27,7 @@ use crate::audit::{self, AuditContext};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
 use crate::metrics::{self, Measured};
-use crate::stages::authenticate::{authenticate, names_a_key};
+use crate::stages::authenticate::{Credential, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
@@ -69,7 +70,7 @@ pub(crate) struct Hold {
     /// The response's bytes.
     body: Option<Charge>,
     /// The request's seat.
-    seat: Option<InFlightPermit>,
+    seat: Mutex<Option<InFlightPermit>>,
     /// Is it known that no access key is in the path?
     has_clean_path: bool,
     /// Is there no room for a response at all? The stream is then refused.
@@ -83,7 +84,7 @@ impl Hold {
             bearer: None,
             stream: None,
             body: None,
-            seat: None,
+            seat: Mutex::default(),
             has_clean_path: false,
             is_refused: false,
         }
@@ -91,9 +92,17 @@ impl Hold {
 
     /// Returns a charge for bytes that wait for the client; `None` when there is no room.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
-        let owner = self.bearer.as_ref().map_or("", |bearer| &bearer.name);
-        let mut charge = self.flow.responses.open(owner);
+        let requester = self.bearer.as_ref().map_or(Requester::STRANGER, |bearer| Requester {
+            owner: &bearer.name,
+            is_system: bearer.is_in(MASTERS_GROUP),
+        });
+        let mut charge = self.flow.responses.open(requester);
         charge.grow(bytes).then_some(charge)
+    }
+
+    /// Gives back the request's seat before its response has gone.
+    pub(crate) fn give_back_seat(&self) {
+        *self.seat.lock() = None;
     }
 
     /// Counts a response. Returns whether there is room for it. A small one is not counted: its
@@ -101,7 +110,8 @@ impl Hold {
     fn takes(&mut self, body: &Body) -> bool {
         if matches!(body, Body::Stream(_)) {
             // A watch is counted among the watches.
-            (self.seat, self.stream) = (None, None);
+            self.give_back_seat();
+            self.stream = None;
         }
         let bytes = body.held_bytes();
         if bytes > SMALL_BODY_BYTES {
@@ -134,6 +144,7 @@ pub(crate) async fn handle(
 ) -> Reply {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     // The query is left out, since tokens end up in queries.
     let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
@@ -148,7 +159,8 @@ pub(crate) async fn handle(
         None => protected(server, client, request, &audit_id, &mut measured, &mut hold).await,
     };
     let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
-    if !hold.takes(response.body()) {
+    if !hold.takes(response.body()) && !changes {
+        // The answer to a change that was made is never replaced: its client would make it again.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
         response = respond::finish(refused, &audit_id, &[], head);
     }
@@ -160,7 +172,7 @@ pub(crate) async fn handle(
     }
     if response.status() == StatusCode::TOO_MANY_REQUESTS && !hold.is_refused {
         // The request is gone by now, and its seat: what waits here is small.
-        hold.seat = None;
+        hold.give_back_seat();
         server.flow.delay_rejection().await;
     }
     Reply { response, hold }
@@ -272,8 +284,9 @@ async fn identified(
         audit_context.set_unauthenticated(refused.key);
         refused.error
     })?;
-    client.set_authenticated();
-    hold.bearer = Some(authenticated.credential().shared_bearer().clone());
+    let bearer = authenticated.credential().shared_bearer();
+    client.set_authenticated(bearer);
+    hold.bearer = Some(bearer.clone());
     if client.has_streams() {
         hold.stream = hold.charge(STREAM_BYTES);
         if hold.stream.is_none() {
@@ -335,14 +348,22 @@ async fn within_time(
     let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));
     let limit = if writes { WRITE_TIMEOUT } else { READ_TIMEOUT };
     let work = async {
-        let body =
-            if writes { received(server, &acting, body).await? } else { ReceivedBody::none() };
-        let bearer = acting.credential().bearer();
+        let bearer = acting.credential().shared_bearer().clone();
         let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
+        let body = if writes {
+            body.read(server.flow.bodies.open(requester)).await?
+        } else {
+            drop(body);
+            ReceivedBody::none()
+        };
         if writes && !requester.is_system {
             server.flow.write_rate.check(requester.owner)?;
         }
-        hold.seat = Some(server.flow.acquire(verb, requester).await?);
+        let seat = server.flow.acquire(verb, requester).await?;
+        if writes || seat.has_waited() {
+            check_again(server, acting.credential()).await?;
+        }
+        hold.seat = Mutex::new(Some(seat));
         act(server, acting, body, audit_context).await
     };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
@@ -353,19 +374,15 @@ async fn within_time(
     })
 }
 
-/// Returns a whole body. Reading it may take a while, so the key is checked again after that: a
-/// caller who sends the end of a body late could otherwise write until the deadline with a key that
-/// has stopped working.
-async fn received(
-    server: &Arc<Server>,
-    acting: &Acting,
-    body: RequestBody,
-) -> Result<ReceivedBody, ApiError> {
-    let body = body.read(server.flow.bodies.open(&acting.credential().bearer().name)).await?;
+/// Checks once more that the caller is who they were. A body or a seat may have taken a while: a
+/// caller could otherwise act until the deadline with a key that has stopped working.
+///
+/// # Errors
+/// See [`Credential::check`].
+async fn check_again(server: &Server, credential: &Credential) -> Result<(), ApiError> {
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
-    acting.credential().check(&cache.principals(), server.source.now())?;
-    Ok(body)
+    credential.check(&cache.principals(), server.source.now())
 }
 
 async fn act(
@@ -380,11 +397,15 @@ async fn act(
     audit_context.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
+            verbs::count_write(server, &parsed, &permit, &body);
             if !verbs::is_large(server, &parsed, &permit, &body) {
                 return verbs::serve(server, &parsed, &permit, body).await;
             }
             let (large, server) = (verbs::large_work(server, &permit), server.clone());
-            let work = async move { verbs::serve(&server, &parsed, &permit, body).await };
+            let work = async move {
+                check_again(&server, permit.credential()).await?;
+                verbs::serve(&server, &parsed, &permit, body).await
+            };
             large.run_async(work).await?
         }
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),

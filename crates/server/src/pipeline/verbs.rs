@@ -16,7 +16,6 @@ use postern_meta::status::{ApiError, Status};
 use super::{Outcome, Server};
 use crate::actions::{self, ActionOutput};
 use crate::operations;
-use crate::registry::EncodedObject;
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
@@ -69,10 +68,16 @@ pub(super) fn large_work(server: &Server, permit: &Permit) -> LargeWork {
     server.flow.large_work(&permit.credential().bearer().name)
 }
 
-/// Counts an object that the caller has written.
-fn count_written(server: &Server, permit: &Permit, writing: &Writing, object: &EncodedObject) {
-    if !writing.dry_run {
-        server.flow.write_rate.count(&permit.credential().bearer().name, object.json.len());
+/// Counts what a request may write, before it does: a client that leaves meanwhile has written it all
+/// the same. A patch writes the whole object again.
+pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) {
+    let patched = match permit.target().verb {
+        Verb::Get | Verb::List | Verb::Watch => return,
+        Verb::Patch => server.registry.stored_bytes(permit),
+        Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection => 0,
+    };
+    if parsed.query().get("dryRun").is_none() {
+        server.flow.write_rate.count(&permit.credential().bearer().name, body.len() + patched);
     }
 }
 
@@ -231,7 +236,6 @@ async fn create(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
-    count_written(server, permit, &writing, &object);
     let created = Some(object.json.clone());
     let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
     Ok(Outcome { response, warnings, created })
@@ -249,7 +253,6 @@ async fn replace(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, part);
     let object = operations::replace(&server.registry, permit, &writing, object).await?;
-    count_written(server, permit, &writing, &object);
     let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
 }
@@ -286,7 +289,6 @@ async fn patch(
     };
     let writing = writing(parsed, &options, part);
     let object = operations::update(&server.registry, permit, &writing, change).await?;
-    count_written(server, permit, &writing, &object);
     let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
 }

@@ -9,7 +9,7 @@ pub(crate) mod activity;
 pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
-mod observe;
+pub(crate) mod observe;
 pub(crate) mod read;
 pub(crate) mod rewrite;
 pub(crate) mod side_records;

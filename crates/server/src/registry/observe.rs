@@ -46,6 +46,26 @@ struct NameAndUid {
     uid: String,
 }
 
+/// What one caller is to see of the objects of a page, found out when each is encoded: the copies
+/// of a whole page could be many.
+pub(crate) struct Observer {
+    cache: Arc<Cache>,
+    permit: Permit,
+}
+
+impl Observer {
+    /// Returns an observer; `None` when nothing is observed of the permit's kind.
+    pub(super) fn new(cache: &Arc<Cache>, permit: &Permit) -> Option<Self> {
+        let is_observed = permit.kind().is_observed();
+        is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone() })
+    }
+
+    /// Returns an object with the observed fields.
+    pub(crate) fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
+        observed(&self.cache, &self.permit, object)
+    }
+}
+
 /// Returns a cached object with the observed fields for this caller.
 pub(crate) fn observed(
     cache: &Cache,

@@ -12,7 +12,7 @@ use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
-use super::observe::observed;
+use super::observe::{Observer, observed};
 use super::{EncodedObject, Registry, key_of, not_found};
 use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
@@ -38,6 +38,8 @@ pub(crate) struct ObjectPage {
     pub(crate) continue_token: Option<String>,
     /// How many objects there are after this page, when that is known.
     pub(crate) remaining: Option<usize>,
+    /// What the caller is to see besides what is stored, if anything.
+    pub(crate) observer: Option<Arc<Observer>>,
     /// What the client should know about objects that are not in it.
     pub(crate) warnings: Vec<String>,
 }
@@ -114,15 +116,12 @@ impl Selection {
         self
     }
 
-    /// Returns a filter for owners, when the objects that are selected are those of certain owners.
-    fn owners(&self) -> Option<impl Fn(&Owner) -> bool> {
-        if self.owner.is_none() && self.permit.is_none() {
-            return None;
+    /// Returns the owners of all objects that can be selected, if they are known.
+    fn owners(&self) -> Option<Vec<Owner>> {
+        if let Some(owned_by) = &self.owner {
+            return Some(vec![owned_by.owner.clone()]);
         }
-        Some(|owner: &Owner| {
-            self.owner.as_ref().is_none_or(|wanted| *owner == wanted.owner)
-                && self.permit.as_ref().is_none_or(|permit| permit.covers_owned_by(Some(owner)))
-        })
+        self.permit.as_ref().map(Permit::owners)
     }
 
     fn is_owned(&self, object: &CachedObject) -> bool {
@@ -240,15 +239,10 @@ impl Registry {
                 }
             }
         };
-        let mut page = page_of(list, &selection);
-        if permit.kind().is_observed() {
-            let mut steps = Pace::new();
-            for object in &mut page.objects {
-                steps.step(object.json().len()).await;
-                *object = observed(self.cache(), permit, object.clone());
-            }
-        }
-        Ok(page)
+        Ok(ObjectPage {
+            observer: Observer::new(self.cache(), permit).map(Arc::new),
+            ..page_of(list, &selection)
+        })
     }
 
     /// Reads the access keys of one owner. The permit is for the owner's object.
@@ -425,7 +419,14 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     // How many objects follow is known only when nothing is filtered out.
     let remaining = (more && selection.everything).then_some(list.remaining);
     let warnings = list.left_out.iter().map(|key| left_out_warning(key)).collect();
-    ObjectPage { objects: list.objects, version, continue_token, remaining, warnings }
+    ObjectPage {
+        objects: list.objects,
+        version,
+        continue_token,
+        remaining,
+        observer: None,
+        warnings,
+    }
 }
 
 fn left_out_warning(key: &str) -> String {

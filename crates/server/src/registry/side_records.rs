@@ -16,7 +16,7 @@ use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::{Change, Condition, Entry, ListRequest};
+use postern_store::{Change, Condition, Entry, Error, ListRequest};
 use serde::Serialize;
 
 use super::Registry;
@@ -116,6 +116,14 @@ impl Registry {
             .map_err(|error| ApiError::internal("a stored record cannot be read", error))
     }
 
+    /// Returns the secret record of an object that is removed; an empty one, when it cannot be read.
+    async fn readable_secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
+        match self.store().get(&of.secret_key()).await {
+            Err(Error::Corrupt { .. }) => Ok(SecretRecord::default()),
+            _ => self.secret_record(of).await,
+        }
+    }
+
     async fn read_record(&self, key: &str) -> Result<Option<Entry>, ApiError> {
         Ok(self.store().get(key).await.map_err(from_store)?.value)
     }
@@ -199,14 +207,18 @@ impl Registry {
         if of.kind.write_only().is_empty() {
             return Ok(side);
         }
-        let secrets = self.secret_record(of).await?;
+        let secrets = self.readable_secret_record(of).await?;
         let activity =
             credential_field(of.kind).map(|_| storage_key::activity(of.kind.info(), of.name));
         let digest = secrets.digest().map(storage_key::digest);
         for key in std::iter::once(of.secret_key()).chain(activity).chain(digest) {
-            match self.read_record(&key).await? {
-                Some(_) => side.changes.push(Change::Delete { key }),
-                None => side.conditions.push(Condition::Absent(key)),
+            match self.store().get(&key).await.map(|found| found.value) {
+                // One that cannot be read goes with its object, too.
+                Ok(Some(_)) | Err(Error::Corrupt { .. }) => {
+                    side.changes.push(Change::Delete { key });
+                }
+                Ok(None) => side.conditions.push(Condition::Absent(key)),
+                Err(error) => return Err(from_store(error)),
             }
         }
         Ok(side)

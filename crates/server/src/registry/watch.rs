@@ -37,6 +37,9 @@ const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
 /// A key that expires is checked at least this often.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
+/// Bytes of objects that one read returns, about: they may be copies, which wait for the client.
+const BYTES_PER_READ: usize = 64 * 1024;
+
 /// Objects of the initial state that one read returns.
 const INITIAL_PER_READ: usize = 64;
 
@@ -283,20 +286,31 @@ impl Watcher {
     }
 
     fn take_initial(&mut self) -> Vec<Delivery> {
-        let many = self.initial.len().min(INITIAL_PER_READ);
-        let (cache, permit) = (&self.cache, &self.access.permit);
-        let added = |object| {
-            let object = observed(cache, permit, object);
-            Delivery::Event { event_type: WatchEventType::Added, object, shared: None }
-        };
-        self.initial.drain(..many).map(added).collect()
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while bytes < BYTES_PER_READ && taken.len() < INITIAL_PER_READ {
+            let Some(object) = self.initial.pop_front() else { break };
+            bytes += object.json().len();
+            let object = observed(&self.cache, &self.access.permit, object);
+            let event_type = WatchEventType::Added;
+            taken.push(Delivery::Event { event_type, object, shared: None });
+        }
+        taken
     }
 
+    /// Takes the next of these events. Those that it leaves are read again.
     fn take(&mut self, events: &[Arc<CacheEvent>]) -> Vec<Delivery> {
-        if let Some(last) = events.last() {
-            self.cursor = last.position();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        for event in events {
+            if bytes >= BYTES_PER_READ {
+                break;
+            }
+            self.cursor = event.position();
+            if let Some(delivery) = self.selected(event) {
+                bytes += event.object.json().len();
+                taken.push(delivery);
+            }
         }
-        events.iter().filter_map(|event| self.selected(event)).collect()
+        taken
     }
 
     /// Returns an event as this watcher has it: with selectors, an object can be added or deleted

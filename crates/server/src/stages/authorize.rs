@@ -84,8 +84,13 @@ impl Permit {
         self.covers_all() || object.owner().and_then(delegated).unwrap_or(false)
     }
 
+    /// Returns the owners whose objects it can cover, when it does not cover all.
+    pub(crate) fn owners(&self) -> Vec<Owner> {
+        postern_auth::policy::owners_with_rights(self.identity())
+    }
+
     /// Returns whether it covers a new object, whose owner is the present one of that name.
-    pub(crate) fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
+    fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()
             || owner.and_then(delegated).is_some_and(|right| self.holds(&right.into()))

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::encode::{self, Negotiated};
 use crate::cache::CachedObject;
+use crate::registry::observe::Observer;
 use crate::registry::read::ObjectPage;
 use crate::stages::flow::large::LargeWork;
 
@@ -34,6 +35,7 @@ pub(crate) struct ListBody {
     head: Option<Bytes>,
     objects: IntoIter<Arc<CachedObject>>,
     items: Items,
+    observer: Option<Arc<Observer>>,
     first: bool,
     end: Option<&'static str>,
     /// The bytes of all objects as they are stored.
@@ -136,11 +138,14 @@ impl ListBody {
         let head = encode::list_head(kind, &list);
         let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
         let commas = list.objects.len().saturating_sub(1);
-        let plain_bytes = Some(head.len() + source_bytes + commas + JSON.end.len());
+        // What is observed is not known before each object is encoded.
+        let known = list.observer.is_none();
+        let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());
         Self {
             head: Some(head),
             objects: list.objects.into_iter(),
             items: Items::Stored,
+            observer: list.observer,
             first: true,
             end: Some(JSON.end),
             source_bytes,
@@ -166,6 +171,7 @@ impl ListBody {
             source_bytes: list.objects.iter().map(|object| object.json().len()).sum(),
             objects: list.objects.into_iter(),
             items: Items::Encoded { kind, negotiated, layout },
+            observer: list.observer,
             first: true,
             end: Some(end),
             plain_bytes: None,
@@ -186,6 +192,7 @@ impl ListBody {
         let mut copy = Self {
             head: self.head.clone(),
             objects: self.objects.as_slice().to_vec().into_iter(),
+            observer: self.observer.clone(),
             gzip: None,
             ..*self
         };
@@ -256,6 +263,10 @@ impl ListBody {
                 break;
             };
             source += object.json().len();
+            let object = match &self.observer {
+                Some(observer) => observer.observed(object),
+                None => object,
+            };
             self.put(&mut chunk, &object)?;
         }
         Ok(Some(chunk.freeze()))

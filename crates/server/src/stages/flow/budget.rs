@@ -5,6 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::Requester;
+
+/// Members of `system:masters` have this part of all bytes in addition.
+const SYSTEM_PART: usize = 4;
+
 /// How many bytes may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteLimits {
@@ -31,6 +36,7 @@ pub(crate) struct Charge {
     budget: Arc<ByteBudget>,
     owner: Arc<str>,
     bytes: usize,
+    is_system: bool,
 }
 
 impl ByteBudget {
@@ -44,10 +50,11 @@ impl ByteBudget {
     }
 
     /// Returns an owner's charge of no bytes, which can grow.
-    pub(crate) fn open(self: &Arc<Self>, owner: &str) -> Charge {
+    pub(crate) fn open(self: &Arc<Self>, requester: Requester<'_>) -> Charge {
+        let Requester { owner, is_system } = requester;
         let known = self.used.lock().by_owner.get_key_value(owner).map(|(owner, _)| owner.clone());
         let owner = known.unwrap_or_else(|| Arc::from(owner));
-        Charge { budget: self.clone(), owner, bytes: 0 }
+        Charge { budget: self.clone(), owner, bytes: 0, is_system }
     }
 }
 
@@ -59,7 +66,11 @@ impl Charge {
         if bytes == 0 {
             return true;
         }
-        let limits = self.budget.limits;
+        let mut limits = self.budget.limits;
+        if self.is_system {
+            // Others cannot take all.
+            limits.total += limits.total / SYSTEM_PART;
+        }
         let mut used = self.budget.used.lock();
         let total = used.total.saturating_add(bytes);
         let of_owner = used.by_owner.get(&self.owner).copied().unwrap_or_default();
@@ -97,15 +108,19 @@ mod tests {
     #[test]
     fn bytes_are_bounded_for_each_owner_and_as_a_whole() {
         let budget = ByteBudget::new(ByteLimits { total: 100, per_owner: 60 });
-        let mut one = budget.open("a");
+        let by = |owner| Requester { owner, is_system: false };
+        let mut one = budget.open(by("a"));
         assert!(one.grow(50));
         assert!(!one.grow(11), "the owner has 60");
-        let mut two = budget.open("a");
+        let mut two = budget.open(by("a"));
         assert!(two.grow(10) && !two.grow(1));
-        let mut other = budget.open("b");
+        let mut other = budget.open(by("b"));
         assert!(!other.grow(41), "all together have 100");
         assert!(other.grow(40) && !other.grow(usize::MAX));
         assert_eq!(budget.used(), 100);
+        let mut admin = budget.open(Requester { owner: "admin", is_system: true });
+        assert!(admin.grow(25) && !admin.grow(1), "what others cannot take");
+        drop(admin);
         drop((one, two));
         assert_eq!(budget.used(), 40);
         drop(other);

@@ -60,6 +60,14 @@ impl Share {
 pub(crate) struct Seat {
     queue: Arc<FairQueue>,
     owner: Arc<str>,
+    has_waited: bool,
+}
+
+impl Seat {
+    /// Returns whether there was a wait for it.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited
+    }
 }
 
 /// Where a seat arrives, and the number in the order of all who wait.
@@ -143,7 +151,7 @@ impl FairQueue {
             return None;
         }
         state.take(&owner, &self.limits);
-        Some(Seat { queue: self.clone(), owner })
+        Some(Seat { queue: self.clone(), owner, has_waited: false })
     }
 
     /// Returns a seat, as soon as it is this request's turn. `None` when the owner's queue is full,
@@ -199,7 +207,7 @@ impl FairQueue {
         drop(state);
         for (owner, sender) in granted {
             // Whoever has left in this moment drops the seat, which gives it to the next.
-            let _ = sender.send(Seat { queue: self.clone(), owner });
+            let _ = sender.send(Seat { queue: self.clone(), owner, has_waited: true });
         }
     }
 }

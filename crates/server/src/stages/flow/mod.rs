@@ -132,6 +132,11 @@ pub(crate) struct Requester<'a> {
     pub(crate) is_system: bool,
 }
 
+impl Requester<'_> {
+    /// Who sends requests without a valid key.
+    pub(crate) const STRANGER: Requester<'static> = Requester { owner: "", is_system: false };
+}
+
 /// The state of flow control.
 pub(crate) struct Flow {
     limits: Limits,
