@@ -305,7 +305,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             *this.is_done = this.stream.poll(cx).is_ready();
         }
         // What is done may not have left yet.
-        if *this.is_done && this.transfer.is_taken(cx) {
+        if *this.is_done && (this.transfer.is_small() || this.transfer.is_taken(cx)) {
             return Poll::Ready(());
         }
         ready!(this.transfer.poll_stalled(this.timer, cx));

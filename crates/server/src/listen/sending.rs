@@ -17,7 +17,7 @@ use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::pipeline::Hold;
+use crate::pipeline::{Hold, SMALL_BODY_BYTES};
 use crate::stages::flow::budget::Charge;
 use crate::wire::body::Body;
 use crate::wire::list::CHUNK_BYTES;
@@ -152,6 +152,16 @@ impl Transfer {
             outstanding.fetch_add(bytes.len(), Ordering::AcqRel);
         }
         Bytes::from_owner(Chunk { bytes, transfer: self.clone(), _charge: charge })
+    }
+
+    /// Returns whether so few bytes wait that nobody need look after them: the stream is counted
+    /// until they have left. The seat is given back then.
+    pub(super) fn is_small(&self) -> bool {
+        let is_small = self.outstanding.load(Ordering::Acquire) <= SMALL_BODY_BYTES;
+        if is_small && let Some(hold) = self.hold.get() {
+            hold.give_back_seat();
+        }
+        is_small
     }
 
     /// Returns whether the client has taken all chunks. If not, the task is woken when it has taken

@@ -28,7 +28,7 @@ use crate::clock::new_uid;
 use crate::endpoints::{documents, health, version};
 use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{Credential, authenticate, names_a_key};
-use crate::stages::authorize::{Authorized, authorize};
+use crate::stages::authorize::{Authorized, Permit, authorize};
 use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
 use crate::stages::impersonate::{Acting, impersonate};
@@ -46,7 +46,7 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// A body of a response that is shorter is not counted by itself.
-const SMALL_BODY_BYTES: usize = 16 * 1024;
+pub(crate) const SMALL_BODY_BYTES: usize = 16 * 1024;
 
 /// What a request on a connection with many takes until its response has gone, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
@@ -401,15 +401,25 @@ async fn act(
             if !verbs::is_large(server, &parsed, &permit, &body) {
                 return verbs::serve(server, &parsed, &permit, body).await;
             }
-            let (large, server) = (verbs::large_work(server, &permit), server.clone());
-            let work = async move {
-                check_again(&server, permit.credential()).await?;
-                verbs::serve(&server, &parsed, &permit, body).await
-            };
-            large.run_async(work).await?
+            Box::pin(served_elsewhere(server, parsed, permit, body)).await
         }
         Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
     }
+}
+
+/// Serves a request where large work is done. It is boxed: other requests need no room for it.
+async fn served_elsewhere(
+    server: &Arc<Server>,
+    parsed: Parsed,
+    permit: Permit,
+    body: ReceivedBody,
+) -> Result<Outcome, ApiError> {
+    let (large, server) = (verbs::large_work(server, &permit), server.clone());
+    let work = async move {
+        check_again(&server, permit.credential()).await?;
+        verbs::serve(&server, &parsed, &permit, body).await
+    };
+    large.run_async(work).await?
 }
 
 fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {

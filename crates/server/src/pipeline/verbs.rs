@@ -82,20 +82,13 @@ pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, bod
 }
 
 /// Returns whether a request takes much processor time: it sends a large body, or changes a large
-/// object, or wants one in a form in which it is not stored.
+/// object. What a read takes, the read knows.
 pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {
-    let from = if input::is_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
-    if body.len() > from {
-        return true;
-    }
-    let is_read = matches!(permit.target().verb, Verb::Get);
-    if is_read
-        && Negotiated::of(parsed, Offered::Object, server.source.now())
-            .is_ok_and(Negotiated::is_stored)
-    {
+    if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
         return false;
     }
-    server.registry.stored_bytes(permit) > LARGE_BYTES
+    let from = if input::is_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
+    body.len() > from || server.registry.stored_bytes(permit) > LARGE_BYTES
 }
 
 fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, ApiError> {
@@ -110,7 +103,12 @@ async fn get(
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
     let object = server.registry.get(permit, &options).await?;
-    respond::object(permit.kind(), StatusCode::OK, object, negotiated)
+    let kind = permit.kind();
+    if object.json.len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
+        let encode = move || respond::object(kind, StatusCode::OK, object, negotiated);
+        return Box::pin(large_work(server, permit).run(encode)).await?;
+    }
+    respond::object(kind, StatusCode::OK, object, negotiated)
 }
 
 async fn list(server: &Server, parsed: &Parsed, permit: &Permit) -> Result<Outcome, ApiError> {

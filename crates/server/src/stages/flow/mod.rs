@@ -74,7 +74,7 @@ const MAX_DELAYED: usize = 10_000;
 /// How often the queue for threads is measured, and from which time on it is long. It is far above
 /// what a full server without overload has, and below what a client notices.
 const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
-const LONG_QUEUE: Duration = Duration::from_millis(2);
+const LONG_QUEUE: Duration = Duration::from_millis(5);
 
 /// Bytes of bodies of requests that are on their way: several of the longest for each owner.
 const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, per_owner: 24 * 1024 * 1024 };
