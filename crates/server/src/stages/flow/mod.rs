@@ -239,13 +239,15 @@ impl Flow {
 
     async fn seat(&self, class: Class, requester: Requester<'_>) -> Option<InFlightPermit> {
         let seats = &self.seats[class as usize];
-        if !requester.is_system {
-            return seats.acquire(requester.owner).await;
+        if requester.is_system {
+            let free = seats.try_acquire(requester.owner);
+            let free = free.or_else(|| self.system[class as usize].try_acquire(requester.owner));
+            if free.is_some() {
+                return free;
+            }
         }
-        match seats.try_acquire(requester.owner) {
-            None => self.system[class as usize].acquire(requester.owner).await,
-            seat => seat,
-        }
+        // Nobody waits for a system seat, or who came later would pass them.
+        seats.acquire(requester.owner).await
     }
 
     /// Returns where an owner's work is done that takes much processor time.
