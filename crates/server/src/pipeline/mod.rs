@@ -269,7 +269,7 @@ async fn identified(
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     let registry = &server.registry;
-    wait_for_principals(server, client).await?;
+    wait_for_principals(server, client).await;
     let now = server.source.now();
     let (digester, principals) = (registry.digester(), || registry.cache().principals());
     let misplaced = names_a_key(&parsed, digester, &principals());
@@ -315,22 +315,16 @@ async fn identified(
 /// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
 /// completed request did is so for the next one. When the store does not respond, what the cache has
 /// decides: no caller is locked out for that.
-///
-/// # Errors
-/// 429 when too many strangers wait.
-async fn wait_for_principals(server: &Server, client: &Client) -> Result<(), ApiError> {
+async fn wait_for_principals(server: &Server, client: &Client) {
     let mut current = pin!(server.registry.cache().wait_until_current());
     let is_current = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx).is_ready())).await;
     if is_current {
-        return Ok(());
+        return;
     }
-    let _waiting = if client.is_authenticated() {
-        None
-    } else {
-        Some(server.flow.strangers.try_acquire().map_err(|_| too_many_requests())?)
-    };
+    // Few strangers ask at a time; the others wait for them, and are bounded as streams and connections.
+    let _asking =
+        if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
     let _ = current.await;
-    Ok(())
 }
 
 /// Serves a request within its time: the body comes in, then there is a seat, then it is done.

@@ -94,8 +94,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     section.notes.push(
         "Objects are created all the time, and some of the memory is theirs. The client is as busy \
          as the server, and some of the latency is its own. The writers use the admin's own key, \
-         the readers that of a second user: with the admin's key, their requests and the admin's \
-         would be admitted at random, except over a new connection."
+         the readers that of a second user, so that the admin's reads have a queue of their own."
             .to_owned(),
     );
     Ok(section)
