@@ -126,8 +126,7 @@ pub(crate) fn object(
     Ok(value(&whole, format, negotiated.pretty))
 }
 
-/// Returns a list without its items, and the name of the field in which they come. `None` when the
-/// items are as they are stored.
+/// Returns a list without its items, and the name of the field in which they come.
 pub(crate) fn list_frame(
     kind: &dyn AnyKind,
     list: &ObjectPage,
