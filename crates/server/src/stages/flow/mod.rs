@@ -31,6 +31,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postern_kinds::Verb;
 use postern_meta::status::ApiError;
+use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -155,7 +156,8 @@ pub(crate) struct Flow {
     /// What owners write.
     pub(crate) write_rate: WriteRate,
     watches: Arc<Mutex<HashMap<String, usize>>>,
-    has_long_queue: AtomicBool,
+    has_slow_threads: AtomicBool,
+    runtime: RuntimeMetrics,
     delayed: AtomicUsize,
     rejections: AtomicU32,
 }
@@ -199,7 +201,7 @@ fn class_queue(seats: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
 }
 
 impl Flow {
-    /// Returns flow control with nothing in flight.
+    /// Returns flow control with nothing in flight, for the runtime that it is called in.
     pub(crate) fn new(limits: Limits) -> Self {
         let waiting = [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER];
         let [reads, writes] = waiting;
@@ -214,7 +216,8 @@ impl Flow {
             strangers: Semaphore::new(STRANGERS_WAITING),
             write_rate: WriteRate::new(limits.write_bytes_per_owner),
             watches: Arc::default(),
-            has_long_queue: AtomicBool::new(false),
+            has_slow_threads: AtomicBool::new(false),
+            runtime: Handle::current().metrics(),
             delayed: AtomicUsize::new(0),
             rejections: AtomicU32::new(0),
         }
@@ -231,7 +234,7 @@ impl Flow {
     ) -> Result<InFlightPermit, ApiError> {
         let class = Class::of(verb);
         let seat = self.seat(class, requester).await.ok_or_else(too_many_requests)?;
-        if class == Class::Reads && self.has_long_queue.load(Ordering::Relaxed) {
+        if class == Class::Reads && !seat.has_waited() && self.has_long_queue() {
             tokio::task::yield_now().await;
         }
         Ok(seat)
@@ -266,7 +269,13 @@ impl Flow {
         }
     }
 
-    /// Measures the queue for threads, until it is dropped: how long a task that could go on waits
+    /// Is the queue for threads long? A thread's own queue holds 256 tasks at most; those beyond are
+    /// in one that all threads share, and wait longest.
+    fn has_long_queue(&self) -> bool {
+        self.has_slow_threads.load(Ordering::Relaxed) || self.runtime.global_queue_depth() > 0
+    }
+
+    /// Measures the threads' own queues, until it is dropped: how long a task that could go on waits
     /// until it does.
     pub(crate) async fn watch_queue(&self) {
         let mut ticks = tokio::time::interval(QUEUE_INTERVAL);
@@ -275,7 +284,7 @@ impl Flow {
             ticks.tick().await;
             let start = Instant::now();
             tokio::task::yield_now().await;
-            self.has_long_queue.store(start.elapsed() > LONG_QUEUE, Ordering::Relaxed);
+            self.has_slow_threads.store(start.elapsed() > LONG_QUEUE, Ordering::Relaxed);
         }
     }
 
