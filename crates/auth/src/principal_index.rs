@@ -358,7 +358,7 @@ impl PrincipalIndex {
             return None;
         }
         name.clone_into(&mut identity.access_key);
-        identity.scoped = key.scoped;
+        identity.scoped = key.scope.is_some();
         identity.groups.splice(0..0, key.groups.iter().cloned());
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
         Some(identity)

@@ -49,7 +49,8 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         disabled: false,
         lifetime: Lifetime::default(),
         is_login: false,
-        scoped: false,
+        scope: None,
+        parent_uid: String::new(),
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

@@ -52,6 +52,8 @@ pub struct Context<'a> {
     /// The access key of the request, also where the caller acts as somebody else; `None` for the
     /// server itself, whom nothing limits.
     pub caller_key: Option<&'a CallerKey>,
+    /// Is it a write by the server itself, which may set what clients may not?
+    pub is_server: bool,
     /// Does an update give the object another credential than the one that is stored? Whoever sets it
     /// can use it.
     pub has_new_credential: bool,
@@ -67,6 +69,7 @@ impl<'a> Context<'a> {
             principals,
             access_key_max_ttl_seconds: None,
             caller_key: None,
+            is_server: false,
             has_new_credential: false,
         }
     }

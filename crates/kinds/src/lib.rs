@@ -23,6 +23,7 @@ pub mod namespace;
 pub mod owned_access_key;
 pub mod prelude;
 pub mod principal;
+pub mod rbac;
 pub mod scope;
 pub mod selves;
 pub mod shared_secret;
@@ -35,8 +36,8 @@ pub use context::{Caller, CallerKey, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
-    AnyKind, Companion, DraftOf, FieldsChange, Info, Kind, ObservedStatus, OnRemove, Prepared,
-    ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
+    AnyKind, Carried, Companion, DraftOf, FieldsChange, Info, Kind, ObservedStatus, OnRemove,
+    Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,

@@ -5,6 +5,7 @@
 //! returned.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::key_life::{self, WrittenKey};
 use crate::names::MAX_IDENTITIES;
@@ -235,6 +236,14 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
     }
 }
 
+/// Returns the uid of the key that made this one, by its owner reference; empty for none.
+fn parent_uid(metadata: &ObjectMeta) -> &str {
+    let info = OwnedAccessKey::INFO;
+    let version = info.version.to_string();
+    let is_key = |one: &&OwnerReference| one.kind == info.kind && one.api_version == version;
+    metadata.owner_references.iter().find(is_key).map_or("", |parent| &parent.uid)
+}
+
 /// Returns what authentication needs to know about a key.
 fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
     let owner = spec.owner();
@@ -247,7 +256,8 @@ fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
         disabled: spec.disabled,
         lifetime: lifetime(metadata, spec),
         is_login: spec.r#type == LOGIN,
-        scoped: spec.scope.is_some(),
+        scope: spec.scope.clone().map(Arc::new),
+        parent_uid: parent_uid(metadata).to_owned(),
     }
 }
 
@@ -390,6 +400,8 @@ impl Kind for OwnedAccessKey {
 
     const DELEGATION: Option<Delegation<Spec>> =
         Some(Delegation { owner: Spec::owner, verb: verb_on_owner });
+
+    const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
 
     const ACCESS_ROLE: Option<AccessRole<Spec>> = Some(AccessRole::Key(facts));
 

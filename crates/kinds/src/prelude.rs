@@ -17,8 +17,8 @@ pub use crate::kind::action::{
     Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
 };
 pub use crate::kind::{
-    Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, StrictFields, UniqueKey,
-    UniqueKeys,
+    CarriedScope, Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, StrictFields,
+    UniqueKey, UniqueKeys,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

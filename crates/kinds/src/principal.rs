@@ -3,10 +3,13 @@
 //! Kinds declare here which of these their objects are, so that authentication works with any kind
 //! that declares it. How an identity is made from these facts is decided in `auth`.
 
+use std::sync::Arc;
+
 use postern_meta::object::{ObjectMeta, OwnerReference};
 
 use crate::names::MANAGEMENT_V1;
 use crate::right::Right;
+use crate::scope::Scope;
 use crate::verb::Verb;
 
 /// A principal, by name.
@@ -181,8 +184,10 @@ pub struct KeyFacts {
     pub lifetime: Lifetime,
     /// Is it of type `Login`, with a person behind it?
     pub is_login: bool,
-    /// Has it a scope?
-    pub scoped: bool,
+    /// What it gives access to at most; `None` for all that its owner may do.
+    pub scope: Option<Arc<Scope>>,
+    /// The uid of the key that made it, if that has a scope: it ends with that key. Empty for none.
+    pub parent_uid: String,
 }
 
 /// What the objects of a kind are in authentication, with the function that reads their facts.

@@ -32,7 +32,8 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         disabled: false,
         lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
         is_login: false,
-        scoped: false,
+        scope: None,
+        parent_uid: String::new(),
     }
 }
 

@@ -19,7 +19,9 @@ use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
+use crate::rbac::PolicyChange;
 use crate::right::{RequiredRight, Right};
+use crate::scope::Scope;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 
@@ -31,9 +33,21 @@ pub struct Prepared {
     pub owner: Option<Owner>,
     /// Rights that the write requires beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
+    /// What a credential gives access to, for a kind of credentials: a caller whose own key has a
+    /// scope can make none that reaches further.
+    pub carried: Option<Carried>,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
     /// Not to be returned to callers without the rights.
     pub verdict: Result<FieldErrors, ApiError>,
+}
+
+/// What a credential gives access to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// All that its owner may do.
+    Everything,
+    /// At most what this scope names.
+    Scope(Box<Scope>),
 }
 
 /// The object-safe twin of [`Kind`].
@@ -94,6 +108,13 @@ pub trait AnyKind: Send + Sync {
     /// object that was removed. An object that cannot be decoded, or is being deleted, gives no
     /// access: its change has no facts.
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
+
+    /// Do its objects decide who may do what?
+    fn has_policy_part(&self) -> bool;
+
+    /// Returns the change that an object is for the policy, given its JSON, or `None` for an object
+    /// that was removed. One that cannot be decoded gives nobody anything.
+    fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange>;
 
     /// Returns the keys of the object that no other object of its kind may have, beyond its name.
     ///
@@ -254,10 +275,14 @@ impl<K: Kind> AnyKind for K {
         K::prepare(&mut draft, old.as_ref(), ctx);
         let required_rights = K::required_rights(&draft, old.as_ref(), ctx);
         let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&draft.fields.spec));
+        let carried = K::CARRIED_SCOPE.map(|scope| match scope(&draft.fields.spec) {
+            Some(scope) => Carried::Scope(Box::new(scope.clone())),
+            None => Carried::Everything,
+        });
         let mut errors = FieldErrors::new();
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, verdict })
+        Ok(Prepared { owner, required_rights, carried, verdict })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
@@ -304,6 +329,16 @@ impl<K: Kind> AnyKind for K {
         let role = K::ACCESS_ROLE?;
         let object = json.and_then(spec_of::<K>);
         Some(role.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
+    }
+
+    fn has_policy_part(&self) -> bool {
+        K::POLICY_PART.is_some()
+    }
+
+    fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange> {
+        let part = K::POLICY_PART?;
+        let object = json.and_then(spec_of::<K>);
+        Some(part.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
     }
 
     fn unique_keys(&self, object: &Object) -> Result<Vec<UniqueKey>, ApiError> {
@@ -441,7 +476,8 @@ mod tests {
                 after_last_activity: true,
             },
             is_login: true,
-            scoped: true,
+            scope: Some(std::sync::Arc::default()),
+            parent_uid: String::new(),
         };
         assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
     }

@@ -13,14 +13,16 @@ use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields};
 use crate::principal::{AccessRole, Delegation, Principals};
+use crate::rbac::PolicyPart;
 use crate::right::RequiredRight;
+use crate::scope::Scope;
 use crate::write_only::WriteOnlyField;
 
 pub mod action;
 mod any;
 mod info;
 
-pub use any::{AnyKind, Prepared};
+pub use any::{AnyKind, Carried, Prepared};
 pub use info::{Info, ResourceScope};
 
 /// The draft of a kind.
@@ -57,6 +59,9 @@ pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, A
 /// Fields of the status that are not stored, but observed when the object is returned. The arguments
 /// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
+
+/// Returns the scope of a credential; `None` for one without.
+pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
 /// Fields that narrow a right: there, an unknown field or a null that was ignored would widen it
 /// silently. So both are errors (422), whatever the field validation that the client asks for.
@@ -108,6 +113,13 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// What its objects are in authentication.
     const ACCESS_ROLE: Option<AccessRole<Self::Spec>> = None;
+
+    /// What its objects are in the policy: who may do what.
+    const POLICY_PART: Option<PolicyPart<Self::Spec>> = None;
+
+    /// The scope that its objects carry, for a kind whose objects are credentials; `None` from it for a
+    /// credential that has no scope.
+    const CARRIED_SCOPE: Option<CarriedScope<Self::Spec>> = None;
 
     /// Changes of other objects that go with the removal of one.
     const ON_REMOVE: Option<OnRemove> = None;

@@ -216,6 +216,7 @@ impl<'a> AdmissionView<'a> {
         run(Context {
             access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
             caller_key: caller_key.as_ref(),
+            is_server: permit.credential().is_server(),
             ..Context::of(&caller, self.now, &*principals)
         })
     }

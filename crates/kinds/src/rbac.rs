@@ -1,0 +1,155 @@
+//! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and what a
+//! policy is made from: the facts that objects state about who may do what.
+//!
+//! What the rules allow is decided in `auth`; each kind of rules or bindings has its own file.
+
+use postern_meta::gvk::GroupVersion;
+use postern_meta::object::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The group of Roles and bindings.
+pub const RBAC_V1: GroupVersion =
+    GroupVersion { group: "rbac.authorization.k8s.io", version: "v1" };
+
+/// The API group of users and groups in a [`Subject`].
+pub const RBAC_GROUP: &str = RBAC_V1.group;
+
+/// All verbs, groups, resources or paths.
+pub const ALL: &str = "*";
+
+/// The annotation of a binding that the server makes: a JSON map from the name of each subject to
+/// the uid of the user or team that is meant, so that whoever has the name later holds nothing.
+pub const SUBJECT_UIDS: &str = "platform.sh/subject-uids";
+
+/// The label of Roles and bindings that the server keeps in step with another object.
+pub const MANAGED_BY: &str = "platform.sh/managed-by";
+
+/// The label of a namespace with the name of the project that it belongs to. The server sets it, and
+/// it never changes.
+pub const PROJECT_LABEL: &str = "platform.sh/project";
+
+/// One rule of a Role: what it allows. Rules only ever add.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.PolicyRule")]
+pub struct PolicyRule {
+    /// Verbs; `*` is every verb.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub verbs: Vec<String>,
+    /// API groups; the empty text is the core group, `*` every group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub api_groups: Vec<String>,
+    /// Resources, or `resource/subresource`; `*` is all of both, `*/subresource` that subresource of
+    /// every resource.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resources: Vec<String>,
+    /// Names of objects; none given means every object.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resource_names: Vec<String>,
+    /// Paths that are no resources, in ClusterRoles alone; `*` may be the last character.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub non_resource_urls: Vec<String>,
+}
+
+/// The role that a binding gives. It cannot be changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.RoleRef")]
+pub struct RoleRef {
+    /// `rbac.authorization.k8s.io`.
+    pub api_group: String,
+    /// Role or ClusterRole.
+    pub kind: String,
+    /// The role's name.
+    pub name: String,
+}
+
+/// To whom a binding gives a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.Subject")]
+pub struct Subject {
+    /// User, Group or ServiceAccount.
+    pub kind: String,
+    /// `rbac.authorization.k8s.io` for users and groups, empty for service accounts.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_group: String,
+    /// The name.
+    pub name: String,
+    /// The namespace of a service account.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// To whom a binding gives its role, as decisions need it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BoundSubject {
+    /// Whoever has this user name, service accounts included.
+    User(String),
+    /// Whoever is in this group.
+    Group(String),
+    /// The one user or team with this uid, or the members of that team; with the group that names
+    /// them.
+    Principal {
+        /// `platform:user:NAME` or `platform:team:NAME`.
+        group: String,
+        /// The uid.
+        uid: String,
+    },
+}
+
+/// What a binding says. Where it gives the role is its own namespace, or everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingFacts {
+    /// Is the role a ClusterRole? If not, it is a Role of the binding's namespace.
+    pub is_cluster_role: bool,
+    /// The role's name.
+    pub role: String,
+    /// To whom it is given.
+    pub subjects: Vec<BoundSubject>,
+}
+
+/// A change of one object that decides who may do what: its new facts, or `None` when it was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyChange {
+    /// Of a Role, or a ClusterRole where it has no namespace.
+    Role(Option<Vec<PolicyRule>>),
+    /// Of a RoleBinding, or a ClusterRoleBinding where it has no namespace.
+    Binding(Option<BindingFacts>),
+    /// Of a namespace: the project that it belongs to, if it does.
+    Namespace(Option<String>),
+}
+
+/// What the objects of a kind are in the policy, with the function that reads their facts.
+#[derive(Clone, Copy, Debug)]
+pub enum PolicyPart<Spec> {
+    /// They are roles.
+    Role(fn(&Spec) -> Vec<PolicyRule>),
+    /// They are bindings; one that cannot be read gives nothing.
+    Binding(fn(&ObjectMeta, &Spec) -> Option<BindingFacts>),
+    /// They are namespaces.
+    Namespace,
+}
+
+impl<Spec> PolicyPart<Spec> {
+    /// Returns the change that an object is. One that is being deleted counts until it is gone, as in
+    /// Kubernetes.
+    pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec)>) -> PolicyChange {
+        match self {
+            Self::Role(rules) => PolicyChange::Role(object.map(|(_, spec)| rules(spec))),
+            Self::Binding(facts) => {
+                PolicyChange::Binding(object.and_then(|(metadata, spec)| facts(metadata, spec)))
+            }
+            Self::Namespace => PolicyChange::Namespace(
+                object.and_then(|(metadata, _)| metadata.labels.get(PROJECT_LABEL).cloned()),
+            ),
+        }
+    }
+}
