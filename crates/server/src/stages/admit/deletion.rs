@@ -1,0 +1,135 @@
+//! Admits deletions: marks an object, or removes it if nothing blocks that.
+
+use std::sync::Arc;
+
+use postern_kinds::{AnyKind, Companion, Verb};
+use postern_meta::object::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, ObjectMeta};
+use postern_meta::options::Propagation;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_store::Position;
+
+use super::view::AdmissionView;
+use super::write::{Admitted, Previous, Write};
+use super::{Writing, update, write_for};
+use crate::secret_record::SecretRecord;
+use crate::stages::authorize::Permit;
+
+/// Admits the deletion of an object: marks the object, or removes it if nothing blocks that.
+///
+/// # Errors
+/// 403 when the kind forbids it; 409 when it takes more changes than one transaction can have.
+pub(crate) fn delete(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    previous: Previous,
+    grace_seconds: i64,
+    propagation: Option<Propagation>,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = &previous.object;
+    permit.check(&previous.cached)?;
+    kind.check_delete(&old.metadata)?;
+    let mut object = old.clone();
+    if !object.metadata.is_terminating() {
+        propagate(&mut object.metadata, propagation);
+    }
+    mark_deleted(kind, &mut object, grace_seconds, view.now)?;
+    write_for(view, permit, object, previous, None)
+}
+
+/// Admits the removal of an object that is corrupt: its finalizers are not known, and the caller
+/// has asked for it to be removed in spite of that.
+///
+/// # Errors
+/// 403 when the kind forbids it.
+pub(crate) fn delete_corrupt(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    key: Arc<str>,
+    position: Position,
+) -> Result<Admitted, ApiError> {
+    permit.check_owned_by(None)?;
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    permit.kind().check_delete(&metadata)?;
+    let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
+    with_companions(view, removal, permit.kind(), &metadata)
+}
+
+/// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
+/// object is removed.
+///
+/// # Errors
+/// 500 when what is stored cannot be read as its kind.
+pub(crate) fn release(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: Object,
+    previous: Previous,
+) -> Result<Admitted, ApiError> {
+    write_for(view, permit, object, previous, None)
+}
+
+/// Admits the changes that the removal of an object brings with it, in the same transaction.
+pub(super) fn with_companions(
+    view: &AdmissionView<'_>,
+    removal: Admitted,
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+) -> Result<Admitted, ApiError> {
+    let companions = {
+        let principals = view.cache.principals();
+        kind.on_remove(metadata, &*principals)?
+    };
+    companions.into_iter().try_fold(removal, |all, companion| {
+        let Companion { kind, namespace, name, change } = companion;
+        let Some(previous) = view.read(kind, namespace.as_deref(), &name)? else { return Ok(all) };
+        let permit = Permit::for_server(kind, Verb::Update, namespace.as_deref(), &name);
+        let mut object = previous.object.clone();
+        change(&mut object.fields);
+        let (secrets, writing) = (SecretRecord::default(), Writing::by_server());
+        Ok(all.with(update(view, &permit, object, previous, secrets, &writing)?))
+    })
+}
+
+/// Sets the finalizer of a propagation policy. Without a policy, the finalizers stay as they are.
+fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
+    let wanted = match propagation {
+        None => return,
+        Some(Propagation::Foreground) => Some(FOREGROUND_FINALIZER),
+        Some(Propagation::Orphan) => Some(ORPHAN_FINALIZER),
+        Some(Propagation::Background) => None,
+    };
+    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    metadata.finalizers.retain(|one| !ours.contains(&one.as_str()));
+    metadata.finalizers.extend(wanted.map(str::to_owned));
+}
+
+/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion
+/// leaves finalizers alone (wire contract 1.5).
+fn mark_deleted(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    grace_seconds: i64,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let metadata = &mut object.metadata;
+    let (Some(due), Some(old_grace)) =
+        (metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)
+    else {
+        metadata.deletion_timestamp = Some(later(now, grace_seconds));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+        metadata.generation += 1;
+        return kind.begin_delete(object);
+    };
+    if grace_seconds < old_grace {
+        let shortened = later(due, grace_seconds - old_grace);
+        metadata.deletion_timestamp = Some(shortened.max(now));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+    }
+    Ok(())
+}
+
+fn later(from: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(from.unix_seconds().saturating_add(seconds))
+}

@@ -1,0 +1,259 @@
+//! From `Permit` to `Admitted`: is this write one that may be stored?
+//!
+//! Metadata rules and the kind's own preparation and validation run here on every write, also on
+//! dry runs and on changes that another write brings with it. The registry commits nothing but what
+//! is [`Admitted`], and only this module makes one. Admission reads through an [`AdmissionView`].
+
+mod deletion;
+mod metadata;
+mod rights;
+mod view;
+mod write;
+
+use std::sync::LazyLock;
+
+use postern_kinds::AnyKind;
+use postern_kinds::Verb;
+use postern_kinds::write_only::WriteOnlyValues;
+use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_meta::validate;
+use serde_json::{Map, Value};
+
+use self::deletion::with_companions;
+pub(crate) use self::deletion::{delete, delete_corrupt, release};
+use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
+use self::rights::{check_count, check_rights};
+pub use self::view::KeyPolicy;
+pub(crate) use self::view::{ActionHandler, AdmissionView};
+pub(crate) use self::write::{Admitted, AdmittedChange, Previous, Write};
+use super::authorize::Permit;
+use crate::secret_record::SecretRecord;
+
+/// How a write is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Writing {
+    /// The field manager, for `managedFields`.
+    pub(crate) manager: String,
+    /// Which part of the object is written.
+    pub(crate) part: Part,
+    /// Is it a dry run?
+    pub(crate) dry_run: bool,
+}
+
+impl Writing {
+    /// Returns how the server itself writes.
+    pub(crate) fn by_server() -> Self {
+        Self { manager: "postern".to_owned(), part: Part::Main, dry_run: false }
+    }
+}
+
+/// Records in an object which manager set which of its fields.
+pub(crate) fn track(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    manager: &str,
+    part: Part,
+    now: Timestamp,
+) {
+    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    // A client that writes managedFields itself could name what is write-only.
+    let write_only = kind.write_only().iter().map(|field| field.path);
+    // The status is the server's own, or has a subresource.
+    let status = (part == Part::Main).then_some(&["status"][..]);
+    let paths: Vec<&[&str]> = write_only.chain(status).collect();
+    let only_status = paths.len() == 1 && status.is_some();
+    let ignored = if only_status { &*STATUS } else { &FieldSet::of_fields(&paths) };
+    let tracked = TrackedKind { schema: kind.schema(), ignored };
+    let subresource = match part {
+        Part::Main => "",
+        Part::Status => "status",
+        Part::Action(name) => name,
+    };
+    let manager = Manager {
+        name: manager.to_owned(),
+        api_version: kind.info().version.to_string(),
+        subresource: subresource.to_owned(),
+    };
+    track_update(old, object, &tracked, &manager, now);
+}
+
+/// Admits a new object. Generates its name when it has only a prefix of one.
+///
+/// # Errors
+/// 400 and 422 as wire contract 1.5 and 1.6 say.
+pub(crate) fn create(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+    writing: &Writing,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    check_size(kind, &object)?;
+    if has_status_subresource(kind) {
+        object.fields.remove("status");
+    }
+    init_system_metadata(&mut object.metadata, permit, view)?;
+    let prepared = view.prepare(permit, &mut object, None, false)?;
+    permit.check_owned_by(prepared.owner.as_ref())?;
+    check_rights(permit, &prepared.required_rights, &object, None)?;
+    if let Some(owner) = &prepared.owner {
+        check_count(view, permit, &object.metadata.name, owner)?;
+    }
+    track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
+    let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
+    errors.extend(prepared.verdict?);
+    write_only.validate(kind.write_only(), &mut errors);
+    finish(kind, &object.metadata, errors)?;
+    let name = object.metadata.name.clone();
+    Ok(Admitted::one(permit, &name, Write::Create { object, write_only }))
+}
+
+/// Which part of an object a write is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Everything but a status that has a subresource of its own.
+    Main,
+    /// Only the status, through its subresource.
+    Status,
+    /// Everything, by an action of this subresource: the kind itself decides what changes.
+    Action(&'static str),
+}
+
+impl Part {
+    /// Leaves in `object` only what may be written through this part; the rest is as it was.
+    fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
+        match self {
+            Self::Main if has_status_subresource(kind) => {
+                set_or_remove(&mut object.fields, "status", old.fields.get("status"));
+            }
+            Self::Main | Self::Action(_) => {}
+            Self::Status => {
+                let status = object.fields.remove("status");
+                object.fields.clone_from(&old.fields);
+                set_or_remove(&mut object.fields, "status", status.as_ref());
+                let sent = std::mem::take(&mut object.metadata.managed_fields);
+                object.metadata.clone_from(&old.metadata);
+                object.metadata.managed_fields = sent;
+            }
+        }
+    }
+}
+
+/// Checks what a kind may have in all, its write-only fields included.
+fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiError> {
+    let Some(max_bytes) = kind.max_bytes() else { return Ok(()) };
+    if object.to_json_bytes().len() <= max_bytes {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::too_long("spec", max_bytes));
+    finish(kind, &object.metadata, errors)
+}
+
+/// Is the status of this kind written through a subresource alone?
+fn has_status_subresource(kind: &'static dyn AnyKind) -> bool {
+    [Verb::Update, Verb::Patch].iter().any(|verb| kind.info().action("status", *verb).is_some())
+}
+
+fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value.clone()),
+        None => fields.remove(name),
+    };
+}
+
+/// Admits a new state of an object. `object` is the state from the client, `previous` what was
+/// read.
+///
+/// # Errors
+/// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
+pub(crate) fn update(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+    previous: Previous,
+    secrets: SecretRecord,
+    writing: &Writing,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = &previous.object;
+    check_uid(kind, &object.metadata, &old.metadata)?;
+    check_size(kind, &object)?;
+    let written = WriteOnlyValues::take(&mut object, kind.write_only());
+    // They are part of the desired state, which the status subresource leaves alone.
+    let write_only =
+        if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
+    writing.part.keep_rest(kind, &mut object, old);
+    keep_system_metadata(&mut object.metadata, &old.metadata);
+    let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
+    let prepared = view.prepare(permit, &mut object, Some(old), has_new_credential)?;
+    permit.check(&previous.cached)?;
+    permit.check_owned_by(prepared.owner.as_ref())?;
+    check_rights(permit, &prepared.required_rights, &object, Some(old))?;
+    track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
+    let mut errors = validate::validate_update(&object.metadata, &old.metadata);
+    errors.extend(prepared.verdict?);
+    write_only.validate(kind.write_only(), &mut errors);
+    finish(kind, &object.metadata, errors)?;
+    // A new value of a write-only field is a change of the desired state, too.
+    let new_secret = secrets.differs(kind, &write_only, view.digester);
+    if new_secret || desired_state_differs(&object, old) {
+        object.metadata.generation += 1;
+    }
+    write_for(view, permit, object, previous, Some((write_only, secrets)))
+}
+
+/// Returns the write for a new state: nothing, when it equals the old one; the removal, when the
+/// object is being deleted, its time has come and nothing blocks its deletion any longer.
+fn write_for(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: Object,
+    previous: Previous,
+    written: Option<(WriteOnlyValues, SecretRecord)>,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
+    if due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)? {
+        let metadata = object.metadata.clone();
+        let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous });
+        return with_companions(view, removal, kind, &metadata);
+    }
+    let (write_only, secrets) = written.unwrap_or_default();
+    let write = if same(&object, &previous.object) {
+        Write::Nothing(previous.cached)
+    } else {
+        Write::Replace { object, previous, write_only, secrets }
+    };
+    Ok(Admitted::one(permit, permit.name(), write))
+}
+
+fn same(new: &Object, old: &Object) -> bool {
+    new.metadata == old.metadata && new.fields == old.fields
+}
+
+/// Returns whether the desired state differs: everything but metadata and status.
+fn desired_state_differs(new: &Object, old: &Object) -> bool {
+    fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+        object.fields.iter().filter(|(name, _)| *name != "status")
+    }
+    !desired(new).eq(desired(old))
+}
+
+fn finish(
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+    errors: FieldErrors,
+) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = if metadata.name.is_empty() { &metadata.generate_name } else { &metadata.name };
+    Err(ApiError::invalid(kind.info().group_kind(), name, errors))
+}

@@ -1,0 +1,116 @@
+//! What admission reads: what is cached, the time of the write, what the operator decides.
+
+use postern_auth::digest::Digester;
+use postern_kinds::action::{ActionRequest, ActionResult};
+use postern_kinds::{AnyKind, Context, Prepared};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+
+use super::write::Previous;
+use crate::cache::Cache;
+use crate::clock::Source;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// A kind's own action: a pure function.
+pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
+
+/// What the operator decides about access keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPolicy {
+    /// The longest life of a key, which then also is the default; `None` for no limit.
+    pub max_ttl_seconds: Option<i64>,
+    /// How long a key that has expired is kept before it is removed.
+    pub expired_retention_seconds: i64,
+    /// How many keys an owner may have.
+    pub max_per_owner: usize,
+}
+
+impl Default for KeyPolicy {
+    fn default() -> Self {
+        Self {
+            max_ttl_seconds: None,
+            expired_retention_seconds: 30 * 24 * 3600,
+            max_per_owner: 1000,
+        }
+    }
+}
+
+/// All that admission reads: what is cached, and the time of the write, which is read once.
+pub(crate) struct AdmissionView<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) source: &'a dyn Source,
+    pub(super) digester: &'a Digester,
+    pub(super) key_policy: KeyPolicy,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> AdmissionView<'a> {
+    /// Returns a view as of now.
+    pub(crate) fn new(
+        cache: &'a Cache,
+        source: &'a dyn Source,
+        digester: &'a Digester,
+        key_policy: KeyPolicy,
+    ) -> Self {
+        Self { cache, source, digester, key_policy, now: source.now() }
+    }
+
+    /// Has the kind prepare an object. Returns what the write requires, and what is wrong with it.
+    pub(super) fn prepare(
+        &self,
+        permit: &Permit,
+        new: &mut Object,
+        old: Option<&Object>,
+        has_new_credential: bool,
+    ) -> Result<Prepared, ApiError> {
+        self.with_context(permit, |context| {
+            permit.kind().prepare(new, old, &Context { has_new_credential, ..context })
+        })
+    }
+
+    /// Runs a kind's own action on an object.
+    ///
+    /// # Errors
+    /// Those of the action.
+    pub(crate) fn act(
+        &self,
+        permit: &Permit,
+        handle: ActionHandler,
+        object: &Object,
+        body: &Object,
+    ) -> Result<ActionResult, ApiError> {
+        self.with_context(permit, |context| {
+            handle(&ActionRequest { object, body, context: &context })
+        })
+    }
+
+    /// Runs a hook of a kind with what it may know of the caller and of the principals.
+    pub(super) fn with_context<T>(
+        &self,
+        permit: &Permit,
+        run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let (caller, principals) = (permit.caller(), self.cache.principals());
+        let caller_key = permit.credential().caller_key(&principals, self.now)?;
+        run(Context {
+            access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
+            caller_key: caller_key.as_ref(),
+            is_server: permit.credential().is_server(),
+            ..Context::of(&caller, self.now, &*principals)
+        })
+    }
+
+    /// Returns another object that a write changes as well; `None` when it is gone.
+    pub(super) fn read(
+        &self,
+        kind: &'static dyn AnyKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Previous>, ApiError> {
+        let found =
+            self.cache.of(kind.info()).get(&storage_key::object(kind.info(), namespace, name))?;
+        found.map(Previous::of).transpose()
+    }
+}

@@ -1,0 +1,123 @@
+//! What may be stored: writes to one object or several, as the registry takes them.
+//!
+//! Only admission makes an [`Admitted`]. Nothing is checked here.
+
+use std::sync::Arc;
+
+use postern_kinds::AnyKind;
+use postern_kinds::write_only::WriteOnlyValues;
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use crate::cache::CachedObject;
+use crate::secret_record::SecretRecord;
+use crate::stages::authorize::Permit;
+
+/// An object as it was read, to be changed. It is decoded once for all checks.
+pub(crate) struct Previous {
+    /// What was read.
+    pub(crate) cached: Arc<CachedObject>,
+    /// The same, decoded.
+    pub(crate) object: Object,
+}
+
+impl Previous {
+    /// Returns what was read, with its decoded form.
+    ///
+    /// # Errors
+    /// 500 when what is stored cannot be read.
+    pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
+        let object = cached.decode()?;
+        Ok(Self { cached, object })
+    }
+}
+
+/// A write to one object.
+pub(crate) enum Write {
+    /// A new object.
+    Create {
+        /// What it will be.
+        object: Object,
+        /// What was written into write-only fields.
+        write_only: WriteOnlyValues,
+    },
+    /// A new state for an object that is as it was read.
+    Replace {
+        /// What it will be.
+        object: Object,
+        /// What was read.
+        previous: Previous,
+        /// What was written into write-only fields.
+        write_only: WriteOnlyValues,
+        /// What is kept of them.
+        secrets: SecretRecord,
+    },
+    /// The removal of an object that is as it was read.
+    Remove {
+        /// Its last state, which is in the response.
+        object: Object,
+        /// What was read.
+        previous: Previous,
+    },
+    /// The removal of an object that cannot be read.
+    RemoveCorrupt {
+        /// Its storage key.
+        key: Arc<str>,
+        /// Its last change.
+        position: Position,
+    },
+    /// Nothing: the write changes nothing.
+    Nothing(Arc<CachedObject>),
+}
+
+/// A write to one object, and which object it is.
+pub(crate) struct AdmittedChange {
+    /// Its kind.
+    pub(crate) kind: &'static dyn AnyKind,
+    /// Its namespace, where its kind has one.
+    pub(crate) namespace: Option<String>,
+    /// Its name.
+    pub(crate) name: String,
+    /// The write.
+    pub(crate) write: Write,
+}
+
+/// A write that may be stored: one change or several, all in one transaction or none. The first is
+/// the one that was asked for; its result is the response.
+pub(crate) struct Admitted {
+    pub(super) first: AdmittedChange,
+    pub(super) others: Vec<AdmittedChange>,
+}
+
+impl Admitted {
+    pub(super) fn one(permit: &Permit, name: &str, write: Write) -> Self {
+        let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
+        let first = AdmittedChange { kind, namespace, name: name.to_owned(), write };
+        Self { first, others: Vec::new() }
+    }
+
+    /// Returns both writes as one, with the response of this one. Changes of the other one that
+    /// change nothing are left out.
+    #[must_use]
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        let changes = std::iter::once(other.first).chain(other.others);
+        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self
+    }
+
+    /// Is the object that was asked for as it was?
+    pub(super) fn changes_nothing(&self) -> bool {
+        matches!(self.first.write, Write::Nothing(_)) && self.others.is_empty()
+    }
+
+    /// Is the object that was asked for removed?
+    pub(crate) fn removes(&self) -> bool {
+        matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
+    }
+
+    /// Returns its parts for the registry: the change whose result is the response, and the others.
+    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>) {
+        (self.first, self.others)
+    }
+}
