@@ -22,6 +22,7 @@ pub mod cli;
 pub mod http;
 pub mod kubectl;
 pub mod objects;
+pub mod rights;
 pub mod slow;
 pub mod status;
 pub mod wait;

@@ -37,6 +37,21 @@ pub enum Attributes<'a> {
     },
 }
 
+impl<'a> Attributes<'a> {
+    /// Returns the namespace; empty when there is none.
+    pub fn namespace(&self) -> &'a str {
+        match self {
+            Self::Resource { namespace, .. } => namespace,
+            Self::Description { .. } | Self::Path { .. } => "",
+        }
+    }
+
+    /// Is it about a path that is no resource?
+    pub fn is_path(&self) -> bool {
+        !matches!(self, Self::Resource { .. })
+    }
+}
+
 impl<'a> From<&'a Right> for Attributes<'a> {
     fn from(right: &'a Right) -> Self {
         Attributes::Resource {
@@ -46,6 +61,98 @@ impl<'a> From<&'a Right> for Attributes<'a> {
             subresource: &right.subresource,
             namespace: &right.namespace,
             name: &right.name,
+        }
+    }
+}
+/// Where a request goes: the management API itself, or through the gateway to a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestTarget<'a> {
+    /// The management API.
+    #[default]
+    Management,
+    /// A connected cluster.
+    Cluster {
+        /// Its name.
+        cluster: &'a str,
+    },
+    /// A virtual cluster, by where it runs.
+    VirtualCluster {
+        /// The cluster that it runs in.
+        cluster: &'a str,
+        /// Its namespace there.
+        namespace: &'a str,
+        /// Its name there.
+        name: &'a str,
+    },
+    /// A space of a project.
+    ProjectSpace {
+        /// The project.
+        project: &'a str,
+        /// The SpaceInstance's name.
+        space: &'a str,
+    },
+    /// A virtual cluster of a project.
+    ProjectVirtualCluster {
+        /// The project.
+        project: &'a str,
+        /// The VirtualClusterInstance's name.
+        virtual_cluster: &'a str,
+    },
+}
+
+/// A request: what it wants to do, and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What it wants to do.
+    pub attributes: Attributes<'a>,
+    /// Where it goes.
+    pub target: RequestTarget<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// Returns a request to the management API.
+    pub fn management(attributes: Attributes<'a>) -> Self {
+        Self { attributes, target: RequestTarget::Management }
+    }
+}
+
+/// The subresources that open a stream in both ways, however they are asked for.
+const STREAMS: [&str; 3] = ["exec", "attach", "portforward"];
+
+/// Returns the verbs of which a request needs every one: its own, and `create` where it opens a stream
+/// that can write (decision 4: an upgrade arrives as a GET, and is no read). Equal verbs are one.
+pub fn required_verbs<'a>(
+    verb: &'a str,
+    subresource: &str,
+    is_upgrade: bool,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let is_stream = STREAMS.contains(&subresource) || (is_upgrade && verb != "watch");
+    let create = (is_stream && verb != "create").then_some("create");
+    std::iter::once(verb).chain(create)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrades_are_not_reads() {
+        for (verb, subresource, is_upgrade, verbs) in [
+            ("get", "", false, &["get"][..]),
+            ("get", "", true, &["get", "create"]),
+            ("get", "exec", false, &["get", "create"]),
+            ("create", "exec", true, &["create"]),
+            ("get", "attach", true, &["get", "create"]),
+            ("get", "portforward", false, &["get", "create"]),
+            ("get", "proxy", false, &["get"]),
+            ("get", "proxy", true, &["get", "create"]),
+            ("delete", "proxy", true, &["delete", "create"]),
+            ("watch", "", true, &["watch"]),
+            ("watch", "exec", true, &["watch", "create"]),
+            ("get", "log", false, &["get"]),
+        ] {
+            let required: Vec<_> = required_verbs(verb, subresource, is_upgrade).collect();
+            assert_eq!(required, verbs, "{verb} {subresource} {is_upgrade}");
         }
     }
 }

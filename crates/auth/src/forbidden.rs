@@ -14,7 +14,7 @@ pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> St
                 format!("in the namespace \"{namespace}\"")
             };
             let slash = if subresource.is_empty() { "" } else { "/" };
-            let reason = if identity.scoped {
+            let reason = if identity.is_scoped() {
                 ": the scope of the access key does not allow it"
             } else {
                 ""

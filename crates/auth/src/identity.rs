@@ -2,6 +2,9 @@
 //! meaning here. How an identity is found is in [`crate::principal_index`].
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crate::scope::{Holder, ScopeRules};
 
 /// Members of this group may do everything.
 pub const MASTERS_GROUP: &str = "system:masters";
@@ -32,18 +35,41 @@ pub struct Identity {
     pub user: Option<String>,
     /// The Team object's name, if the key is a team's.
     pub team: Option<String>,
+    /// The names of the teams that the user is in.
+    pub teams: Vec<String>,
+    /// The uids of the user or team, and of the teams that the user is in: bindings that hold uids are for
+    /// these alone.
+    pub principal_uids: Vec<String>,
     /// The name of the access key that the request was sent with.
     pub access_key: String,
     /// Extra fields of an impersonation, as in Kubernetes.
     pub extra: BTreeMap<String, Vec<String>>,
-    /// Has the key a scope? Then it may do nothing but Self and discovery, so far.
-    pub scoped: bool,
+    /// The scopes of the key, and of the keys that made it. All of them must allow a request.
+    pub scopes: Vec<Arc<ScopeRules>>,
+    /// Does a bearer act as this identity? Then the scopes are the bearer's.
+    pub is_impersonated: bool,
 }
 
 impl Identity {
     /// Is the identity in a group?
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|mine| mine == group)
+    }
+
+    /// Does the key have a scope?
+    pub fn is_scoped(&self) -> bool {
+        !self.scopes.is_empty()
+    }
+
+    /// Returns who they are, for the rights on their own user and teams.
+    pub(crate) fn holder(&self) -> Holder<'_> {
+        Holder { user: self.user.as_deref(), team: self.team.as_deref(), teams: &self.teams }
+    }
+
+    /// Returns whose user and teams the scopes of the key mean: those of its own holder, and not those
+    /// of an impersonated identity, which would widen them.
+    pub(crate) fn scope_holder(&self) -> Holder<'_> {
+        if self.is_impersonated { Holder::default() } else { self.holder() }
     }
 
     /// Adds groups, and removes duplicates.

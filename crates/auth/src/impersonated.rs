@@ -79,11 +79,15 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
 pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
     let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
     let mut identity = known.unwrap_or_else(unknown);
+    identity.is_impersonated = true;
     if !wanted.uid.is_empty() {
         identity.uid.clone_from(&wanted.uid);
     }
     if !wanted.groups.is_empty() {
         identity.groups.clone_from(&wanted.groups);
+        // The teams come with the groups, and go with them.
+        identity.teams.clear();
+        identity.principal_uids.retain(|uid| *uid == identity.uid);
     }
     identity.add_groups(implied_groups(wanted));
     if !identity.is_in(UNAUTHENTICATED_GROUP) {
@@ -118,11 +122,14 @@ pub(crate) fn service_account(wanted: &Impersonation) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use postern_kinds::principal::{TeamFacts, UserFacts};
+    use postern_kinds::scope::Scope;
 
     use super::*;
     use crate::principal_index::PrincipalIndex;
+    use crate::scope::ScopeRules;
 
     /// Returns an index with the user bob, who is in the team red.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
@@ -292,9 +299,10 @@ mod tests {
 
     #[test]
     fn the_scope_of_the_callers_key_stays() {
-        let scoped = Identity { scoped: true, ..bearer() };
+        let scope = Arc::new(ScopeRules::new(&Scope::default()));
+        let scoped = Identity { scopes: vec![scope], ..bearer() };
         let principals = principals("", &["system:masters"], false);
         let bob = principals.impersonate(&wanted("bob", &["system:masters"]), &scoped);
-        assert!(bob.identity.scoped);
+        assert_eq!(bob.identity.scopes, scoped.scopes);
     }
 }

@@ -5,13 +5,26 @@
 //! the [`impersonated`] identity. A [`policy`] decides whether that identity may do what the
 //! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
 //! about access in Postern is taken here.
+//!
+//! A policy is made of roles and bindings ([`rbac`]), of what everyone has without a role ([`own`]), and
+//! of which namespaces belong to which [`projects`]. A key with a [`scope`] may do no more than that
+//! allows. An [`explanation`] says why a decision is what it is.
 
 pub mod attributes;
 pub mod bearer;
 pub mod digest;
+pub mod explanation;
 pub mod forbidden;
 pub mod identity;
 pub mod impersonated;
+mod kind_scope;
+pub mod object_set;
+mod own;
 pub mod policy;
 pub mod principal_index;
+pub mod projects;
+mod rbac;
 pub mod resolved_key;
+pub mod scope;
+mod shared_map;
+mod text_set;

@@ -6,6 +6,8 @@
 //!
 //! What does not live here: decisions about access, and reading what is stored.
 
+mod queries;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -19,7 +21,8 @@ use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
 use crate::impersonated::{self, ImpersonatedIdentity};
-use crate::resolved_key::{Activity, ResolvedKey};
+use crate::resolved_key::{Activity, Ancestor, ResolvedKey};
+use crate::scope::ScopeRules;
 
 /// Which key has a digest. Stored under the digest, in the same transaction as the OwnedAccessKey
 /// object.
@@ -35,6 +38,9 @@ pub struct DigestRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub owner_uid: String,
 }
+
+/// The most keys that a key can descend from: a longer chain gives no access.
+const MAX_ANCESTORS: usize = 16;
 
 /// When a key was last used. It is kept when the key changes.
 #[derive(Debug)]
@@ -56,6 +62,13 @@ impl Use {
 pub struct PrincipalIndex {
     records: HashMap<Digest, DigestRecord>,
     keys: HashMap<String, KeyFacts>,
+    /// The names of the keys, in order.
+    key_names: BTreeSet<String>,
+    /// The scopes of the keys that have one, compiled once.
+    scopes: HashMap<String, Arc<ScopeRules>>,
+    key_of_uid: HashMap<String, String>,
+    /// The keys that a key made under its scope, by the uid of that key.
+    children_of: HashMap<String, BTreeSet<String>>,
     users: HashMap<String, UserFacts>,
     teams: HashMap<String, TeamFacts>,
     uses: HashMap<String, Use>,
@@ -65,8 +78,21 @@ pub struct PrincipalIndex {
     /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
     resolved: HashMap<Digest, Result<Arc<ResolvedKey>, Refusal>>,
-    /// Owners whose keys are still resolved as they were before a change.
-    concerned: VecDeque<Owner>,
+    /// Since which revision a key has the identity that it has.
+    since: HashMap<Digest, u64>,
+    /// The revision of the changes that are applied.
+    revision: u64,
+    /// Whose keys are still resolved as they were before a change.
+    concerned: VecDeque<Concerned>,
+}
+
+/// Keys that a change concerns.
+#[derive(Debug)]
+enum Concerned {
+    /// Those of an owner.
+    KeysOf(Owner),
+    /// Those that the key of this uid made; so many changes of keys up from the first.
+    ChildrenOf(String, usize),
 }
 
 impl PrincipalIndex {
@@ -159,7 +185,7 @@ impl PrincipalIndex {
         let disabled = user.and_then(|user| self.users.get(user)).is_some_and(|user| user.disabled);
         let mut identity = impersonated::identity(wanted, known);
         identity.access_key.clone_from(&bearer.access_key);
-        identity.scoped = bearer.scoped;
+        identity.scopes.clone_from(&bearer.scopes);
         ImpersonatedIdentity { identity, disabled }
     }
 
@@ -181,28 +207,101 @@ impl PrincipalIndex {
     }
 
     /// Returns the identity of the owner of a key, whether the key gives access or not. `None` when
-    /// there is no such key, or its owner is gone.
+    /// there is no such key, or its owner is gone, or a key that made it.
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
         self.identity(name, key).map(Arc::new)
     }
 
-    /// Applies a change of a user, a team or a key. What follows for the keys of users and teams is
-    /// resolved by [`PrincipalIndex::resolve_next`].
+    /// Returns the names of the keys that made a key under their scopes, the last first; `None` when one
+    /// of them is gone, or there are more than [`MAX_ANCESTORS`].
+    fn ancestor_names(&self, key: &KeyFacts) -> Option<Vec<&str>> {
+        let mut names = Vec::new();
+        let mut uid = &key.parent_uid;
+        while !uid.is_empty() {
+            let name = self.key_of_uid.get(uid).filter(|_| names.len() < MAX_ANCESTORS)?;
+            uid = &self.keys.get(name)?.parent_uid;
+            names.push(name.as_str());
+        }
+        Some(names)
+    }
+
+    /// Is the owner of a key there, under the uid that owns it?
+    fn has_owner(&self, key: &KeyFacts) -> bool {
+        match key.owner.as_ref() {
+            None => false,
+            Some(Owner::Subject(_)) => key.owner_uid.is_empty(),
+            Some(owner) => {
+                let uid = owner.principal().and_then(|principal| self.uid(principal));
+                uid.as_ref() == Some(&key.owner_uid)
+            }
+        }
+    }
+
+    /// Is a key disabled, or its owner?
+    fn is_disabled(&self, key: &KeyFacts) -> bool {
+        let user = match &key.owner {
+            Some(Owner::User(user)) => self.users.get(user),
+            _ => None,
+        };
+        key.disabled || user.is_some_and(|user| user.disabled)
+    }
+
+    /// Returns the keys that a key ends with.
+    fn ancestors(&mut self, key: &KeyFacts) -> Result<Vec<Ancestor>, Refusal> {
+        let names = self.ancestor_names(key).ok_or(Refusal::Unknown)?;
+        let parents = names.into_iter().filter_map(|name| self.keys.get_key_value(name));
+        let parents: Vec<(String, KeyFacts)> =
+            parents.map(|(name, key)| (name.clone(), key.clone())).collect();
+        let mut ancestors = Vec::with_capacity(parents.len());
+        for (name, parent) in parents {
+            if !self.has_owner(&parent) {
+                return Err(Refusal::Unknown);
+            }
+            if self.is_disabled(&parent) {
+                return Err(Refusal::Disabled);
+            }
+            let activity = self.activity_of(&name, &parent.uid);
+            ancestors.push(Ancestor { lifetime: parent.lifetime, activity });
+        }
+        Ok(ancestors)
+    }
+
+    /// Returns where the uses of a key are recorded.
+    fn activity_of(&mut self, name: &str, uid: &str) -> Arc<Activity> {
+        let used = self.uses.entry(name.to_owned()).or_insert_with(|| Use::of(uid));
+        if used.uid != uid {
+            *used = Use::of(uid);
+        }
+        used.activity.clone()
+    }
+
+    /// Applies a change of a user, a team or a key. What follows for the keys of users and teams, and for
+    /// keys that a key made, is resolved by [`PrincipalIndex::resolve_next`].
     pub fn apply(&mut self, name: &str, change: AccessChange) {
         match change {
             AccessChange::User(user) => self.change_user(name, user),
             AccessChange::Team(team) => self.change_team(name, team),
-            AccessChange::Key(key) => self.set_key(name, key),
+            AccessChange::Key(key) => self.change_key(name, key),
         }
     }
 
-    /// Resolves the keys of one owner whom changes of users and teams concern. Returns whether there
-    /// are more: a team has many members, and they have many keys, so whoever holds a lock lets
-    /// others have it in between. Until then these keys are as they were.
+    /// Resolves the keys of one owner, or the keys that one key made, whom changes concern. Returns
+    /// whether there are more: a team has many members, and they have many keys, so whoever holds a lock
+    /// lets others have it in between. Until then these keys are as they were.
     pub fn resolve_next(&mut self) -> bool {
-        if let Some(owner) = self.concerned.pop_front() {
-            self.resolve_keys_of(&owner);
+        match self.concerned.pop_front() {
+            None => {}
+            Some(Concerned::KeysOf(owner)) => {
+                for name in self.keys_of.get(&owner).cloned().unwrap_or_default() {
+                    self.resolve_key(&name, 0);
+                }
+            }
+            Some(Concerned::ChildrenOf(uid, level)) => {
+                for name in self.children_of.get(&uid).cloned().unwrap_or_default() {
+                    self.resolve_key(&name, level + 1);
+                }
+            }
         }
         !self.concerned.is_empty()
     }
@@ -219,23 +318,46 @@ impl PrincipalIndex {
         self.resolve_digest(digest);
     }
 
-    /// Sets a key; `None` removes it, and its last use.
+    /// Sets a key, with all that follows; `None` removes it, and its last use.
     pub fn set_key(&mut self, name: &str, key: Option<KeyFacts>) {
-        if let Some(owner) = self.keys.remove(name).and_then(|old| old.owner) {
-            remove_from(&mut self.keys_of, &owner, name);
+        self.change_key(name, key);
+        while self.resolve_next() {}
+    }
+
+    fn change_key(&mut self, name: &str, key: Option<KeyFacts>) {
+        self.scopes.remove(name);
+        self.key_names.remove(name);
+        if let Some(old) = self.keys.remove(name) {
+            if let Some(owner) = old.owner {
+                remove_from(&mut self.keys_of, &owner, name);
+            }
+            remove_from(&mut self.children_of, &old.parent_uid, name);
+            if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
+                self.key_of_uid.remove(&old.uid);
+            }
+            self.concerned.push_back(Concerned::ChildrenOf(old.uid, 0));
         }
         match key {
             Some(key) => {
                 if let Some(owner) = key.owner.clone() {
                     self.keys_of.entry(owner).or_default().insert(name.to_owned());
                 }
+                if !key.parent_uid.is_empty() {
+                    let children = self.children_of.entry(key.parent_uid.clone()).or_default();
+                    children.insert(name.to_owned());
+                }
+                if let Some(scope) = &key.scope {
+                    self.scopes.insert(name.to_owned(), Arc::new(ScopeRules::new(scope)));
+                }
+                self.key_of_uid.insert(key.uid.clone(), name.to_owned());
+                self.key_names.insert(name.to_owned());
                 self.keys.insert(name.to_owned(), key);
             }
             None => {
                 self.uses.remove(name);
             }
         }
-        self.resolve_key(name);
+        self.resolve_key(name, 0);
     }
 
     /// Sets a user, with all that follows; `None` removes it.
@@ -262,7 +384,7 @@ impl PrincipalIndex {
             }
             self.users.insert(name.to_owned(), user);
         }
-        self.concerned.push_back(Owner::User(name.to_owned()));
+        self.concerned.push_back(Concerned::KeysOf(Owner::User(name.to_owned())));
     }
 
     fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
@@ -277,9 +399,10 @@ impl PrincipalIndex {
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
         }
-        self.concerned.push_back(Owner::Team(name.to_owned()));
+        self.concerned.push_back(Concerned::KeysOf(Owner::Team(name.to_owned())));
         let users: BTreeSet<String> = before.into_iter().chain(after).collect();
-        self.concerned.extend(users.into_iter().map(Owner::User));
+        let users = users.into_iter().map(Owner::User);
+        self.concerned.extend(users.map(Concerned::KeysOf));
     }
 
     /// Sets a last use that is stored, in seconds since 1970. A later one that is known stays.
@@ -293,7 +416,7 @@ impl PrincipalIndex {
             used.stored_unix_seconds = used.stored_unix_seconds.max(unix_seconds);
         }
         if !is_known {
-            self.resolve_key(key);
+            self.resolve_key(key, 0);
         }
     }
 
@@ -304,50 +427,66 @@ impl PrincipalIndex {
         }
     }
 
-    fn resolve_keys_of(&mut self, owner: &Owner) {
-        for name in self.keys_of.get(owner).cloned().unwrap_or_default() {
-            self.resolve_key(&name);
-        }
-    }
-
-    fn resolve_key(&mut self, name: &str) {
+    /// Resolves a key, and lets those that it made be resolved. `level`: so many keys made each other
+    /// since the change. Keys that made each other in a circle give no access, and end here.
+    fn resolve_key(&mut self, name: &str, level: usize) {
         for digest in self.digests_of.get(name).cloned().unwrap_or_default() {
             self.resolve_digest(digest);
+        }
+        let uid = self.keys.get(name).map(|key| &key.uid);
+        let uid = uid.filter(|uid| level < MAX_ANCESTORS && self.children_of.contains_key(*uid));
+        if let Some(uid) = uid.cloned() {
+            self.concerned.push_back(Concerned::ChildrenOf(uid, level));
         }
     }
 
     fn resolve_digest(&mut self, digest: Digest) {
         let Some(record) = self.records.get(&digest).cloned() else {
             self.resolved.remove(&digest);
+            self.since.remove(&digest);
             return;
         };
         let key = self.resolve(&record);
-        self.resolved.insert(digest, key);
+        let identity_of = |key: &Result<Arc<ResolvedKey>, Refusal>| {
+            key.as_ref().ok().map(|key| key.identity.clone())
+        };
+        let identity = identity_of(&key);
+        let old = self.resolved.insert(digest, key);
+        if old.as_ref().and_then(identity_of) != identity {
+            self.since.insert(digest, self.revision);
+        }
+    }
+
+    /// Says which revision the changes are of that come next.
+    pub fn set_revision(&mut self, revision: u64) {
+        self.revision = revision;
+    }
+
+    /// Returns the revision since which the key with this digest has the identity that it has now, as
+    /// far as is known here.
+    pub fn since(&self, digest: &Digest) -> u64 {
+        self.since.get(digest).copied().unwrap_or(self.revision)
     }
 
     fn resolve(&mut self, record: &DigestRecord) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.keys.get(&record.name).filter(|key| key.uid == record.uid);
-        let key = key.ok_or(Refusal::Unknown)?;
-        let identity = self.identity(&record.name, key).ok_or(Refusal::Unknown)?;
+        let key = key.cloned().ok_or(Refusal::Unknown)?;
+        let identity = self.identity(&record.name, &key).ok_or(Refusal::Unknown)?;
         if identity.uid != record.owner_uid {
             return Err(Refusal::Unknown);
         }
-        let owner = identity.user.as_ref().and_then(|user| self.users.get(user));
-        if key.disabled || owner.is_some_and(|user| user.disabled) {
+        if self.is_disabled(&key) {
             return Err(Refusal::Disabled);
         }
-        let (uid, lifetime, is_login) = (key.uid.clone(), key.lifetime, key.is_login);
-        let used = self.uses.entry(record.name.clone()).or_insert_with(|| Use::of(&record.uid));
-        if used.uid != record.uid {
-            *used = Use::of(&record.uid);
-        }
-        let activity = used.activity.clone();
+        let ancestors = self.ancestors(&key)?;
+        let activity = self.activity_of(&record.name, &record.uid);
+        let KeyFacts { uid, lifetime, is_login, .. } = key;
         let identity = Arc::new(identity);
-        Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity }))
+        Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity, ancestors }))
     }
 
     /// Returns the identity of the owner of a key; `None` when the owner is gone, whoever has their name
-    /// by now.
+    /// by now, or when a key that made it is.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,
@@ -358,7 +497,9 @@ impl PrincipalIndex {
             return None;
         }
         name.clone_into(&mut identity.access_key);
-        identity.scoped = key.scope.is_some();
+        let ancestors = self.ancestor_names(key)?;
+        let scopes = std::iter::once(name).chain(ancestors);
+        identity.scopes.extend(scopes.filter_map(|name| self.scopes.get(name).cloned()));
         identity.groups.splice(0..0, key.groups.iter().cloned());
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
         Some(identity)
@@ -373,8 +514,12 @@ impl PrincipalIndex {
             name: subject.to_owned(),
             uid: user.uid.clone(),
             user: Some(name.to_owned()),
+            teams: self.teams_of(name),
             ..Identity::default()
         };
+        identity.principal_uids.push(user.uid.clone());
+        let teams = identity.teams.iter().filter_map(|team| self.teams.get(team));
+        identity.principal_uids.extend(teams.map(|team| team.uid.clone()));
         identity.groups.extend(user.groups.iter().cloned());
         identity.groups.extend(self.groups_of_teams(name));
         identity.groups.extend(own_groups(name));
@@ -389,6 +534,7 @@ impl PrincipalIndex {
             name: team_group(name),
             uid: team.uid.clone(),
             team: Some(name.to_owned()),
+            principal_uids: vec![team.uid.clone()],
             ..Identity::default()
         };
         identity.groups.extend(team.groups.iter().cloned());

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use postern_kinds::CallerKey;
 use postern_kinds::principal::Lifetime;
+use postern_kinds::{CallerKey, Owner};
 
 use crate::bearer::Refusal;
 use crate::identity::Identity;
@@ -32,6 +32,15 @@ impl Activity {
     }
 }
 
+/// A key that made another one under its scope: that one ends with it.
+#[derive(Clone, Debug)]
+pub struct Ancestor {
+    /// How long it gives access.
+    pub lifetime: Lifetime,
+    /// When it was last used.
+    pub activity: Arc<Activity>,
+}
+
 /// An access key that gives access until it expires.
 #[derive(Debug)]
 pub struct ResolvedKey {
@@ -45,17 +54,28 @@ pub struct ResolvedKey {
     pub is_login: bool,
     /// When it was last used.
     pub activity: Arc<Activity>,
+    /// The keys that it ends with.
+    pub ancestors: Vec<Ancestor>,
 }
 
 impl ResolvedKey {
-    /// Returns when it expires, in seconds since 1970; `None` for never.
+    /// Returns when it expires, or a key that made it, in seconds since 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
-        self.lifetime.ends_at(self.activity.last())
+        let own = self.lifetime.ends_at(self.activity.last());
+        let ends = self.ancestors.iter().map(|one| one.lifetime.ends_at(one.activity.last()));
+        ends.chain([own]).flatten().min()
     }
 
     /// Returns it as the key of a request, for the kinds' hooks.
     pub fn as_caller_key(&self) -> CallerKey {
+        let identity = &self.identity;
+        let user = identity.user.clone().map(Owner::User);
+        let team = || identity.team.clone().map(Owner::Team);
+        let owner = user.or_else(team).unwrap_or_else(|| Owner::Subject(identity.name.clone()));
         CallerKey {
+            name: identity.access_key.clone(),
+            owner: Some(owner),
+            is_scoped: identity.is_scoped(),
             uid: self.uid.clone(),
             lifetime: self.lifetime,
             last_activity_unix_seconds: self.activity.last(),
@@ -90,6 +110,7 @@ mod tests {
             lifetime,
             is_login: false,
             activity: activity.clone(),
+            ancestors: Vec::new(),
         };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));

@@ -6,8 +6,17 @@ use postern_kinds::{AnyKind, Info, Verb};
 
 /// Returns the kinds that serve a verb, in the order in which they are listed everywhere.
 pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
+    served_where(verb, |_| true)
+}
+
+/// The same, for the kinds of which a condition holds.
+pub(crate) fn served_where(
+    verb: Verb,
+    condition: impl Fn(&dyn AnyKind) -> bool,
+) -> impl Iterator<Item = &'static Info> {
     let kinds: &'static [&'static dyn AnyKind] = postern_kinds::all();
-    kinds.iter().map(|kind| kind.info()).filter(move |info| info.serves(verb))
+    let infos = kinds.iter().filter(move |kind| condition(**kind)).map(|kind| kind.info());
+    infos.filter(move |info| info.on_command_line && info.serves(verb))
 }
 
 /// Returns whether the answer to a create has a credential that is never shown again: so it is where

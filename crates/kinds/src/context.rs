@@ -3,7 +3,7 @@
 
 use postern_meta::time::Timestamp;
 
-use crate::principal::{Lifetime, Principals};
+use crate::principal::{Lifetime, Owner, Principal, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,10 +16,26 @@ pub struct Caller {
     pub uid: String,
 }
 
+impl Caller {
+    /// Is the caller this user or team?
+    pub(crate) fn is(&self, principal: Principal<'_>) -> bool {
+        match principal {
+            Principal::User(name) => self.user.as_deref() == Some(name),
+            Principal::Team(name) => self.team.as_deref() == Some(name),
+        }
+    }
+}
+
 /// The access key that a request was sent with, as far as a kind may know: for limits of what it may do
 /// to other keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerKey {
+    /// Its name.
+    pub name: String,
+    /// Whose it is, whomever the caller acts as.
+    pub owner: Option<Owner>,
+    /// Has it a scope, or a key that made it?
+    pub is_scoped: bool,
     /// Its uid.
     pub uid: String,
     /// How long it gives access.
@@ -54,14 +70,19 @@ pub struct Context<'a> {
     pub caller_key: Option<&'a CallerKey>,
     /// Is it a write by the server itself, which may set what clients may not?
     pub is_server: bool,
+    /// Is the caller a member of `system:masters`, who may also change what is the server's?
+    pub is_master: bool,
+    /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
+    /// for an object without a namespace.
+    pub project_of_namespace: Option<&'a str>,
     /// Does an update give the object another credential than the one that is stored? Whoever sets it
     /// can use it.
     pub has_new_credential: bool,
 }
 
 impl<'a> Context<'a> {
-    /// Returns the context of a write by the server itself, without a maximum `ttl` of access keys and
-    /// without a new credential.
+    /// Returns the context of a write by a caller who is neither the server nor a master, outside of
+    /// projects, without a maximum `ttl` of access keys and without a new credential.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,
@@ -70,8 +91,24 @@ impl<'a> Context<'a> {
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,
+            is_master: false,
+            project_of_namespace: None,
             has_new_credential: false,
         }
+    }
+}
+
+impl Context<'_> {
+    /// Returns the uid of a user or team; `None` if there is none. Callers are who they were when they were
+    /// authenticated, whoever has their name by now.
+    pub(crate) fn uid_of(&self, principal: Principal<'_>) -> Option<String> {
+        let own = Some(&self.caller.uid).filter(|uid| self.caller.is(principal) && !uid.is_empty());
+        own.cloned().or_else(|| self.principals.uid(principal))
+    }
+
+    /// May the caller change what is the server's: the server itself, or a member of `system:masters`?
+    pub fn may_change_servers_own(&self) -> bool {
+        self.is_server || self.is_master
     }
 }
 
@@ -85,6 +122,11 @@ impl std::fmt::Debug for Context<'_> {
 pub trait Observations {
     /// Returns when the access key of a name and uid was last used; `None` for never.
     fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp>;
+
+    /// Did the caller ask for the extended form of the object, with what they may do to it?
+    fn is_extended(&self) -> bool {
+        false
+    }
 
     /// May the caller do this to the object that is returned?
     fn caller_may(&self, verb: &str) -> bool;

@@ -7,6 +7,16 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// Where the typed fields of a kind are in its objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// Under `spec` and `status`, as our own kinds have them.
+    SpecAndStatus,
+    /// At the top level, next to `metadata`, as some foreign kinds have them: `data` of a Secret. The
+    /// spec type is all of them, and the status type is [`NoStatus`].
+    TopLevel,
+}
+
 /// A type that can be the spec or the status of a kind.
 pub trait FieldType: Serialize + DeserializeOwned + JsonSchema + Default + Clone + 'static {}
 

@@ -73,7 +73,12 @@ mod tests {
     }
 
     fn caller(lifetime: Lifetime, last_activity_unix_seconds: Option<i64>) -> CallerKey {
-        CallerKey { uid: "mine".to_owned(), lifetime, last_activity_unix_seconds, is_login: false }
+        CallerKey {
+            uid: "mine".to_owned(),
+            lifetime,
+            last_activity_unix_seconds,
+            ..CallerKey::default()
+        }
     }
 
     #[test]

@@ -6,42 +6,66 @@
 
 use std::sync::OnceLock;
 
+mod bindings;
 mod column;
+mod condition;
 mod context;
 mod fields;
+mod identities;
 mod impersonation;
+mod instance;
 mod key_life;
 mod kind;
 mod names;
+mod policy_rules;
 mod right;
+mod scoped_maker;
+mod secret_data;
 mod secret_text;
 mod verb;
 
 pub mod access;
 pub mod access_key;
+pub mod cluster;
+pub mod cluster_role;
+pub mod cluster_role_binding;
+pub mod custom_resource_definition;
+pub mod event;
+pub mod label_selector;
+pub mod lease;
 pub mod namespace;
 pub mod owned_access_key;
 pub mod prelude;
 pub mod principal;
+pub mod project;
+pub mod project_secret;
 pub mod rbac;
+pub mod reviews;
+pub mod role;
+pub mod role_binding;
 pub mod scope;
+pub mod secret;
 pub mod selves;
 pub mod shared_secret;
+pub mod space_instance;
 pub mod team;
 pub mod user;
+pub mod virtual_cluster_instance;
 pub mod write_only;
 
 pub use column::{Cell, ColumnInfo};
+pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations};
-pub use fields::{Draft, FieldType, Fields, NoStatus};
+pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use impersonation::Impersonation;
+pub use instance::KubeconfigRef;
 pub use kind::{
-    AnyKind, Carried, Companion, DraftOf, FieldsChange, Info, Kind, ObservedStatus, OnRemove,
-    Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
+    AnyKind, Carried, Companion, Dependent, DraftOf, FieldsChange, Info, Kind, ObservedStatus,
+    OnRemove, Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
-    identity_name,
+    identity_name, is_reserved_identity,
 };
 pub use principal::{NoPrincipals, OwnedBy, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
@@ -56,6 +80,26 @@ const OURS: &[&dyn AnyKind] = &[
     &user::User,
     &team::Team,
     &selves::SelfKind,
+    &project::Project,
+    &virtual_cluster_instance::VirtualClusterInstance,
+    &space_instance::SpaceInstance,
+    &project_secret::ProjectSecret,
+    &cluster::Cluster,
+    &role::Role,
+    &role_binding::RoleBinding,
+    &cluster_role::ClusterRole,
+    &cluster_role_binding::ClusterRoleBinding,
+    &secret::Secret,
+    &event::Event,
+    &lease::Lease,
+    &custom_resource_definition::CustomResourceDefinition,
+    &reviews::self_subject_access_review::SelfSubjectAccessReview,
+    &reviews::subject_access_review::SubjectAccessReview,
+    &reviews::local_subject_access_review::LocalSubjectAccessReview,
+    &reviews::self_subject_rules_review::SelfSubjectRulesReview,
+    &reviews::self_subject_review::SelfSubjectReview,
+    &reviews::token_review::TokenReview,
+    &reviews::resource_access_review::ResourceAccessReview,
 ];
 
 static SERVED: OnceLock<Vec<&'static dyn AnyKind>> = OnceLock::new();

@@ -2,6 +2,7 @@
 
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::gvk::GroupVersion;
+pub use postern_meta::names::identity_name;
 
 /// Base path of the management API; the server in every kubeconfig ends in it.
 pub const BASE_PATH: &str = "/kubernetes/management";
@@ -19,25 +20,13 @@ pub const MANAGEMENT_V1: GroupVersion =
 /// Kubernetes' core group.
 pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
 
-/// Maximum length of the name of a subject or a group, in bytes.
-const MAX_IDENTITY_BYTES: usize = 512;
+/// The prefixes of the names of identities that only members of `system:masters` give to somebody:
+/// Kubernetes' own, and ours.
+pub(crate) const RESERVED_PREFIXES: [&str; 2] = ["system:", "platform:"];
 
-/// Checks the name of a subject or a group.
-///
-/// # Errors
-/// What is wrong with it, for a field error.
-pub fn identity_name(name: &str) -> Result<(), String> {
-    // Two names that look the same must not be two identities.
-    let is_invisible = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
-    };
-    if name.is_empty() || name.len() > MAX_IDENTITY_BYTES || name.chars().any(is_invisible) {
-        return Err(format!(
-            "must be 1 to {MAX_IDENTITY_BYTES} bytes, without control and invisible characters"
-        ));
-    }
-    Ok(())
+/// Does the name of an identity begin with a prefix that only members of `system:masters` may give?
+pub fn is_reserved_identity(name: &str) -> bool {
+    RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Adds an error for the field `path` if it is not the name of a subject or a group.

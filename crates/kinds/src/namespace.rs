@@ -1,11 +1,13 @@
 //! Namespace (core/v1): where namespaced objects live.
 //!
-//! A controller of the server empties a namespace that is being deleted. Here are only the fields.
+//! A controller of the server empties a namespace that is being deleted. A namespace of a project is made
+//! and deleted with its Project; which project that is, its label says, which only the server sets.
 
 use postern_meta::names::dns1123_label;
 
 use crate::names::PERMANENT_NAMESPACES;
 use crate::prelude::*;
+use crate::rbac::{PROJECT_LABEL, PolicyPart};
 
 /// The finalizer in `spec.finalizers` of a namespace that is not empty yet, as in Kubernetes.
 pub const CONTENT_FINALIZER: &str = "kubernetes";
@@ -79,17 +81,23 @@ impl Kind for Namespace {
             "Active".clone_into(&mut new.fields.status.phase);
         }
         let name = new.metadata.name.clone();
-        new.metadata.labels.insert(NAME_LABEL.to_owned(), name);
+        let labels = &mut new.metadata.labels;
+        labels.insert(NAME_LABEL.to_owned(), name);
+        // A client that leaves the label out does not mean to change it.
+        let project = old.and_then(|old| old.metadata.labels.get(PROJECT_LABEL));
+        if let (Some(project), false) = (project, labels.contains_key(PROJECT_LABEL)) {
+            labels.insert(PROJECT_LABEL.to_owned(), project.clone());
+        }
     }
 
     fn validate(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let name = new.metadata.name.as_str();
-        if old.is_none() && name.starts_with(PROJECT_PREFIX) {
+        if old.is_none() && name.starts_with(PROJECT_PREFIX) && !ctx.is_server {
             return Err(ApiError::forbidden(
                 Self::INFO.group_resource(),
                 name,
@@ -99,6 +107,13 @@ impl Kind for Namespace {
         if let Err(detail) = dns1123_label(name) {
             errors.push(FieldError::invalid("metadata.name", name, detail));
         }
+        let project = |metadata: &ObjectMeta| metadata.labels.get(PROJECT_LABEL).cloned();
+        let may_set = old.is_none() && ctx.is_server;
+        if !may_set && project(&new.metadata) != old.and_then(|old| project(&old.metadata)) {
+            let path = format!("metadata.labels[{PROJECT_LABEL}]");
+            let detail = "only the server sets it, when it makes the namespace of a project";
+            errors.push(FieldError::forbidden(path, detail));
+        }
         Ok(())
     }
 
@@ -106,15 +121,21 @@ impl Kind for Namespace {
         vec![Cell::Text(object.fields.status.phase.clone())]
     }
 
-    fn check_delete(metadata: &ObjectMeta) -> Result<(), ApiError> {
-        if PERMANENT_NAMESPACES.contains(&metadata.name.as_str()) {
-            return Err(ApiError::forbidden(
-                Self::INFO.group_resource(),
-                &metadata.name,
-                "this namespace may not be deleted",
-            ));
+    const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Namespace);
+
+    fn check_delete(metadata: &ObjectMeta, ctx: &Context<'_>) -> Result<(), ApiError> {
+        let name = metadata.name.as_str();
+        let forbidden =
+            |why: &str| Err(ApiError::forbidden(Self::INFO.group_resource(), name, why));
+        if PERMANENT_NAMESPACES.contains(&name) {
+            return forbidden("this namespace may not be deleted");
         }
-        Ok(())
+        match metadata.labels.get(PROJECT_LABEL) {
+            Some(project) if !ctx.is_server => forbidden(&format!(
+                "it belongs to the project {project}, and is deleted with it: delete the project"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn begin_delete(fields: &mut Fields) {
@@ -123,5 +144,89 @@ impl Kind for Namespace {
 
     fn blocks_deletion(spec: &Spec) -> bool {
         !spec.finalizers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Caller;
+    use crate::principal::NoPrincipals;
+
+    fn namespace(name: &str, project: Option<&str>) -> Draft<Fields> {
+        let labels = project.map(|project| (PROJECT_LABEL.to_owned(), project.to_owned()));
+        let labels = labels.into_iter().collect();
+        let metadata = ObjectMeta { name: name.to_owned(), labels, ..ObjectMeta::default() };
+        Draft { metadata, fields: Fields::default() }
+    }
+
+    fn is_accepted(
+        new: Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        is_server: bool,
+    ) -> Result<(), String> {
+        let caller = Caller::default();
+        let now = Timestamp::from_unix_seconds(0);
+        let ctx = Context {
+            is_server,
+            is_master: !is_server,
+            ..Context::of(&caller, now, &NoPrincipals)
+        };
+        let (mut new, mut errors) = (new, FieldErrors::new());
+        Namespace::prepare(&mut new, old, &ctx);
+        Namespace::validate(&new, old, &ctx, &mut errors)
+            .map_err(|error| error.status().message.clone())?;
+        errors.into_result().map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn the_project_of_a_namespace_is_set_by_the_server_at_the_start_and_never_after() {
+        let (none, red) = (namespace("a", None), namespace("a", Some("red")));
+        for (new, old, is_server, accepted) in [
+            (&none, None, false, true),
+            (&red, None, false, false),
+            (&red, None, true, true),
+            (&red, Some(&red), false, true),
+            (&none, Some(&red), false, true),
+            (&red, Some(&none), false, false),
+            (&red, Some(&none), true, false),
+            (&namespace("a", Some("blue")), Some(&red), false, false),
+            (&namespace("a", Some("blue")), Some(&red), true, false),
+        ] {
+            let result = is_accepted(new.clone(), old, is_server);
+            assert_eq!(result.is_ok(), accepted, "{:?} {result:?}", new.metadata.labels);
+        }
+        let mut kept = none;
+        let caller = Caller::default();
+        let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+        Namespace::prepare(&mut kept, Some(&red), &ctx);
+        assert_eq!(kept.metadata.labels[PROJECT_LABEL], "red");
+    }
+
+    #[test]
+    fn names_of_projects_namespaces_are_reserved_for_the_server() {
+        assert!(is_accepted(namespace("p-a", None), None, true).is_ok());
+        let error = is_accepted(namespace("p-a", None), None, false).unwrap_err();
+        assert!(error.contains("are reserved for projects"), "{error}");
+        assert!(is_accepted(namespace("a.b", None), None, true).unwrap_err().contains("RFC 1123"));
+    }
+
+    #[test]
+    fn a_project_s_namespace_is_deleted_by_the_server_alone_and_permanent_ones_by_nobody() {
+        for (name, project, by_clients, by_server) in [
+            ("a", None, true, true),
+            ("p-red", Some("red"), false, true),
+            ("default", None, false, false),
+            ("platform", None, false, false),
+        ] {
+            let metadata = namespace(name, project).metadata;
+            let caller = Caller::default();
+            let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+            for (is_server, allowed) in [(false, by_clients), (true, by_server)] {
+                let ctx = Context { is_server, is_master: true, ..ctx };
+                let result = Namespace::check_delete(&metadata, &ctx);
+                assert_eq!(result.is_ok(), allowed, "{name}, by the server: {is_server}");
+            }
+        }
     }
 }

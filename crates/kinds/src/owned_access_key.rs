@@ -8,10 +8,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::key_life::{self, WrittenKey};
-use crate::names::MAX_IDENTITIES;
+use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::delegated_right;
-use crate::scope::Scope;
+use crate::scope::{self, Scope};
+use crate::scoped_maker;
 use crate::{team, user};
 
 /// The path of the key's value.
@@ -238,10 +239,8 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
 
 /// Returns the uid of the key that made this one, by its owner reference; empty for none.
 fn parent_uid(metadata: &ObjectMeta) -> &str {
-    let info = OwnedAccessKey::INFO;
-    let version = info.version.to_string();
-    let is_key = |one: &&OwnerReference| one.kind == info.kind && one.api_version == version;
-    metadata.owner_references.iter().find(is_key).map_or("", |parent| &parent.uid)
+    let parent = metadata.owner_references.iter().find(|one| scoped_maker::is_maker(one));
+    parent.map_or("", |parent| &parent.uid)
 }
 
 /// Returns what authentication needs to know about a key.
@@ -330,8 +329,14 @@ impl Kind for OwnedAccessKey {
         let disabled_by_uid = disabled_by(spec, old, ctx);
         new.fields.status = Status { last_activity: None, disabled_by_uid };
         match old {
-            None => add_owner_reference(new, ctx),
-            Some(old) => keep_owner_reference(new, old),
+            None => {
+                add_owner_reference(new, ctx);
+                set_maker(new, ctx);
+            }
+            Some(old) => {
+                keep_owner_reference(new, old);
+                keep_maker(new, old);
+            }
         }
     }
 
@@ -345,7 +350,10 @@ impl Kind for OwnedAccessKey {
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
         check_identities("spec.groups", &spec.groups, errors);
         for (index, group) in spec.groups.iter().enumerate().take(MAX_IDENTITIES) {
-            refuse_system(&format!("spec.groups[{index}]"), group, errors);
+            refuse_reserved(&format!("spec.groups[{index}]"), group, errors);
+        }
+        if let Some(scope) = &spec.scope {
+            scope::validate(scope, "spec.scope", errors);
         }
         if !TYPES.contains(&spec.r#type.as_str()) {
             errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
@@ -449,6 +457,12 @@ fn check_life(
     ctx: &Context<'_>,
 ) -> Result<(), ApiError> {
     let Some(caller_key) = ctx.caller_key else { return Ok(()) };
+    let refused = |why: String| {
+        ApiError::forbidden(OwnedAccessKey::INFO.group_resource(), &new.metadata.name, why)
+    };
+    let spec = &new.fields.spec;
+    scoped_maker::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
+        .map_err(refused)?;
     let of = |key: &Draft<Fields>| {
         let spec = &key.fields.spec;
         (lifetime(&key.metadata, spec), spec.r#type == LOGIN)
@@ -459,9 +473,7 @@ fn check_life(
         return Ok(());
     }
     let written = WrittenKey { uid: &new.metadata.uid, lifetime, is_login };
-    key_life::check(caller_key, written).map_err(|why| {
-        ApiError::forbidden(OwnedAccessKey::INFO.group_resource(), &new.metadata.name, why)
-    })
+    key_life::check(caller_key, written).map_err(refused)
 }
 
 /// Adds a reference to the owner, so that the garbage collector deletes the key with its owner: a
@@ -469,14 +481,7 @@ fn check_life(
 fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
     let Some(owner) = new.fields.spec.owner() else { return };
     let Some(principal) = owner.principal() else { return };
-    let caller = ctx.caller;
-    let is_caller = match principal {
-        Principal::User(name) => caller.user.as_deref() == Some(name),
-        Principal::Team(name) => caller.team.as_deref() == Some(name),
-    };
-    // Callers are who they were when they were authenticated, whoever has their name by now.
-    let own = Some(caller.uid.clone()).filter(|uid| is_caller && !uid.is_empty());
-    let uid = own.or_else(|| ctx.principals.uid(principal));
+    let uid = ctx.uid_of(principal);
     let references = &mut new.metadata.owner_references;
     // Which reference is that to the owner is not the client's to say.
     references.retain(|one| !owner.is_named_by(one) || Some(&one.uid) == uid.as_ref());
@@ -523,6 +528,25 @@ fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
     }
 }
 
+/// Sets the reference to the key that makes this one, if that has a scope. Which key that is, is not the
+/// client's to say.
+fn set_maker(new: &mut Draft<Fields>, ctx: &Context<'_>) {
+    let references = &mut new.metadata.owner_references;
+    references.retain(|one| !scoped_maker::is_maker(one));
+    if let Some(maker) = ctx.caller_key.and_then(scoped_maker::reference) {
+        ensure_reference(references, &maker);
+    }
+}
+
+/// Keeps the reference to the key that made this one: it ends with that key, whoever changes it.
+fn keep_maker(new: &mut Draft<Fields>, old: &Draft<Fields>) {
+    let references = &mut new.metadata.owner_references;
+    references.retain(|one| !scoped_maker::is_maker(one));
+    for maker in old.metadata.owner_references.iter().filter(|one| scoped_maker::is_maker(one)) {
+        ensure_reference(references, maker);
+    }
+}
+
 fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &mut FieldErrors) {
     if let Some(old) = old {
         let fields = [
@@ -544,7 +568,7 @@ fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &m
     }
     if !spec.subject.is_empty() {
         check_identity("spec.subject", &spec.subject, errors);
-        refuse_system("spec.subject", &spec.subject, errors);
+        refuse_reserved("spec.subject", &spec.subject, errors);
     }
     let owner = spec.owner();
     if let Some(principal) = owner.as_ref().and_then(Owner::principal)
@@ -558,9 +582,9 @@ fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &m
     }
 }
 
-fn refuse_system(path: &str, name: &str, errors: &mut FieldErrors) {
-    if name.starts_with("system:") {
-        errors.push(FieldError::invalid(path, name, "may not begin with system:"));
+fn refuse_reserved(path: &str, name: &str, errors: &mut FieldErrors) {
+    if is_reserved_identity(name) {
+        errors.push(FieldError::invalid(path, name, "may not begin with system: or platform:"));
     }
 }
 

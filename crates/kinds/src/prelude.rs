@@ -5,20 +5,23 @@
 
 pub use postern_meta::Timestamp;
 pub use postern_meta::field::{BadValue, FieldError, FieldErrors};
+pub use postern_meta::names::NameRule;
 pub use postern_meta::object::{ObjectMeta, OwnerReference};
 pub use postern_meta::status::ApiError;
 pub use schemars::JsonSchema;
 pub use serde::{Deserialize, Serialize};
 
 pub use crate::column::{Cell, ColumnInfo};
+pub use crate::condition::{Condition, ConditionsStatus};
 pub use crate::context::Context;
-pub use crate::fields::{Draft, NoStatus};
+pub use crate::fields::{Draft, Layout, NoStatus};
 pub use crate::kind::action::{
     Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
 };
+pub use crate::kind::ownership::{Access, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, Companion, Info, Kind, ObservedStatus, OnRemove, ResourceScope, StrictFields,
-    UniqueKey, UniqueKeys,
+    CarriedScope, Companion, Dependent, Dependents, Info, Kind, ObservedStatus, OnCluster,
+    OnRemove, ResourceScope, StrictFields, UniqueKey, UniqueKeys,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

@@ -21,6 +21,24 @@ pub enum Principal<'a> {
     Team(&'a str),
 }
 
+impl Principal<'_> {
+    /// Returns the group that is this user alone, or this team with its members.
+    pub fn group(self) -> String {
+        match self {
+            Self::User(name) => format!("platform:user:{name}"),
+            Self::Team(name) => format!("platform:team:{name}"),
+        }
+    }
+
+    /// Returns a right on the user or team.
+    pub(crate) fn right(self, verb: &'static str) -> Right {
+        match self {
+            Self::User(name) => Right::cluster(verb, MANAGEMENT_V1.group, "users", name),
+            Self::Team(name) => Right::cluster(verb, MANAGEMENT_V1.group, "teams", name),
+        }
+    }
+}
+
 /// The principals that exist, for a kind that prepares or validates an object.
 pub trait Principals {
     /// Returns the uid of a user or team; `None` if there is none of that name.
@@ -112,12 +130,7 @@ pub struct Delegation<Spec> {
 /// Returns the right to a verb on an owner; `None` for a raw subject, on which nobody can have a
 /// right.
 pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right> {
-    let (resource, name) = match owner {
-        Owner::User(name) => ("users", name),
-        Owner::Team(name) => ("teams", name),
-        Owner::Subject(_) => return None,
-    };
-    Some(Right::cluster(verb, MANAGEMENT_V1.group, resource, name))
+    owner.principal().map(|principal| principal.right(verb))
 }
 
 /// How long an access key gives access (decision 3).

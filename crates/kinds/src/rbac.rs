@@ -1,12 +1,17 @@
 //! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and what a
 //! policy is made from: the facts that objects state about who may do what.
 //!
-//! What the rules allow is decided in `auth`; each kind of rules or bindings has its own file.
+//! What the rules allow is decided in `auth`; each kind of rules or bindings has its own file. What
+//! Roles and ClusterRoles have in common is in `policy_rules`, and of bindings in `bindings`.
 
-use postern_meta::gvk::GroupVersion;
+use postern_meta::gvk::{GroupResource, GroupVersion};
 use postern_meta::object::ObjectMeta;
+use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::fields::Draft;
 
 /// The group of Roles and bindings.
 pub const RBAC_V1: GroupVersion =
@@ -28,6 +33,9 @@ pub const MANAGED_BY: &str = "platform.sh/managed-by";
 /// The label of a namespace with the name of the project that it belongs to. The server sets it, and
 /// it never changes.
 pub const PROJECT_LABEL: &str = "platform.sh/project";
+
+/// The prefix of the names of Roles and bindings that the server makes, and nobody else.
+pub const SERVERS_PREFIX: &str = "platform:";
 
 /// One rule of a Role: what it allows. Rules only ever add.
 #[derive(
@@ -86,6 +94,45 @@ pub struct Subject {
     /// The namespace of a service account.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+}
+
+/// What the write of a role or a binding gives to others. Its writer must hold it, or be allowed to give
+/// it by `escalate` or `bind`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// These rules, in the namespace of the role, or everywhere where it has none.
+    Rules(Vec<PolicyRule>),
+    /// What this role allows, in the namespace of the binding, or everywhere where it has none.
+    RoleRef(RoleRef),
+}
+
+/// Checks that a role or binding of this name may be written or deleted.
+///
+/// # Errors
+/// 403 for a name of the server's.
+pub(crate) fn check_name(
+    resource: GroupResource,
+    name: &str,
+    ctx: &Context<'_>,
+) -> Result<(), ApiError> {
+    if !name.starts_with(SERVERS_PREFIX) || ctx.may_change_servers_own() {
+        return Ok(());
+    }
+    let reason = format!(
+        "names that begin with {SERVERS_PREFIX} are the server's: it makes these objects from access \
+         rules and members; change those instead"
+    );
+    Err(ApiError::forbidden(resource, name, reason))
+}
+
+/// Does a write change nothing but what garbage collection needs, so that it gives nothing anew? Whoever
+/// may not write a role may still take finalizers off it, as in Kubernetes.
+pub(crate) fn only_for_garbage_collection<F: PartialEq>(new: &Draft<F>, old: &Draft<F>) -> bool {
+    let mut metadata = new.metadata.clone();
+    metadata.owner_references.clone_from(&old.metadata.owner_references);
+    metadata.finalizers.clone_from(&old.metadata.finalizers);
+    metadata.managed_fields.clone_from(&old.metadata.managed_fields);
+    metadata == old.metadata && new.fields == old.fields
 }
 
 /// To whom a binding gives its role, as decisions need it.

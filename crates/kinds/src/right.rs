@@ -42,6 +42,7 @@ pub struct RequiredRight {
     first: Right,
     others: Vec<Right>,
     by_role: bool,
+    as_owner: bool,
 }
 
 impl RequiredRight {
@@ -64,6 +65,18 @@ impl RequiredRight {
         self.by_role
     }
 
+    /// Returns the requirement for a caller who holds its rights as the owner of what they write, which
+    /// no role says yet. Only the scope of their key can stand against it.
+    #[must_use]
+    pub fn as_owner(self) -> Self {
+        Self { as_owner: true, ..self }
+    }
+
+    /// Does the caller hold the rights as the owner of what they write?
+    pub fn is_as_owner(&self) -> bool {
+        self.as_owner
+    }
+
     /// Returns the rights of which one is enough. The first is the one that a refusal names.
     pub fn any_of(&self) -> impl Iterator<Item = &Right> {
         std::iter::once(&self.first).chain(&self.others)
@@ -77,6 +90,6 @@ impl RequiredRight {
 
 impl From<Right> for RequiredRight {
     fn from(right: Right) -> Self {
-        Self { first: right, others: Vec::new(), by_role: false }
+        Self { first: right, others: Vec::new(), by_role: false, as_owner: false }
     }
 }

@@ -1,20 +1,11 @@
 //! SharedSecret: key/value data shared across users, teams and clusters (specification 2.2,
 //! decision 2).
-//!
-//! The rules in `spec.access` have no effect yet: they are validated and stored.
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use postern_meta::names::config_map_key;
-
-use crate::access::{self, Access, UserOrTeam};
 use crate::prelude::*;
-use crate::write_only::LAST_APPLIED;
-
-/// Maximum size of all decoded values of one secret, in bytes.
-pub const MAX_DATA_BYTES: usize = 1024 * 1024;
+use crate::secret_data;
+pub use crate::secret_data::MAX_DATA_BYTES;
 
 /// The kind.
 pub struct SharedSecret;
@@ -63,19 +54,18 @@ impl Kind for SharedSecret {
         ..Info::DEFAULT
     };
 
+    const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["spec", "data"]];
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
         ColumnInfo::text("Owner", "The user or team that owns the secret."),
         ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
-    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
-        if old.is_none()
-            && new.fields.spec.owner.as_ref().is_none_or(|o| *o == UserOrTeam::default())
-        {
-            new.fields.spec.owner = UserOrTeam::caller(ctx.caller);
-        }
-    }
+    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
+        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| &mut spec.owner,
+    ));
 
     fn validate(
         new: &Draft<Fields>,
@@ -83,19 +73,11 @@ impl Kind for SharedSecret {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        let spec = &new.fields.spec;
-        access::validate(spec.owner.as_ref(), &spec.access, errors);
-        validate_data(&spec.data, errors)
+        secret_data::validate(Self::INFO.kind, "spec.data", &new.fields.spec.data, errors)
     }
 
     fn warnings(metadata: &ObjectMeta) -> Vec<String> {
-        if !metadata.annotations.contains_key(LAST_APPLIED) {
-            return Vec::new();
-        }
-        vec![format!(
-            "the annotation {LAST_APPLIED} holds a copy of spec.data: whoever may read this \
-             object's metadata can read it; kubectl create and kubectl replace leave no such copy"
-        )]
+        secret_data::warnings(metadata, "spec.data")
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -109,48 +91,15 @@ impl Kind for SharedSecret {
     }
 }
 
-fn validate_data(
-    data: &BTreeMap<String, SecretText>,
-    errors: &mut FieldErrors,
-) -> Result<(), ApiError> {
-    let mut total_bytes = 0usize;
-    for (key, value) in data {
-        if let Err(detail) = config_map_key(key) {
-            errors.push(FieldError::invalid(format!("spec.data[{key}]"), key.as_str(), detail));
-        }
-        total_bytes = total_bytes.saturating_add(decoded_len(key, value)?);
-    }
-    if total_bytes > MAX_DATA_BYTES {
-        errors.push(FieldError::too_long("spec.data", MAX_DATA_BYTES));
-    }
-    Ok(())
-}
-
-/// Returns the length of a decoded value, in bytes. A bad value is a decoding error, as in
-/// kube-apiserver: 400, with the key and never the value.
-fn decoded_len(key: &str, value: &SecretText) -> Result<usize, ApiError> {
-    use base64::DecodeError;
-    let text = value.expose();
-    STANDARD.decode(text).map(|bytes| zeroize::Zeroizing::new(bytes).len()).map_err(|error| {
-        let at = match error {
-            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
-                at
-            }
-            _ => text.len(),
-        };
-        ApiError::bad_request(format!(
-            "SharedSecret in version \"v1\" cannot be handled as a SharedSecret: spec.data[{key}]: \
-             illegal base64 data at input byte {at}: values are standard base64 (RFC 4648 section \
-             4) with padding"
-        ))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::access::MAX_ACCESS_ENTRIES;
-    use crate::{Caller, NoPrincipals};
+    use crate::{AnyKind as _, Caller, NoPrincipals};
+    use postern_meta::object::Object;
 
     fn draft(spec: &serde_json::Value) -> Draft<Fields> {
         let fields = serde_json::from_value(serde_json::json!({ "spec": spec })).unwrap();
@@ -161,10 +110,29 @@ mod tests {
         Context::of(caller, Timestamp::from_unix_seconds(0), &NoPrincipals)
     }
 
+    fn object(spec: &serde_json::Value) -> Object {
+        let value = serde_json::json!({
+            "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
+            "metadata": { "name": "s" }, "spec": spec,
+        });
+        Object::from_value(value).unwrap()
+    }
+
     fn errors_of(spec: &serde_json::Value) -> Result<Vec<String>, ApiError> {
-        let mut errors = FieldErrors::new();
-        SharedSecret::validate(&draft(spec), None, &context(&Caller::default()), &mut errors)?;
-        Ok(errors.iter().map(ToString::to_string).collect())
+        let prepared =
+            SharedSecret.prepare(&mut object(spec), None, &context(&Caller::default()))?;
+        Ok(prepared.verdict?.iter().map(ToString::to_string).collect())
+    }
+
+    /// Returns the owner of a secret after a write.
+    fn owner_after(
+        spec: &serde_json::Value,
+        old: Option<&serde_json::Value>,
+    ) -> Option<UserOrTeam> {
+        let caller = Caller { user: Some("ada".to_owned()), ..Caller::default() };
+        let (mut new, old) = (object(spec), old.map(object));
+        SharedSecret.prepare(&mut new, old.as_ref(), &context(&caller)).unwrap();
+        SharedSecret.ownership(&new).unwrap().owner
     }
 
     #[test]
@@ -203,19 +171,14 @@ mod tests {
 
     #[test]
     fn the_caller_owns_what_they_create_and_an_update_keeps_the_owner_as_sent() {
-        let caller = Caller { user: Some("ada".to_owned()), ..Caller::default() };
-        let ctx = context(&caller);
-        let mut new = draft(&serde_json::json!({}));
-        SharedSecret::prepare(&mut new, None, &ctx);
-        assert_eq!(new.fields.spec.owner.as_ref().unwrap().user, "ada");
-
-        let mut given = draft(&serde_json::json!({ "owner": { "team": "ops" } }));
-        SharedSecret::prepare(&mut given, None, &ctx);
-        assert_eq!(given.fields.spec.owner.as_ref().unwrap().team, "ops");
-
-        let mut update = draft(&serde_json::json!({}));
-        SharedSecret::prepare(&mut update, Some(&new), &ctx);
-        assert_eq!(update.fields.spec.owner, None, "what the client left out stays out");
+        let (none, team) =
+            (serde_json::json!({}), serde_json::json!({ "owner": { "team": "ops" } }));
+        let empty = serde_json::json!({ "owner": {} });
+        assert_eq!(owner_after(&none, None).unwrap().user, "ada");
+        assert_eq!(owner_after(&empty, None).unwrap().user, "ada");
+        assert_eq!(owner_after(&team, None).unwrap().team, "ops");
+        let left_out = owner_after(&none, Some(&team));
+        assert_eq!(left_out, None, "what the client left out stays out");
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Team: users who hold rights together, and may hold access keys together (decision 1).
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
+use crate::identities::{added, check_not_reserved};
+use crate::names::{MAX_IDENTITIES, identity_name};
 use crate::prelude::*;
 
 /// The kind.
@@ -52,14 +56,41 @@ impl Kind for Team {
 
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        let spec = &new.fields.spec;
+        let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
+        if !spec.username.is_empty() {
+            check_identity("spec.username", &spec.username, errors);
+        }
         check_identities("spec.users", &spec.users, errors);
         check_identities("spec.groups", &spec.groups, errors);
-        Ok(())
+        let known = old.map_or(HashSet::new(), |old| old.users.iter().collect());
+        for (index, user) in spec.users.iter().enumerate().take(MAX_IDENTITIES) {
+            let is_named = identity_name(user).is_ok() && !known.contains(user);
+            if is_named && ctx.uid_of(Principal::User(user)).is_none() {
+                errors.push(FieldError::not_found(format!("spec.users[{index}]"), user));
+            }
+        }
+        let username = Some(&spec.username);
+        let username = username.filter(|name| old.is_none_or(|old| old.username != **name));
+        let given = new_groups(spec, old).chain(username);
+        check_not_reserved(Self::INFO.group_resource(), &new.metadata.name, given, ctx)
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
+        let users = old.map(|old| old.users.as_slice());
+        let has_new_user = added(&spec.users, users).next().is_some();
+        let bind = has_new_user.then(|| Principal::Team(&new.metadata.name).right("bind"));
+        let groups = new_groups(spec, old);
+        let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));
+        bind.into_iter().chain(groups).map(RequiredRight::from).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -73,6 +104,11 @@ impl Kind for Team {
             users: spec.users.clone(),
             groups: spec.groups.clone(),
         }));
+}
+
+/// Returns the groups that a write adds.
+fn new_groups<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
+    added(&new.groups, old.map(|old| old.groups.as_slice()))
 }
 
 /// Returns the change that removes a user from a team.

@@ -1,5 +1,6 @@
 //! User: a person who may hold access keys (decision 1).
 
+use crate::identities::{added, check_not_reserved};
 use crate::prelude::*;
 use crate::team;
 
@@ -61,16 +62,36 @@ impl Kind for User {
 
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
-        if !spec.subject.is_empty() {
-            check_identity("spec.subject", &spec.subject, errors);
+        for (path, name) in [("spec.subject", &spec.subject), ("spec.username", &spec.username)] {
+            if !name.is_empty() {
+                check_identity(path, name, errors);
+            }
         }
         check_identities("spec.groups", &spec.groups, errors);
-        Ok(())
+        let old = old.map(|old| &old.fields.spec);
+        let given = new_names(spec, old).chain(new_groups(spec, old));
+        check_not_reserved(Self::INFO.group_resource(), &new.metadata.name, given, ctx)
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
+        let is_new = |subject: &&String| {
+            !subject.is_empty() && old.is_none_or(|old| old.subject != **subject)
+        };
+        let subject = Some(&spec.subject).filter(is_new);
+        let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
+        let groups = new_groups(spec, old);
+        let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));
+        subject.into_iter().chain(groups).map(RequiredRight::from).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -93,6 +114,18 @@ impl Kind for User {
         }));
 
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
+}
+
+/// Returns the groups that a write adds.
+fn new_groups<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
+    added(&new.groups, old.map(|old| old.groups.as_slice()))
+}
+
+/// Returns the subject and the username that a write sets.
+fn new_names<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
+    let subject = Some(&new.subject).filter(|name| old.is_none_or(|old| old.subject != **name));
+    let username = Some(&new.username).filter(|name| old.is_none_or(|old| old.username != **name));
+    subject.into_iter().chain(username)
 }
 
 /// Returns all names of a user, with the fields that they come from. No two users share one, of

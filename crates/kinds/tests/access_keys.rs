@@ -151,8 +151,7 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
             ttl_seconds: 1000,
             after_last_activity: false,
         },
-        last_activity_unix_seconds: None,
-        is_login: false,
+        ..CallerKey::default()
     };
     let of = Context {
         caller_key: Some(&limited),

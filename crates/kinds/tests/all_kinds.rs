@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use postern_kinds::{AnyKind, Caller, Context, NoPrincipals, Verb, all, find};
+use postern_kinds::{AnyKind, Caller, Context, Layout, NoPrincipals, Verb, all, find};
 use postern_meta::object::encoded::merge_status;
 use postern_meta::{Object, Timestamp};
 use serde_json::{Map, json};
@@ -26,7 +26,9 @@ fn names_are_unique_and_found() {
         let found = find(info.version.group, info.version.version, info.plural).unwrap();
         assert_eq!(found.info().kind, info.kind);
         assert_eq!(info.singular, info.kind.to_lowercase());
-        assert!(info.serves(Verb::Get));
+        // What can be created and is stored can be read.
+        let is_kept = info.is_stored() && info.serves(Verb::Create);
+        assert!(info.serves(Verb::Get) || !is_kept, "{}", info.kind);
     }
     assert!(find("management.platform.sh", "v2", "sharedsecrets").is_none());
 }
@@ -36,8 +38,13 @@ fn every_field_is_described_and_every_reference_resolves() {
     for kind in all() {
         let schema = kind.schema();
         let root = schema.root();
-        for field in ["apiVersion", "kind", "metadata", "spec", "status"] {
-            let found = &root["properties"][field];
+        let of_all = ["apiVersion", "kind", "metadata"];
+        let in_layout: &[&str] = match kind.layout() {
+            Layout::SpecAndStatus => &["spec", "status"],
+            Layout::TopLevel => &[],
+        };
+        for field in of_all.iter().chain(in_layout) {
+            let found = &root["properties"][*field];
             assert!(found.is_object(), "{}: {field}", kind.info().kind);
             assert!(found["description"].is_string(), "{}: {field}", kind.info().kind);
         }
@@ -76,7 +83,7 @@ fn preparing_twice_changes_nothing_more() {
 #[test]
 fn no_two_kinds_share_a_name_on_the_command_line() {
     let mut kind_of = HashMap::new();
-    for kind in all() {
+    for kind in all().iter().filter(|kind| kind.info().on_command_line) {
         let info = kind.info();
         let plural_and_singular = [info.plural, info.singular];
         // A kind may have the same plural and singular, but repeats no other name.

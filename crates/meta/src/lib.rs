@@ -18,6 +18,7 @@ pub mod object;
 pub mod options;
 pub mod patch;
 mod path;
+pub mod printable;
 pub mod quote;
 pub mod schema;
 pub mod selector;

@@ -5,6 +5,8 @@
 //! kinds, not here. Rules are written out by hand: a regular expression engine
 //! would be a large dependency for six small languages.
 
+use crate::printable::{is_nfc, is_printable};
+
 /// The longest DNS label, in bytes.
 pub const DNS1123_LABEL_MAX_BYTES: usize = 63;
 /// The longest DNS subdomain, in bytes.
@@ -19,6 +21,44 @@ pub const CONFIG_MAP_KEY_MAX_BYTES: usize = 253;
 pub const GENERATE_NAME_PREFIX_MAX_BYTES: usize = DNS1123_LABEL_MAX_BYTES - GENERATED_SUFFIX_BYTES;
 /// The length of the suffix that the server appends to `generateName`, in bytes.
 pub const GENERATED_SUFFIX_BYTES: usize = 5;
+
+/// The longest name of an object whose names are [`NameRule::PathSegment`]s, in bytes: long enough for
+/// one that has the name of another object in it.
+pub const PATH_SEGMENT_NAME_MAX_BYTES: usize = 512;
+
+/// The longest name of a user, a group or another subject, in bytes.
+pub const IDENTITY_NAME_MAX_BYTES: usize = 512;
+
+/// The rule for the names of a kind's objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameRule {
+    /// A lower case DNS subdomain.
+    Subdomain,
+    /// Any text that is a segment of a path: the names of roles and bindings, as upstream.
+    PathSegment,
+}
+
+impl NameRule {
+    /// Checks a name. The error is the rule in words.
+    pub fn check(self, name: &str) -> Result<(), String> {
+        match self {
+            Self::Subdomain => dns1123_subdomain(name),
+            Self::PathSegment => {
+                at_most(name, PATH_SEGMENT_NAME_MAX_BYTES)?;
+                path_segment(name)?;
+                ensure(!name.chars().any(char::is_control), "may not contain control characters")
+            }
+        }
+    }
+
+    /// Checks the prefix in `generateName`.
+    pub fn check_prefix(self, prefix: &str) -> Result<(), String> {
+        match self {
+            Self::Subdomain => generate_name_prefix(prefix),
+            Self::PathSegment => self.check(prefix),
+        }
+    }
+}
 
 /// Letters of generated suffixes: without vowels and without what looks like
 /// one, so that no word arises by chance.
@@ -160,6 +200,22 @@ fn ensure(is_valid: bool, rule: &str) -> Result<(), String> {
     if is_valid { Ok(()) } else { Err(rule.to_owned()) }
 }
 
+/// Checks the name of a user, a group or another subject, or a user's `username`: 1 to
+/// [`IDENTITY_NAME_MAX_BYTES`] of printable characters in NFC, without commas and without blanks at
+/// the ends (decision 1). Two names that look the same must not be two identities, and tools write
+/// lists of them with commas.
+pub fn identity_name(value: &str) -> Result<(), String> {
+    ensure(!value.is_empty(), "must not be empty")?;
+    at_most(value, IDENTITY_NAME_MAX_BYTES)?;
+    ensure(
+        value.chars().all(is_printable),
+        "must not contain control, invisible or unassigned characters, or blanks other than the space",
+    )?;
+    ensure(!value.starts_with(' ') && !value.ends_with(' '), "must not begin or end with a blank")?;
+    ensure(!value.contains(','), "must not contain a comma")?;
+    ensure(is_nfc(value), "must be in Unicode normalization form C (NFC)")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +249,28 @@ mod tests {
             assert_eq!(dns1123_subdomain(bad).unwrap_err(), rule, "{bad}");
         }
         assert!(dns1123_subdomain(&"a".repeat(254)).is_err());
+    }
+
+    #[test]
+    fn names_that_are_path_segments() {
+        let rule = NameRule::PathSegment;
+        for good in ["a", "A b", "system:node", "platform:access:é", &"a".repeat(512)] {
+            assert_eq!(rule.check(good), Ok(()), "{good}");
+        }
+        for (bad, text) in [
+            (".", "may not be '.'"),
+            ("..", "may not be '..'"),
+            ("a/b", "may not contain '/'"),
+            ("a%b", "may not contain '%'"),
+            ("a\nb", "may not contain control characters"),
+            (&"a".repeat(513), "must be no more than 512 bytes"),
+        ] {
+            assert_eq!(rule.check(bad).unwrap_err(), text, "{bad}");
+            assert_eq!(rule.check_prefix(bad).unwrap_err(), text, "{bad}");
+        }
+        assert!(rule.check_prefix("a:").is_ok());
+        assert!(NameRule::Subdomain.check("a:b").is_err());
+        assert!(NameRule::Subdomain.check_prefix("a-").is_ok());
     }
 
     #[test]
@@ -272,5 +350,41 @@ mod tests {
         let long = generated_name(&"a".repeat(300), [0; 5]);
         assert_eq!(long.len(), 63);
         assert_eq!(dns1123_label(&long), Ok(()));
+    }
+
+    #[test]
+    fn names_of_identities() {
+        for good in [
+            "jane",
+            "Jane Doe",
+            "platform:team:devs",
+            "system:serviceaccount:a:b",
+            "jane@example.com",
+            "Jos\u{e9}",
+            "https://idp.example.com#42",
+            "漢字",
+            &"a".repeat(512),
+        ] {
+            assert_eq!(identity_name(good), Ok(()), "{good:?}");
+        }
+        for (bad, part) in [
+            ("", "empty"),
+            (" jane", "blank"),
+            ("jane ", "blank"),
+            (" ", "blank"),
+            ("jane\u{a0}", "invisible"),
+            ("jane\u{200b}", "invisible"),
+            ("ja\u{ad}ne", "invisible"),
+            ("\u{202e}enaj", "invisible"),
+            ("jane\n", "control"),
+            ("\u{e000}", "unassigned"),
+            ("a,b", "comma"),
+            ("Jose\u{301}", "NFC"),
+            ("\u{212b}", "NFC"),
+            (&"a".repeat(513), "512 bytes"),
+        ] {
+            let rule = identity_name(bad).unwrap_err();
+            assert!(rule.contains(part), "{bad:?}: {rule}");
+        }
     }
 }

@@ -311,6 +311,18 @@ mod tests {
         assert_eq!(whole.to_string(), "2006-01-02T15:04:05.000000Z");
     }
 
+    #[test]
+    fn schemas_are_those_of_upstream() {
+        for (name, schema, want) in [
+            (Timestamp::schema_name(), schemars::schema_for!(Timestamp), "Time"),
+            (MicroTimestamp::schema_name(), schemars::schema_for!(MicroTimestamp), "MicroTime"),
+        ] {
+            assert_eq!(name, format!("io.k8s.apimachinery.pkg.apis.meta.v1.{want}"));
+            let text = |key| schema.get(key).and_then(serde_json::Value::as_str);
+            assert_eq!((text("type"), text("format")), (Some("string"), Some("date-time")));
+        }
+    }
+
     proptest! {
         #[test]
         fn micro_time_is_written_as_the_library_does(seconds in any::<i64>(), micros in 0..1_000_000i64) {

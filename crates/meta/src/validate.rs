@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::field::{BadValue, FieldError, FieldErrors};
-use crate::names;
+use crate::names::{self, NameRule};
 use crate::object::{
     FOREGROUND_FINALIZER, ManagedFieldsEntry, ORPHAN_FINALIZER, ObjectMeta, Operation,
 };
@@ -27,9 +27,13 @@ const MAX_UID_BYTES: usize = 128;
 pub const MAX_SUBRESOURCE_BYTES: usize = 256;
 
 /// Returns everything that is invalid in the metadata of a new object.
-pub fn validate_create(metadata: &ObjectMeta, namespaced: bool) -> FieldErrors {
+pub fn validate_create(
+    metadata: &ObjectMeta,
+    namespaced: bool,
+    name_rule: NameRule,
+) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    validate_name(metadata, &mut errors);
+    validate_name(metadata, name_rule, &mut errors);
     if namespaced && metadata.namespace.is_empty() {
         errors.push(FieldError::required("metadata.namespace", ""));
     } else if namespaced {
@@ -87,13 +91,13 @@ pub fn dedup_owner_references(metadata: &mut ObjectMeta) -> Vec<String> {
     warnings
 }
 
-fn validate_name(metadata: &ObjectMeta, errors: &mut FieldErrors) {
+fn validate_name(metadata: &ObjectMeta, rule: NameRule, errors: &mut FieldErrors) {
     let (name, prefix) = (&metadata.name, &metadata.generate_name);
     if !prefix.is_empty() {
-        invalid_if(errors, "metadata.generateName", prefix, names::generate_name_prefix(prefix));
+        invalid_if(errors, "metadata.generateName", prefix, rule.check_prefix(prefix));
     }
     if !name.is_empty() {
-        invalid_if(errors, "metadata.name", name, names::dns1123_subdomain(name));
+        invalid_if(errors, "metadata.name", name, rule.check(name));
     } else if prefix.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
     }
@@ -247,7 +251,7 @@ mod tests {
     fn wrong(change: impl FnOnce(&mut ObjectMeta)) -> String {
         let mut metadata = named();
         change(&mut metadata);
-        validate_create(&metadata, true).to_string()
+        validate_create(&metadata, true, NameRule::Subdomain).to_string()
     }
 
     fn owner(name: &str) -> OwnerReference {
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn names() {
-        assert!(validate_create(&named(), true).is_empty());
+        assert!(validate_create(&named(), true, NameRule::Subdomain).is_empty());
         let none = wrong(|m| m.name.clear());
         assert_eq!(none, "metadata.name: Required value: name or generateName is required");
         for bad in ["A", ".", "..", "a/b", "a%b", "-a", "a_b"] {
@@ -272,7 +276,25 @@ mod tests {
         }
         assert!(wrong(|m| m.namespace = "a.b".to_owned()).starts_with("metadata.namespace: "));
         let prefixed = ObjectMeta { generate_name: "x-".to_owned(), ..named() };
-        assert!(validate_create(&prefixed, true).is_empty());
+        assert!(validate_create(&prefixed, true, NameRule::Subdomain).is_empty());
+    }
+
+    #[test]
+    fn names_of_roles_are_path_segments() {
+        let wrong = |name: &str, generate_name: &str| {
+            let metadata = ObjectMeta {
+                name: name.to_owned(),
+                generate_name: generate_name.to_owned(),
+                ..named()
+            };
+            validate_create(&metadata, true, NameRule::PathSegment).to_string()
+        };
+        assert_eq!(wrong("system:Public", ""), "[]");
+        assert_eq!(wrong("", "platform:"), "[]");
+        assert!(wrong("..", "").contains("metadata.name: Invalid value: \"..\": may not be '..'"));
+        assert!(wrong("a/b", "").contains("may not contain '/'"));
+        assert!(wrong("", "a%").contains("metadata.generateName: Invalid value"));
+        assert!(wrong("", "").contains("name or generateName is required"));
     }
 
     #[test]
@@ -313,7 +335,7 @@ mod tests {
         many.owner_references = vec![owner("x"); MAX_OWNERS + 1];
         assert_eq!(dedup_owner_references(&mut many), Vec::<String>::new());
         assert_eq!(many.owner_references.len(), MAX_OWNERS + 1);
-        let errors = validate_create(&many, false);
+        let errors = validate_create(&many, false, NameRule::Subdomain);
         assert!(errors.to_string().contains("must have at most 128 items"), "{errors}");
     }
 

@@ -18,6 +18,7 @@ use postern_meta::apply::{
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::decode::{BodyFormat, decode_body};
 use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::names::NameRule;
 use postern_meta::object::encoded::merge_status;
 use postern_meta::options::{DeleteOptions, DeletionOf, ListOptions, Query};
 use postern_meta::patch::{apply_json_patch, apply_merge_patch};
@@ -152,21 +153,28 @@ fn yaml() {
 
 #[test]
 fn protobuf() {
-    let field = |number: u8, bytes: &[u8]| {
-        let mut field = vec![number << 3 | 2];
-        let mut length = bytes.len();
-        while length >= 0x80 {
-            field.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
-            length >>= 7;
+    let varint = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value.to_le_bytes()[0] | 0x80);
+            value >>= 7;
         }
-        field.push(u8::try_from(length).unwrap());
+        bytes.push(value.to_le_bytes()[0]);
+        bytes
+    };
+    let field = move |number: u8, bytes: &[u8]| {
+        let mut field = vec![number << 3 | 2];
+        field.extend(varint(bytes.len() as u64));
         field.extend(bytes);
         field
     };
+    let envelope = move |version: &str, kind: &str, object: &[u8]| {
+        let r#type = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [b"k8s\0".to_vec(), field(1, &r#type), field(2, object)].concat()
+    };
     let body = move |number: u8, n: usize, item: &dyn Fn(usize) -> Vec<u8>| {
         let metadata: Vec<u8> = (0..n).flat_map(|i| field(number, &item(i))).collect();
-        let r#type = [field(1, b"v1"), field(2, b"Namespace")].concat();
-        [b"k8s\0".to_vec(), field(1, &r#type), field(2, &field(1, &metadata))].concat()
+        envelope("v1", "Namespace", &field(1, &metadata))
     };
     let text = |i: usize| format!("x.io/{i}").into_bytes();
     let entry = move |i: usize| [field(1, &text(i)), field(2, b"v")].concat();
@@ -174,6 +182,20 @@ fn protobuf() {
     check_body("labels", 16_000, BodyFormat::Protobuf, |n| body(11, n, &entry));
     check_body("finalizers", 40_000, BodyFormat::Protobuf, |n| body(14, n, &text));
     check_body("owners", 16_000, BodyFormat::Protobuf, |n| body(13, n, &owner));
+    let objects =
+        |version: &'static str, kind: &'static str, item: &dyn Fn(usize) -> Vec<u8>, n| {
+            let items: Vec<u8> = (0..n).flat_map(|i| field(2, &item(i))).collect();
+            envelope(version, kind, &items)
+        };
+    check_body("data", 16_000, BodyFormat::Protobuf, |n| objects("v1", "Secret", &entry, n));
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let rule = move |i: usize| field(4, &text(i));
+    check_body("rules", 16_000, BodyFormat::Protobuf, |n| objects(rbac, "Role", &rule, n));
+    let unknown = |n: usize| {
+        let numbered = |i: usize| [varint((i as u64 + 100) << 3), vec![0]].concat();
+        envelope("v1", "Secret", &(0..n).flat_map(numbered).collect::<Vec<_>>())
+    };
+    check_body("unknown fields", 16_000, BodyFormat::Protobuf, unknown);
 }
 
 fn owners(n: usize) -> Vec<OwnerReference> {
@@ -208,7 +230,9 @@ fn metadata() {
             fill(&mut metadata, n);
             metadata
         };
-        check_input(name, size, filled, |m| drop(black_box(validate_create(m, false))));
+        check_input(name, size, filled, |m| {
+            drop(black_box(validate_create(m, false, NameRule::Subdomain)));
+        });
         check_input(name, size, filled, |m| {
             let mut old = m.clone();
             old.deletion_timestamp = Some(Timestamp::from_unix_seconds(0));

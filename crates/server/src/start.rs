@@ -33,7 +33,7 @@ use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
 use crate::supervise::supervise;
 use crate::tls::{self, GivenCertificate, Tls};
-use crate::{controllers, database, kubeconfig, listen};
+use crate::{controllers, database, default_roles, kubeconfig, listen};
 
 /// A server that ends waits so long for each thing that it still has to do.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -228,6 +228,9 @@ impl Running {
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
         spawn_supervised(&mut background, &registry, &server, watch, settings.history);
+        if let Err(error) = default_roles::put_back(&registry).await {
+            tracing::error!(inner = error.inner(), "default roles could not be put back: {error}");
+        }
         background.spawn(watch_queue(server.flow().clone()));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
@@ -316,6 +319,7 @@ fn spawn_supervised(
     controller("namespaces", |registry| controllers::namespaces::run(registry).boxed());
     controller("reaper", |registry| controllers::reaper::run(registry).boxed());
     controller("garbage", |registry| controllers::garbage::run(registry).boxed());
+    controller("roles", |registry| controllers::roles::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {

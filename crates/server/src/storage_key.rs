@@ -5,6 +5,8 @@
 //! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is stored
 //!                                                   of its write-only fields
 //! /unique/<group>/<plural>/<key>                    which object has a unique key
+//! /counts/<group>/<plural>/<namespace>              how often something was added to what a project's
+//!                                                   quota counts
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
 //! /digests/<hex>                                    which access key has this digest
 //! /postern/…                                        the server's own: format, digest key, seal
@@ -26,6 +28,9 @@ pub(crate) const UNIQUE_KEYS: &str = "/unique/";
 
 /// Records of when access keys were used last.
 pub(crate) const ACTIVITY: &str = "/activity/";
+
+/// Records of how often something was added to what a quota counts.
+const COUNTS: &str = "/counts/";
 
 /// Records of what is stored of write-only fields.
 pub(crate) const SECRETS: &str = "/secrets/";
@@ -85,6 +90,11 @@ pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
+/// Returns the key of the record of how often an object of a kind was added to a project's namespace.
+pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
+    [&under(COUNTS, info), namespace].concat().into()
+}
+
 /// Returns the key of the record of an access key's last use.
 pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
     [&under(ACTIVITY, info), name].concat().into()
@@ -101,6 +111,16 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
     match rest.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, rest),
+    }
+}
+
+/// Returns namespace and name in the key of an object of any kind.
+pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
+    let rest = key.strip_prefix(OBJECTS).unwrap_or(key);
+    let name = rest.splitn(3, '/').nth(2).unwrap_or(rest);
+    match name.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, name),
     }
 }
 

@@ -4,6 +4,7 @@ use postern_tests::http::Client;
 use postern_tests::objects::{
     GROUP, based, collection, make, name_of, secret, secrets, version_of,
 };
+use postern_tests::rights::{allow, rule};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use postern_tests::{Home, Server, Setup};
@@ -182,6 +183,7 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
     let (bob, _) = user(&server, "bob").await;
     make(&admin, "teams", "red", json!({ "users": ["ada"] })).await;
     make(&admin, KEYS, "red-key", json!({ "team": "red" })).await;
+    admin.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
     let own = make(&ada, KEYS, "ada-second", json!({ "ttl": 3600 })).await;
     assert_eq!(own["spec"]["user"], "ada");
     let listed = |list: Value| {
@@ -192,17 +194,29 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
     assert_eq!(listed(list), ["ada-key", "ada-second"]);
     let of_owner = ada.get(&collection("users/ada/accesskeys")).send().await.expect(200);
     assert_eq!(listed(of_owner), ["ada-key", "ada-second"]);
+    for (what, visible) in
+        [("users", &["ada"][..]), ("teams", &["red"]), ("namespaces/platform/sharedsecrets", &[])]
+    {
+        let list = ada.get(&collection(what)).send().await.expect(200);
+        assert_eq!(listed(list), visible, "{what}");
+    }
     for (client, method, what, code) in [
-        (&ada, "GET", "ownedaccesskeys/bob-key", 403),
-        (&ada, "PUT", "ownedaccesskeys/bob-key", 403),
-        (&ada, "DELETE", "ownedaccesskeys/bob-key", 403),
-        (&ada, "GET", "ownedaccesskeys/red-key", 403),
+        // What they may not get is not there.
+        (&ada, "GET", "ownedaccesskeys/bob-key", 404),
+        (&ada, "PUT", "ownedaccesskeys/bob-key", 404),
+        (&ada, "DELETE", "ownedaccesskeys/bob-key", 404),
+        (&ada, "GET", "ownedaccesskeys/red-key", 404),
         (&ada, "GET", "ownedaccesskeys/nothing", 404),
-        (&ada, "GET", "users/bob/accesskeys", 403),
+        (&ada, "GET", "users/bob", 404),
+        (&ada, "GET", "users/bob/accesskeys", 404),
+        // Their own team they may get, but not its keys.
+        (&ada, "GET", "teams/red", 200),
         (&ada, "GET", "teams/red/accesskeys", 403),
-        (&ada, "GET", "users", 403),
-        (&ada, "GET", "teams/red", 403),
-        (&ada, "GET", "namespaces/platform/sharedsecrets", 403),
+        (&bob, "GET", "teams/red", 403),
+        (&bob, "GET", "teams/none", 403),
+        (&ada, "GET", "users", 200),
+        (&ada, "GET", "namespaces/platform/sharedsecrets", 200),
+        (&ada, "GET", "namespaces/platform/sharedsecrets/s1", 403),
         (&ada, "GET", "selves/me", 200),
         (&bob, "GET", "ownedaccesskeys/bob-key", 200),
         (&bob, "GET", "ownedaccesskeys?fieldSelector=metadata.name%3Dada-key", 200),
@@ -215,13 +229,25 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
         let shows = reply.text().contains("ada-key");
         assert_eq!(shows, what == "selves/me", "{method} {what}: {}", reply.text());
     }
+    cannot_widen_their_keys(&ada).await;
+    let deleted = ada.delete(&collection(KEYS)).send().await.expect(200);
+    assert_eq!(
+        listed(deleted),
+        ["ada-key", "ada-second"],
+        "deletecollection deletes what the caller may delete"
+    );
+    assert_eq!(admin.get(&path(KEYS, "bob-key")).send().await.status, 200);
+}
+
+/// A user makes no keys of others, and gives their own nothing that they do not hold.
+async fn cannot_widen_their_keys(ada: &Client) {
     for spec in [
         json!({ "user": "bob" }),
         json!({ "team": "red" }),
         json!({ "subject": "robot" }),
         json!({ "groups": ["ops"] }),
     ] {
-        let text = refused(&ada, KEYS, spec.clone()).await;
+        let text = refused(ada, KEYS, spec.clone()).await;
         assert!(text.starts_with("403 Forbidden"), "{spec}: {text}");
     }
     let groups = json!({ "spec": { "groups": ["ops"] } });
@@ -230,13 +256,6 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
     let owner = json!({ "spec": { "user": "bob" } });
     let patch = ada.patch(&path(KEYS, "ada-key"), "merge-patch", &owner);
     assert_eq!(patch.send().await.status, 403);
-    let deleted = ada.delete(&collection(KEYS)).send().await.expect(200);
-    assert_eq!(
-        listed(deleted),
-        ["ada-key", "ada-second"],
-        "deletecollection deletes what the caller may delete"
-    );
-    assert_eq!(admin.get(&path(KEYS, "bob-key")).send().await.status, 200);
 }
 
 #[tokio::test]
@@ -249,8 +268,11 @@ async fn a_watch_returns_only_keys_that_the_caller_may_read() {
     make(&admin, KEYS, "of-admin", json!({})).await;
     make(&admin, KEYS, "of-ada", json!({ "user": "ada" })).await;
     assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada");
-    // A caller whose groups change has to list again.
-    make(&admin, "teams", "red", json!({ "users": ["ada"] })).await;
+    // Other groups that give nothing leave the watch alone; a caller who may read more lists again.
+    make(&admin, "teams", "red", json!({ "users": ["ada"], "groups": ["readers"] })).await;
+    make(&admin, KEYS, "of-ada-too", json!({ "user": "ada" })).await;
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED of-ada-too");
+    allow(&admin, "readers", None, json!([rule(&[KEYS], &["get"])]), "readers").await;
     let last = watch.next().await.unwrap();
     assert_eq!((last.kind.as_str(), &last.object["code"]), ("ERROR", &json!(410)));
 }
@@ -295,7 +317,7 @@ async fn self_describes_the_caller_and_keys_that_the_caller_may_read() {
     let about = admin.post(&collection("selves")).json(&ask("ada-key")).send().await.expect(201);
     assert_eq!(about["status"]["user"]["name"], "ada");
     let reply = ada.post(&collection("selves")).json(&ask("admin")).send().await;
-    assert_eq!(reply.status, 403);
+    assert_eq!(reply.status, 404, "the keys of others are not there for them");
 }
 
 #[tokio::test]
@@ -392,6 +414,7 @@ async fn a_deleted_user_leaves_all_teams() {
     let server = Server::start().await;
     let admin = server.client();
     user(&server, "ada").await;
+    user(&server, "bob").await;
     make(&admin, "teams", "red", json!({ "users": ["ada", "bob"], "groups": ["ops"] })).await;
     admin.delete(&path("users", "ada")).send().await.expect(200);
     let red = admin.get(&path("teams", "red")).send().await.expect(200);

@@ -3,7 +3,8 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
-use postern_tests::objects::{collection, make, secrets};
+use postern_tests::objects::{collection, make, secret, secret_path, secrets};
+use postern_tests::rights::{allow, rule};
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
@@ -36,12 +37,14 @@ async fn the_caller_becomes_the_impersonated_user_with_only_those_rights() {
     assert_eq!(status(who(&admin).header("impersonate-user", "bob")).await, wanted);
     assert_eq!(wanted["user"]["teams"][0]["name"], "red");
     let as_bob = |path: &str| admin.get(path).header("impersonate-user", "bob");
-    let text = failure(&as_bob(&secrets("platform")).send().await);
-    assert!(text.contains("User \"bob\" cannot list resource \"sharedsecrets\""), "{text}");
-    assert_eq!(admin.get(&secrets("platform")).send().await.status, 200);
+    admin.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
+    let text = failure(&as_bob(&secret_path("s1")).send().await);
+    assert!(text.contains("User \"bob\" cannot get resource \"sharedsecrets\""), "{text}");
+    let count = |list: Value| list["items"].as_array().unwrap().len();
+    assert_eq!(count(as_bob(&secrets("platform")).send().await.expect(200)), 0);
+    assert_eq!(count(admin.get(&secrets("platform")).send().await.expect(200)), 1);
     // Own keys are listed, and a new key belongs to the impersonated user.
-    let keys = as_bob(&collection(KEYS)).send().await.expect(200);
-    assert_eq!(keys["items"].as_array().unwrap().len(), 1);
+    assert_eq!(count(as_bob(&collection(KEYS)).send().await.expect(200)), 1);
     let made = admin.post(&collection(KEYS)).header("impersonate-user", "bob");
     let made = made.json(&json!({ "metadata": { "name": "second" } })).send().await.expect(201);
     assert_eq!(made["spec"]["user"], "bob");
@@ -84,14 +87,36 @@ async fn a_refusal_has_the_same_text_as_upstream() {
         let wanted = format!("cannot impersonate resource \"{resource}\" in API group \"{group}\"");
         assert!(text.starts_with("403 Forbidden") && text.contains(&wanted), "{text}");
     }
-    // Impersonation never widens a scope, and the scope limits the right to impersonate.
+}
+
+#[tokio::test]
+async fn impersonation_never_widens_a_scope() {
+    let server = Server::start().await;
+    bob(&server).await;
     let admin = server.client();
-    let scoped = make(&admin, KEYS, "scoped", json!({ "scope": { "rules": [{}] } })).await;
-    let scoped = admin.with_token(scoped["spec"]["key"].as_str().unwrap());
-    for user in ["bob", "admin"] {
-        assert_eq!(who(&scoped).header("impersonate-user", user).send().await.status, 403);
+    admin.post(&secrets("platform")).json(&secret("s1", "one")).send().await.expect(201);
+    // The scope limits the right to impersonate, and what may be done with it.
+    for (name, rules, impersonates, reads) in [
+        ("all", json!([{}]), 201, 200),
+        ("none", json!([]), 403, 403),
+        ("reading", json!([{ "verbs": ["get", "list"] }]), 403, 403),
+        ("acting", json!([{ "verbs": ["impersonate"] }]), 201, 404),
+        ("both", json!([{ "verbs": ["impersonate", "get"] }]), 201, 200),
+    ] {
+        let key = make(&admin, KEYS, name, json!({ "scope": { "rules": rules } })).await;
+        let scoped = admin.with_token(key["spec"]["key"].as_str().unwrap());
+        assert_eq!(who(&scoped).send().await.status, 201, "{name}");
+        for user in ["bob", "admin"] {
+            let reply = who(&scoped).header("impersonate-user", user).send().await;
+            assert_eq!(reply.status, impersonates, "{name} as {user}: {}", reply.text());
+        }
+        let read = scoped.get(&secret_path("s1")).header("impersonate-user", "admin").send().await;
+        assert_eq!(read.status, reads, "{name}: {}", read.text());
+        let made = scoped.post(&secrets("platform")).header("impersonate-user", "admin");
+        let made = made.json(&secret(&format!("by-{name}"), "x")).send().await;
+        let wanted = if name == "all" { 201 } else { 403 };
+        assert_eq!(made.status, wanted, "{name}: {}", made.text());
     }
-    assert_eq!(who(&scoped).send().await.status, 201);
 }
 
 #[tokio::test]
@@ -103,8 +128,8 @@ async fn invalid_headers_are_refused_and_not_ignored() {
         (&[("impersonate-uid", "u")], "without impersonating a user"),
         (&[("impersonate-extra-a", "x")], "without impersonating a user"),
         (&[("impersonate-user", "a"), ("impersonate-user", "b")], "more than once"),
-        (&[("impersonate-user", "")], "Impersonate-user: must be"),
-        (&[("impersonate-user", "a\u{202e}b")], "Impersonate-user: must be"),
+        (&[("impersonate-user", "")], "Impersonate-user: must not be empty"),
+        (&[("impersonate-user", "a\u{202e}b")], "Impersonate-user: must not contain"),
         (&[("impersonate-users", "bob")], "there is no header Impersonate-users"),
         (&[("impersonate-user", "a"), ("impersonate-extra-", "x")], "there is no header"),
     ] {
@@ -150,8 +175,16 @@ async fn a_watch_ends_when_the_impersonated_user_changes() {
     let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
     assert_eq!(watch.next().await.unwrap().summary(), "ADDED bob-key");
     let team = format!("{}/red", collection("teams"));
-    let change = json!({ "spec": { "groups": ["others"] } });
-    admin.patch(&team, "merge-patch", &change).send().await.expect(200);
+    let groups = async |groups: Value| {
+        let change = json!({ "spec": { "groups": groups } });
+        admin.patch(&team, "merge-patch", &change).send().await.expect(200);
+    };
+    // Other groups that give nothing leave the watch alone.
+    groups(json!(["others"])).await;
+    make(&admin, KEYS, "bob-second", json!({ "user": "bob" })).await;
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED bob-second");
+    allow(&admin, "readers", None, json!([rule(&[KEYS], &["get"])]), "readers").await;
+    groups(json!(["readers"])).await;
     let rest = watch.rest().await;
     let last = rest.last().unwrap();
     assert_eq!(last.object["code"], 410, "{}", last.object);

@@ -20,6 +20,7 @@ mod namespaces;
 mod negotiation;
 mod overload;
 mod patches;
+mod protobuf;
 mod protocol;
 mod selectors;
 mod tables;

@@ -37,13 +37,14 @@ async fn the_specifications_patch_adds_an_annotation_to_any_object() {
 async fn every_operation_of_json_patch_works() {
     let server = with_one().await;
     let client = server.client();
+    let rule = |name| json!({ "name": name, "verbs": ["get"], "users": ["admin"] });
     let patch = json!([
         {"op": "test", "path": "/spec/data/value", "value": "b25l"},
         {"op": "copy", "from": "/spec/data/value", "path": "/spec/data/copied"},
         {"op": "move", "from": "/spec/data/value", "path": "/spec/data/moved"},
-        {"op": "add", "path": "/spec/access", "value": [{"name": "b"}]},
-        {"op": "add", "path": "/spec/access/0", "value": {"name": "a"}},
-        {"op": "add", "path": "/spec/access/-", "value": {"name": "c"}},
+        {"op": "add", "path": "/spec/access", "value": [rule("b")]},
+        {"op": "add", "path": "/spec/access/0", "value": rule("a")},
+        {"op": "add", "path": "/spec/access/-", "value": rule("c")},
         {"op": "replace", "path": "/spec/access/1/name", "value": "B"},
         {"op": "remove", "path": "/spec/access/2"},
     ]);

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use postern_tests::{Server, wait};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
@@ -29,6 +30,12 @@ async fn create_and_get_in_every_format() {
     assert!(labels.contains("app=shop"), "{labels}");
     let column = kubectl.ok(&["get", "ss", "-L", "app", "-l", "app=billing", "--no-headers"]).await;
     assert!(column.starts_with("api.token ") && column.lines().count() == 1, "{column}");
+
+    let team = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Team",
+        "metadata": { "name": "developers" } });
+    kubectl.ok(&["create", "-f", &kubectl.file("team.json", &team.to_string())]).await;
+    let share = json!({ "spec": { "access": [{ "verbs": ["get"], "teams": ["developers"] }] } });
+    kubectl.ok(&["patch", "ss", "db.password", "--type=merge", "-p", &share.to_string()]).await;
 
     let yaml = kubectl.ok(&["get", "ss", "db.password", "-o", "yaml"]).await;
     assert!(yaml.contains("    password: aHVudGVyMg==\n"), "{yaml}");

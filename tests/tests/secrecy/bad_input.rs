@@ -115,7 +115,9 @@ async fn unusual_ttls_and_names_work_or_are_refused() {
         let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
         let who = client.get(&collection("selves/me")).send().await.expect(200);
         assert_eq!(who["status"]["subject"], subject.as_str());
-        assert_eq!(client.get(&collection("users")).send().await.status, 403);
+        let users = client.get(&collection("users")).send().await.expect(200);
+        assert_eq!(users["items"], json!([]), "a subject without roles reads no user");
+        assert_eq!(client.get(&collection("users/admin")).send().await.status, 403);
     }
     user(&admin, "a.b-c").await;
     server.stop().await;

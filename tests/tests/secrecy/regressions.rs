@@ -64,7 +64,7 @@ async fn preconditions_reveal_nothing_about_the_keys_of_others() {
     for preconditions in [json!({ "uid": "x" }), json!({ "resourceVersion": "1" })] {
         let options = json!({ "preconditions": preconditions });
         let reply = ada.delete(&key_path("bob-key")).json(&options).send().await;
-        assert_eq!(reply.status, 403, "{}", reply.text());
+        assert_eq!(reply.status, 404, "{}", reply.text());
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use postern_kinds::principal::Lifetime;
+use postern_kinds::scope::{Scope, ScopeProject};
 
 use super::*;
 
@@ -188,10 +189,119 @@ fn keys_that_expired_before_a_time_are_found() {
     assert_eq!(principals.ended_before(301).collect::<Vec<_>>(), ["old"]);
 }
 
+fn scope_of(project: &str) -> Scope {
+    let project = ScopeProject { project: project.to_owned() };
+    Scope { projects: vec![project], ..Scope::default() }
+}
+
+/// The key "parent" of ada has made the key "k", and that one the key "child".
+fn family() -> PrincipalIndex {
+    let mut principals = principals();
+    let made = |name: &str, parent: &str| KeyFacts {
+        scope: Some(Arc::new(scope_of(name))),
+        parent_uid: parent.to_owned(),
+        ..key(name, ada())
+    };
+    principals.set_key("parent", Some(made("parent", "")));
+    principals.set_key("child", Some(made("child", "uid-k")));
+    principals.set_record(digest(2), Some(record("child", "u1")));
+    principals.set_key("k", Some(made("k", "uid-parent")));
+    principals
+}
+
+#[test]
+fn a_key_has_its_scope_and_those_of_the_keys_that_made_it() {
+    let principals = family();
+    let child = principals.identify(&digest(2), NOW).unwrap();
+    let scopes: Vec<_> = child.identity.scopes.iter().map(|scope| scope.source().clone()).collect();
+    assert_eq!(scopes, ["child", "k", "parent"].map(scope_of));
+    assert_eq!(principals.identity_of_key("child").unwrap(), child.identity);
+}
+
+#[test]
+fn a_key_stops_with_the_keys_that_made_it() {
+    let change = |change: fn(&mut PrincipalIndex)| {
+        let mut principals = family();
+        assert!(principals.identify(&digest(2), NOW).is_ok());
+        change(&mut principals);
+        principals.identify(&digest(2), NOW).map(|_| ()).unwrap_err()
+    };
+    let parent = |facts: KeyFacts| Some(KeyFacts { scope: None, ..facts });
+    assert_eq!(change(|all| all.set_key("parent", None)), Refusal::Unknown);
+    assert_eq!(change(|all| all.set_key("k", None)), Refusal::Unknown);
+    let disabled = |all: &mut PrincipalIndex| {
+        all.set_key("parent", Some(KeyFacts { disabled: true, ..key("parent", ada()) }));
+    };
+    assert_eq!(change(disabled), Refusal::Disabled);
+    let another = |all: &mut PrincipalIndex| {
+        all.set_key("parent", Some(KeyFacts { uid: "other".to_owned(), ..key("parent", ada()) }));
+    };
+    assert_eq!(change(another), Refusal::Unknown);
+    let of_bob = Owner::User("bob".to_owned());
+    let of_nobody = parent(key("parent", of_bob.clone()));
+    let mut principals = family();
+    principals.set_key("parent", of_nobody);
+    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Unknown);
+    principals.set_user("bob", Some(user("u1")));
+    assert!(principals.identify(&digest(2), NOW).is_ok());
+    principals.set_user("bob", Some(UserFacts { disabled: true, ..user("u1") }));
+    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Disabled);
+}
+
+#[test]
+fn a_key_expires_with_the_keys_that_made_it() {
+    let mut principals = family();
+    let lifetime =
+        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 300, after_last_activity: true };
+    principals.set_key("parent", Some(KeyFacts { lifetime, ..key("parent", ada()) }));
+    let child = principals.identify(&digest(2), NOW + 199).unwrap();
+    assert_eq!(child.ends_at(), Some(NOW + 200));
+    assert_eq!(principals.identify(&digest(2), NOW + 200).unwrap_err(), Refusal::Expired);
+    // A use of the parent extends its life, and so that of the child.
+    principals.note_activity("parent", "uid-parent", NOW + 100);
+    assert_eq!(principals.identify(&digest(2), NOW + 200).unwrap().ends_at(), Some(NOW + 400));
+}
+
+#[test]
+fn keys_that_made_each_other_give_no_access() {
+    let mut principals = family();
+    let circle = KeyFacts { parent_uid: "uid-child".to_owned(), ..key("parent", ada()) };
+    principals.set_key("parent", Some(circle));
+    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Unknown);
+    assert_eq!(principals.identity_of_key("child"), None);
+}
+
+#[test]
+fn a_user_has_the_uids_of_their_teams_and_an_impersonated_one_those_that_are_theirs() {
+    let mut principals = principals();
+    principals.set_team("red", Some(team(&["ada"])));
+    let identity = principals.identify(&digest(1), NOW).unwrap().identity.clone();
+    assert_eq!(identity.principal_uids, ["u1", "t1"]);
+    assert_eq!(identity.teams, ["red"]);
+    let wanted = |groups: &[&str], uid: &str| Impersonation {
+        user: "ada".to_owned(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        uid: uid.to_owned(),
+        ..Impersonation::default()
+    };
+    for (groups, uid, uids) in [
+        (&[][..], "", &["u1", "t1"][..]),
+        (&[], "u1", &["u1", "t1"]),
+        (&[], "u9", &[]),
+        (&["red"], "", &["u1"]),
+        (&["platform:team:red"], "u1", &["u1"]),
+    ] {
+        let acting = principals.impersonate(&wanted(groups, uid), &identity).identity;
+        assert_eq!(acting.principal_uids, uids, "{groups:?} {uid}");
+        assert_eq!(acting.teams.len(), uids.len().saturating_sub(1));
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Record(u8, Option<u8>),
-    Key(u8, Option<(u8, bool)>),
+    /// Its owner, whether it is disabled, and the key that made it.
+    Key(u8, Option<(u8, bool, Option<u8>)>),
     User(u8, Option<(u8, bool)>),
     Team(u8, Option<Vec<u8>>),
 }
@@ -200,7 +310,8 @@ fn step() -> impl Strategy<Value = Step> {
     let name = || 0..3u8;
     prop_oneof![
         (name(), proptest::option::of(name())).prop_map(|(d, k)| Step::Record(d, k)),
-        (name(), proptest::option::of((name(), any::<bool>()))).prop_map(|(k, f)| Step::Key(k, f)),
+        (name(), proptest::option::of((name(), any::<bool>(), proptest::option::of(name()))))
+            .prop_map(|(k, f)| Step::Key(k, f)),
         (name(), proptest::option::of((0..2u8, any::<bool>()))).prop_map(|(u, f)| Step::User(u, f)),
         (name(), proptest::option::of(proptest::collection::vec(name(), 0..3)))
             .prop_map(|(t, users)| Step::Team(t, users)),
@@ -214,8 +325,10 @@ fn apply(principals: &mut PrincipalIndex, step: &Step) {
         }
         Step::Key(k, facts) => {
             let name = format!("k{k}");
-            let facts = facts.map(|(owner, disabled)| KeyFacts {
+            let facts = facts.map(|(owner, disabled, parent)| KeyFacts {
                 disabled,
+                scope: parent.map(|parent| Arc::new(scope_of(&format!("p{parent}")))),
+                parent_uid: parent.map(|parent| format!("uid-k{parent}")).unwrap_or_default(),
                 ..key(&name, Owner::User(format!("u{owner}")))
             });
             principals.set_key(&name, facts);

@@ -55,6 +55,20 @@ pub enum ServerAction {
     WhoAmI,
     /// The access keys of the object, which is a user or a team.
     AccessKeysOfOwner,
+    /// May the caller do this?
+    SelfSubjectAccessReview,
+    /// May somebody do this?
+    SubjectAccessReview,
+    /// May somebody do this in the namespace?
+    LocalSubjectAccessReview,
+    /// What may the caller do in a namespace?
+    SelfSubjectRulesReview,
+    /// Who is the caller, in Kubernetes' words?
+    SelfSubjectReview,
+    /// Whose token is this?
+    TokenReview,
+    /// Who can do this?
+    ResourceAccessReview,
 }
 
 /// The input of an action that its kind handles.

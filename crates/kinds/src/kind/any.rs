@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use postern_meta::decode;
 use postern_meta::field::FieldErrors;
+use postern_meta::names::NameRule;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::schema::Schema;
 use postern_meta::status::ApiError;
@@ -14,12 +15,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Companion, DraftOf, Info, Kind, StrictFields, UniqueKey};
+use super::ownership::{self, Owned, Ownership, OwnershipPart};
+use super::{Companion, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
-use crate::fields::{Draft, FieldType, Fields};
+use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
-use crate::rbac::PolicyChange;
+use crate::rbac::{Granted, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
@@ -36,6 +38,8 @@ pub struct Prepared {
     /// What a credential gives access to, for a kind of credentials: a caller whose own key has a
     /// scope can make none that reaches further.
     pub carried: Option<Carried>,
+    /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
+    pub granted: Option<Granted>,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
     /// Not to be returned to callers without the rights.
     pub verdict: Result<FieldErrors, ApiError>,
@@ -58,6 +62,12 @@ pub trait AnyKind: Send + Sync {
     /// Returns the schema of whole objects: for OpenAPI, unknown fields and types.
     fn schema(&self) -> &'static Schema;
 
+    /// Returns where the fields of its objects are.
+    fn layout(&self) -> Layout;
+
+    /// Returns the rule for the names of its objects.
+    fn name_rule(&self) -> NameRule;
+
     /// Returns the columns of a table between name and age.
     fn columns(&self) -> &'static [ColumnInfo];
 
@@ -78,6 +88,9 @@ pub trait AnyKind: Send + Sync {
     /// Returns the fields that clients write and nobody reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
 
+    /// Returns the fields that only who may `get` the object is shown.
+    fn read_protected(&self) -> &'static [&'static [&'static str]];
+
     /// Returns the most bytes that an object has as JSON, where the kind has a limit of its own.
     fn max_bytes(&self) -> Option<usize>;
 
@@ -97,6 +110,10 @@ pub trait AnyKind: Send + Sync {
     /// Returns the owner of an object, with the uid under which it is theirs. Otherwise as
     /// [`AnyKind::owner`].
     fn owned_by(&self, json: &[u8]) -> Option<OwnedBy>;
+
+    /// Returns the verb on an owner that counts as a verb on what they own, for a kind with delegated
+    /// rights.
+    fn verb_on_owner(&self, verb: Verb) -> Option<&'static str>;
 
     /// Returns the right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
@@ -121,6 +138,36 @@ pub trait AnyKind: Send + Sync {
     /// # Errors
     /// 400 if the object cannot be decoded as this kind.
     fn unique_keys(&self, object: &Object) -> Result<Vec<UniqueKey>, ApiError>;
+
+    /// Have its objects an owner and access rules?
+    fn has_ownership(&self) -> bool;
+
+    /// Returns the owner and the access rules of an object; `None` for a kind without, and for an object
+    /// that cannot be decoded.
+    fn ownership(&self, object: &Object) -> Option<Ownership>;
+
+    /// Do the quotas of a project limit how many of its objects there are?
+    fn is_counted_in_quotas(&self) -> bool;
+
+    /// Returns the name of the cluster that an object is on; `None` for an object on none, and for one
+    /// that cannot be decoded.
+    fn on_cluster(&self, object: &Object) -> Option<String>;
+
+    /// Have its objects dependents?
+    fn has_dependents(&self) -> bool;
+
+    /// Returns the objects that are to be kept in step with an object, which has its uid. `previous` are
+    /// those that there are now under the names that the dependents have or had: whom they name by uid
+    /// is still who is meant. So the uids of a hand edit are taken as they are.
+    ///
+    /// # Errors
+    /// 400 if the object cannot be decoded as this kind, 409 when an object is in the way.
+    fn dependents(
+        &self,
+        object: &Object,
+        previous: &[Object],
+        ctx: &Context<'_>,
+    ) -> Result<Vec<Dependent>, ApiError>;
 
     /// Returns the changes of other objects that go with the removal of one.
     ///
@@ -150,7 +197,7 @@ pub trait AnyKind: Send + Sync {
     ///
     /// # Errors
     /// 403 if it may not.
-    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError>;
+    fn check_delete(&self, metadata: &ObjectMeta, ctx: &Context<'_>) -> Result<(), ApiError>;
 
     /// Sets the fields that say that deletion was requested.
     ///
@@ -211,8 +258,23 @@ struct SpecOnly<Spec> {
     spec: Spec,
 }
 
+/// The same of a kind that has its fields at the top level.
+#[derive(Deserialize)]
+#[serde(bound = "Spec: FieldType")]
+struct TopLevel<Spec> {
+    metadata: ObjectMeta,
+    #[serde(flatten)]
+    spec: Spec,
+}
+
 fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
-    decode::decode_typed(json).ok()
+    match K::LAYOUT {
+        Layout::SpecAndStatus => decode::decode_typed(json).ok(),
+        Layout::TopLevel => {
+            let TopLevel { metadata, spec } = decode::decode_typed(json).ok()?;
+            Some(SpecOnly { metadata, spec })
+        }
+    }
 }
 
 fn draft<K: Kind>(object: &Object) -> Result<DraftOf<K>, ApiError> {
@@ -221,7 +283,11 @@ fn draft<K: Kind>(object: &Object) -> Result<DraftOf<K>, ApiError> {
 
 fn fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, ApiError> {
     // Deserialising from the borrowed map copies each string once and nothing else.
-    Fields::deserialize(&object.fields).map_err(|_| {
+    let fields = match K::LAYOUT {
+        Layout::SpecAndStatus => Fields::deserialize(&object.fields),
+        Layout::TopLevel => K::Spec::deserialize(&object.fields).map(Fields::of),
+    };
+    fields.map_err(|_| {
         // The schema has checked the types already; serde's own text could quote a value.
         ApiError::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {kind}",
@@ -231,8 +297,21 @@ fn fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, ApiErr
     })
 }
 
+/// Returns who owns an object and has access to it, after a write and before.
+fn ownerships<K: Kind>(
+    part: &OwnershipPart<K::Spec>,
+    new: &DraftOf<K>,
+    old: Option<&DraftOf<K>>,
+) -> (Ownership, Option<Ownership>) {
+    ((part.get)(&new.fields.spec), old.map(|old| (part.get)(&old.fields.spec)))
+}
+
 fn encode<K: Kind>(draft: DraftOf<K>, object: &mut Object) -> Result<(), ApiError> {
-    match serde_json::to_value(&draft.fields) {
+    let fields = match K::LAYOUT {
+        Layout::SpecAndStatus => serde_json::to_value(&draft.fields),
+        Layout::TopLevel => serde_json::to_value(&draft.fields.spec),
+    };
+    match fields {
         Ok(Value::Object(fields)) => {
             object.metadata = draft.metadata;
             object.fields = fields;
@@ -249,7 +328,18 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn schema(&self) -> &'static Schema {
-        schema_of::<Fields<K::Spec, K::Status>>()
+        match K::LAYOUT {
+            Layout::SpecAndStatus => schema_of::<Fields<K::Spec, K::Status>>(),
+            Layout::TopLevel => schema_of::<K::Spec>(),
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        K::LAYOUT
+    }
+
+    fn name_rule(&self) -> NameRule {
+        K::NAME_RULE
     }
 
     fn columns(&self) -> &'static [ColumnInfo] {
@@ -272,21 +362,36 @@ impl<K: Kind> AnyKind for K {
         let fields = fields::<K>(new)?;
         let old = old.map(draft::<K>).transpose()?;
         let mut draft = Draft { metadata: std::mem::take(&mut new.metadata), fields };
+        if let (Some(part), None) = (K::OWNERSHIP, &old) {
+            ownership::set_owner((part.owner_mut)(&mut draft.fields.spec), ctx);
+        }
         K::prepare(&mut draft, old.as_ref(), ctx);
-        let required_rights = K::required_rights(&draft, old.as_ref(), ctx);
+        let mut errors = FieldErrors::new();
+        let mut required_rights = K::required_rights(&draft, old.as_ref(), ctx);
+        if let Some(part) = K::OWNERSHIP {
+            let of = Owned { info: &K::INFO, metadata: &draft.metadata };
+            let (new, old) = ownerships::<K>(&part, &draft, old.as_ref());
+            let (rights, invalid) = (part.rules.check)(of, &new, old.as_ref(), ctx);
+            required_rights.extend(rights);
+            errors.extend(invalid);
+        }
         let owner = K::DELEGATION.and_then(|delegation| (delegation.owner)(&draft.fields.spec));
         let carried = K::CARRIED_SCOPE.map(|scope| match scope(&draft.fields.spec) {
             Some(scope) => Carried::Scope(Box::new(scope.clone())),
             None => Carried::Everything,
         });
-        let mut errors = FieldErrors::new();
+        let granted = K::granted(&draft, old.as_ref());
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, carried, verdict })
+        Ok(Prepared { owner, required_rights, carried, granted, verdict })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
         K::WRITE_ONLY
+    }
+
+    fn read_protected(&self) -> &'static [&'static [&'static str]] {
+        K::READ_PROTECTED
     }
 
     fn max_bytes(&self) -> Option<usize> {
@@ -315,6 +420,10 @@ impl<K: Kind> AnyKind for K {
         let owner = (delegation.owner)(&object.spec)?;
         let uid = owner.uid_in(&object.metadata).unwrap_or_default().to_owned();
         Some(OwnedBy { owner, uid })
+    }
+
+    fn verb_on_owner(&self, verb: Verb) -> Option<&'static str> {
+        K::DELEGATION.map(|delegation| (delegation.verb)(verb))
     }
 
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right> {
@@ -346,6 +455,49 @@ impl<K: Kind> AnyKind for K {
         Ok(of(&object.metadata, &fields::<K>(object)?.spec))
     }
 
+    fn has_ownership(&self) -> bool {
+        K::OWNERSHIP.is_some()
+    }
+
+    fn ownership(&self, object: &Object) -> Option<Ownership> {
+        let part = K::OWNERSHIP?;
+        fields::<K>(object).ok().map(|fields| (part.get)(&fields.spec))
+    }
+
+    fn is_counted_in_quotas(&self) -> bool {
+        K::COUNTED_IN_QUOTAS
+    }
+
+    fn on_cluster(&self, object: &Object) -> Option<String> {
+        let of = K::ON_CLUSTER?;
+        of(&fields::<K>(object).ok()?.spec).map(str::to_owned)
+    }
+
+    fn has_dependents(&self) -> bool {
+        K::OWNERSHIP.is_some() || K::DEPENDENTS.is_some()
+    }
+
+    fn dependents(
+        &self,
+        object: &Object,
+        previous: &[Object],
+        ctx: &Context<'_>,
+    ) -> Result<Vec<Dependent>, ApiError> {
+        if !self.has_dependents() {
+            return Ok(Vec::new());
+        }
+        let spec = fields::<K>(object)?.spec;
+        let own = K::DEPENDENTS
+            .map(|dependents| dependents(&object.metadata, &spec, previous, ctx))
+            .transpose()?;
+        let mut all = own.unwrap_or_default();
+        if let Some(part) = K::OWNERSHIP {
+            let of = Owned { info: &K::INFO, metadata: &object.metadata };
+            all.extend((part.rules.dependents)(of, &(part.get)(&spec), previous, ctx)?);
+        }
+        Ok(all)
+    }
+
     fn on_remove(
         &self,
         metadata: &ObjectMeta,
@@ -371,8 +523,8 @@ impl<K: Kind> AnyKind for K {
         K::warnings(metadata)
     }
 
-    fn check_delete(&self, metadata: &ObjectMeta) -> Result<(), ApiError> {
-        K::check_delete(metadata)
+    fn check_delete(&self, metadata: &ObjectMeta, ctx: &Context<'_>) -> Result<(), ApiError> {
+        K::check_delete(metadata, ctx)
     }
 
     fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError> {

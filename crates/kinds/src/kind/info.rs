@@ -39,6 +39,8 @@ pub struct Info {
     pub verbs: &'static [Verb],
     /// What else is served: subresources, and the actions of a kind that is not stored.
     pub actions: &'static [Action],
+    /// Has our own command line commands for it?
+    pub on_command_line: bool,
     /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
     /// says.
     pub confidential: bool,
@@ -59,6 +61,7 @@ impl Info {
         scope: ResourceScope::Cluster,
         verbs: Verb::ALL,
         actions: &[],
+        on_command_line: true,
         confidential: true,
         description: "",
     };

@@ -5,24 +5,29 @@
 //! Nothing here reads a clock or decides who may do what.
 
 use postern_meta::field::FieldErrors;
+use postern_meta::names::NameRule;
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
-use crate::fields::{Draft, FieldType, Fields};
+use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::principal::{AccessRole, Delegation, Principals};
-use crate::rbac::PolicyPart;
+use crate::rbac::{Granted, PolicyPart};
 use crate::right::RequiredRight;
 use crate::scope::Scope;
 use crate::write_only::WriteOnlyField;
+use ownership::OwnershipPart;
 
 pub mod action;
 mod any;
+pub(crate) mod dependent;
 mod info;
+pub(crate) mod ownership;
 
 pub use any::{AnyKind, Carried, Prepared};
+pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope};
 
 /// The draft of a kind.
@@ -60,6 +65,9 @@ pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, A
 /// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
 
+/// Returns the name of the cluster that an object is on; `None` for an object on none.
+pub type OnCluster<Spec> = fn(&Spec) -> Option<&str>;
+
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
@@ -89,11 +97,21 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// Names, scope, verbs and actions.
     const INFO: Info;
 
+    /// Where its fields are. A kind with [`Layout::TopLevel`] has no status.
+    const LAYOUT: Layout = Layout::SpecAndStatus;
+
+    /// The rule for the names of its objects.
+    const NAME_RULE: NameRule = NameRule::Subdomain;
+
     /// The columns of a table between name and age.
     const COLUMNS: &'static [ColumnInfo] = &[];
 
     /// Fields that clients write and nobody reads back.
     const WRITE_ONLY: &'static [WriteOnlyField] = &[];
+
+    /// The fields that only who may `get` the object is shown, also in the answer to their own write
+    /// (decision 2, "Write without read").
+    const READ_PROTECTED: &'static [&'static [&'static str]] = &[];
 
     /// The prefix of the name that the server generates when the client gives neither `name` nor
     /// `generateName`; `None` where that is an error.
@@ -104,6 +122,19 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// Fields in which nothing is ignored, whatever the client asks for.
     const STRICT_FIELDS: StrictFields = StrictFields::NONE;
+
+    /// Who owns its objects, and who else has access by their access rules.
+    const OWNERSHIP: Option<OwnershipPart<Self::Spec>> = None;
+
+    /// Objects that are kept in step with one, beyond those of its access rules.
+    const DEPENDENTS: Option<Dependents<Self::Spec>> = None;
+
+    /// Do the quotas of a project limit how many of its objects there are in the project's namespace?
+    const COUNTED_IN_QUOTAS: bool = false;
+
+    /// The cluster that an object is on, for a kind whose objects a project allows on some clusters only;
+    /// `None` from it for an object that is on none.
+    const ON_CLUSTER: Option<OnCluster<Self::Spec>> = None;
 
     /// What no other object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;
@@ -156,6 +187,12 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns what the write of a prepared object gives to others, which its writer must hold or be
+    /// allowed to give; `None` for a write that gives nothing.
+    fn granted(_new: &DraftOf<Self>, _old: Option<&DraftOf<Self>>) -> Option<Granted> {
+        None
+    }
+
     /// Returns warnings to the client about an object that is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
         Vec::new()
@@ -170,7 +207,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// 403 if it may not.
-    fn check_delete(_metadata: &ObjectMeta) -> Result<(), ApiError> {
+    fn check_delete(_metadata: &ObjectMeta, _ctx: &Context<'_>) -> Result<(), ApiError> {
         Ok(())
     }
 

@@ -9,13 +9,24 @@ use super::{DecodeError, Decoded, MAX_DEPTH, MAX_JSON_NODES};
 
 /// Decodes one JSON text.
 pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    decode_part(bytes, MAX_DEPTH, &mut { MAX_JSON_NODES })
+}
+
+/// Decodes a JSON text inside a body of another format, within what is left of the body's limits:
+/// `max_depth` more levels, and `nodes_left` more values, from which its own are taken.
+pub(super) fn decode_part(
+    bytes: &[u8],
+    max_depth: usize,
+    nodes_left: &mut usize,
+) -> Result<Decoded, DecodeError> {
     // Text is never longer than it is written.
-    let mut state = State::new(MAX_DEPTH, MAX_JSON_NODES, bytes.len());
+    let mut state = State::new(max_depth, *nodes_left, bytes.len());
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     let value = Node(&mut state)
         .deserialize(&mut parser)
         .and_then(|value| parser.end().map(|()| value))
         .map_err(|error| describe(&error, state.refusal))?;
+    *nodes_left = state.nodes_left;
     Ok(Decoded { value, duplicates: state.into_duplicates() })
 }
 

@@ -14,7 +14,7 @@ mod protobuf;
 mod visitor;
 mod yaml;
 
-pub use protobuf::MEDIA_TYPE as PROTOBUF_MEDIA_TYPE;
+pub use protobuf::{MEDIA_TYPE as PROTOBUF_MEDIA_TYPE, reads_protobuf};
 pub use yaml::encode_yaml;
 
 /// Maximum depth of nested values in JSON. Real objects stay below 20; the

@@ -27,7 +27,8 @@ pub(super) const UNSUPPORTED: &str = "a value is of a type that JSON does not ha
 pub(super) struct State {
     path: Path,
     depth_left: usize,
-    nodes_left: usize,
+    /// How many more values the document may have.
+    pub(super) nodes_left: usize,
     text_bytes_left: usize,
     duplicates: Vec<String>,
     duplicates_left: usize,

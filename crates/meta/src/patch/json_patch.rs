@@ -40,6 +40,21 @@ pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiEr
     Ok(target)
 }
 
+/// Returns whether a JSON Patch tells something about the object that it changes, to a caller who may
+/// write the object and not read it: `test` answers questions, `copy` and `move` put a value where it
+/// may be shown (decision 2).
+///
+/// `add`, `remove` and `replace` are all that does not. Any other operation counts as a read, one
+/// that [`apply_json_patch`] refuses, too: nothing depends on how an operation is spelled. What is no
+/// list of operations has none.
+pub fn json_patch_reads(patch: &Value) -> bool {
+    let only_writes = |operation: &Value| {
+        let name = operation.get("op").and_then(Value::as_str);
+        matches!(name, Some("add" | "remove" | "replace"))
+    };
+    !patch.as_array().is_none_or(|operations| operations.iter().all(only_writes))
+}
+
 fn apply_one(
     target: &mut Value,
     index: usize,
@@ -181,6 +196,36 @@ mod tests {
     }
 
     #[test]
+    fn which_patches_read() {
+        for (patch, want) in [
+            ("[]", false),
+            ("{}", false),
+            (r#"{"op": "test", "path": "/a", "value": 1}"#, false),
+            (r#"[{"op": "add", "path": "/a", "value": 1}]"#, false),
+            (r#"[{"op": "replace", "path": "/a", "value": "test"}]"#, false),
+            (r#"[{"op": "remove", "path": "/test"}]"#, false),
+            (r#"[{"op": "add", "path": "/a", "value": {"op": "test"}}]"#, false),
+            (r#"[{"op": "test", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"op": "copy", "from": "/a", "path": "/b"}]"#, true),
+            (r#"[{"op": "move", "from": "/a", "path": "/b"}]"#, true),
+            (r#"[{"op": "remove", "path": "/a"}, {"op": "test", "path": "", "value": 1}]"#, true),
+            (r#"[{"op": "\u0074est", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"o\u0070": "test", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"op": "add", "op": "test", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"op": "TEST", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"op": "test ", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"op": ["test"], "path": "/a", "value": 1}]"#, true),
+            (r#"[{"Op": "add", "path": "/a", "value": 1}]"#, true),
+            (r#"[{"path": "/a"}]"#, true),
+            ("[null]", true),
+            (r#"[[{"op": "add", "path": "/a", "value": 1}]]"#, true),
+        ] {
+            let decoded = crate::decode(patch.as_bytes(), crate::Format::Json).unwrap();
+            assert_eq!(json_patch_reads(&decoded.value), want, "{patch}");
+        }
+    }
+
+    #[test]
     fn limits() {
         let test = json!({ "op": "test", "path": "/spec/text", "value": "hunter2" });
         assert_eq!(code(&Value::Array(vec![test.clone(); MAX_OPERATIONS])), 200);
@@ -260,6 +305,20 @@ mod tests {
     }
 
     proptest! {
+        /// Whether a value is the one that somebody guesses shows in no answer to a patch that does
+        /// not read.
+        #[test]
+        fn what_does_not_read_tells_no_value(ops in proptest::collection::vec("(add|remove|replace|move|copy|test)", 0..4), path in "/spec/(text|list/[0-9]|list|new)", guess in "(hunter2|other)") {
+            let operation = |op: String| json!({ "op": op, "path": path, "from": "/spec/text", "value": guess });
+            let patch: Value = ops.into_iter().map(operation).collect();
+            if !json_patch_reads(&patch) {
+                let mut other = object();
+                other["spec"]["text"] = json!("other");
+                let of = |object| apply_json_patch(object, &patch).map_err(|error| error.code()).map(drop);
+                prop_assert_eq!(of(object()), of(other));
+            }
+        }
+
         #[test]
         fn never_panics(op in "(add|remove|replace|move|copy|test)", path in "(/[a-z0-9~-]{0,6}){0,4}", from in "(/spec|/spec/list/[0-9-]{1,20}|)") {
             let patch = json!([{ "op": op, "path": path, "from": from, "value": 1 }]);

@@ -4,7 +4,7 @@ mod budget;
 mod json_patch;
 mod merge_patch;
 
-pub use json_patch::apply_json_patch;
+pub use json_patch::{apply_json_patch, json_patch_reads};
 pub use merge_patch::apply_merge_patch;
 
 /// Maximum number of operations in one JSON Patch, as upstream.

@@ -1,6 +1,6 @@
 //! Widget: a kind with a spec, access rules, a status with a subresource, a column and an action.
 
-use postern_kinds::access::{self, Access, UserOrTeam};
+use postern_kinds::access::{self, Access, Ownership, OwnershipPart, UserOrTeam};
 use postern_kinds::action::{Action, ActionRequest, ActionResult, ActionRight, Handler, Response};
 use postern_kinds::{
     Cell, ColumnInfo, Context, DraftOf, Info, Kind, NoStatus, ResourceScope, Verb,
@@ -61,11 +61,10 @@ impl Kind for Widget {
         ColumnInfo::text("Colour", "Its colour, once it is painted."),
     ];
 
-    fn prepare(new: &mut DraftOf<Self>, old: Option<&DraftOf<Self>>, ctx: &Context<'_>) {
-        if old.is_none() && new.fields.spec.owner.is_none() {
-            new.fields.spec.owner = UserOrTeam::caller(ctx.caller);
-        }
-    }
+    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
+        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| &mut spec.owner,
+    ));
 
     fn validate(
         new: &DraftOf<Self>,
@@ -73,9 +72,7 @@ impl Kind for Widget {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        let spec = &new.fields.spec;
-        access::validate(spec.owner.as_ref(), &spec.access, errors);
-        if spec.size == 0 {
+        if new.fields.spec.size == 0 {
             errors.push(FieldError::invalid("spec.size", 0_i64, "must be at least 1"));
         }
         Ok(())

@@ -3,7 +3,9 @@
 //! here one by one, so that an action without a handler does not compile.
 
 mod object;
+mod reviews;
 mod selves;
+mod who_can;
 
 use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::owned_access_key::OwnedAccessKey;
@@ -47,6 +49,15 @@ pub(crate) async fn run(
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
             Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
+        Handler::Server(
+            review @ (ServerAction::SelfSubjectAccessReview
+            | ServerAction::SubjectAccessReview
+            | ServerAction::LocalSubjectAccessReview
+            | ServerAction::SelfSubjectRulesReview
+            | ServerAction::SelfSubjectReview
+            | ServerAction::TokenReview
+            | ServerAction::ResourceAccessReview),
+        ) => Box::pin(reviews::answer(registry, permit, review, body)).await.map(same),
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }

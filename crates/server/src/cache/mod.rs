@@ -8,6 +8,7 @@
 mod newest;
 mod object;
 mod objects;
+mod policies;
 mod principals;
 mod resource;
 
@@ -15,21 +16,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLockReadGuard};
-use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
-use postern_store::{Batch, CorruptEntry, Entry, Error, Page, Position, Store, Watch};
+use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 use resource::Loaded;
-pub(crate) use resource::{CacheEvent, EVENT_WINDOW, Next, ObjectList, ResourceCache, Slot};
+pub(crate) use resource::{
+    CacheEvent, Candidates, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache, Slot,
+};
 
 use self::newest::NewestRevision;
+pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessState, AccessValue};
 use crate::errors::from_store;
@@ -211,7 +214,7 @@ impl Cache {
         {
             resource.load(objects, at, last_change);
         }
-        self.access.load(&access);
+        self.access.load(&access, at);
         Ok(())
     }
 
@@ -302,12 +305,14 @@ impl Cache {
     }
 
     fn apply(&self, batch: &Batch) {
+        // Who may see something is known before it can be seen.
+        self.access.apply(&batch.events, batch.revision, |event| self.object_of(event));
         for resource in &self.resources {
             let prefix = resource.prefix();
             let events = batch.events.iter().filter(|event| event.key.starts_with(prefix));
             resource.apply(events, batch.revision);
         }
-        self.access.apply(&batch.events, |key| self.by_key(key)?.get(key).ok().flatten());
+        self.access.announce();
         self.applied.send_replace(batch.revision);
     }
 
@@ -328,8 +333,12 @@ impl Cache {
         &self.resources
     }
 
-    fn by_key(&self, key: &str) -> Option<&ResourceCache> {
-        self.resources.get(self.index_of(key)?)
+    /// Returns the object that an event is about, if it is one and intact.
+    fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
+        let (key, value) = (&event.key, event.value.as_ref()?);
+        let resource = self.resources.get(self.index_of(key)?)?;
+        let slot = resource.lay_out(key, event.position, WatchEventType::Modified, value);
+        slot.intact().cloned()
     }
 
     fn index_of(&self, key: &str) -> Option<usize> {
@@ -343,8 +352,20 @@ impl Cache {
     }
 
     /// Returns the present snapshot of the policy, from which access is decided.
-    pub(crate) fn policy(&self) -> Arc<Policy> {
+    pub(crate) fn policy(&self) -> Arc<PolicyAt> {
         self.access.policy()
+    }
+
+    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// more.
+    pub(crate) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
+        self.access.policy_at(revision)
+    }
+
+    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// any more.
+    pub(crate) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
+        self.access.policies_after(known)
     }
 
     /// Returns a subscription to changes of who has access, and to what.

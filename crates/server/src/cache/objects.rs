@@ -72,6 +72,11 @@ impl Objects {
         self.ordered.get(key)
     }
 
+    /// Returns what is stored under a key, with the key itself.
+    pub(super) fn entry(&self, key: &str) -> Option<(&Arc<str>, &Slot)> {
+        self.ordered.get_key_value(key)
+    }
+
     /// Returns those whose keys have a prefix and come after `after`, in order.
     pub(super) fn range<'a>(
         &'a self,

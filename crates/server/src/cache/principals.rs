@@ -1,15 +1,15 @@
-//! Keeps the principal index (users, teams, access keys) in step with the cache, for
-//! authentication.
+//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with
+//! what is stored.
 //!
-//! What the index *decides* is in `auth`, and each kind says which of its fields count. Here is
-//! only how the index is filled from what is stored, and the subscription to its changes.
+//! What they *decide* is in `auth`, and each kind says which of its fields count. Here is only how
+//! they are filled from what is stored, and the subscription to their changes. They change before the
+//! objects of the same revision do: what decides is at least as new as what it lets through.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
-use postern_auth::policy::Policy;
 use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode;
@@ -20,14 +20,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::object::CachedObject;
+use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
 /// What decides who has access, and to what; and the subscriptions to its changes.
 pub(crate) struct AccessState {
     /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
+    /// The kinds that decide who may do what, with the prefixes of their storage keys.
+    policy_kinds: Vec<(String, &'static dyn AnyKind)>,
     principals: RwLock<PrincipalIndex>,
-    policy: ArcSwap<Policy>,
+    policies: Policies,
+    unannounced: AtomicBool,
     changes: watch::Sender<u64>,
 }
 
@@ -54,11 +58,16 @@ pub(super) struct AccessValue {
 impl AccessState {
     /// Returns a state without principals.
     pub(super) fn new() -> Self {
-        let kinds = all().iter().filter(|kind| kind.has_access_role());
+        let with = |has: fn(&dyn AnyKind) -> bool| {
+            let kinds = all().iter().copied().filter(|kind| has(*kind));
+            kinds.map(|kind| (storage_key::collection(kind.info()), kind)).collect()
+        };
         Self {
-            kinds: kinds.map(|kind| (storage_key::collection(kind.info()), *kind)).collect(),
+            kinds: with(|kind| kind.has_access_role()),
+            policy_kinds: with(|kind| kind.has_policy_part()),
             principals: RwLock::default(),
-            policy: ArcSwap::new(Policy::built_in()),
+            policies: Policies::new(),
+            unannounced: AtomicBool::new(false),
             changes: watch::Sender::new(0),
         }
     }
@@ -69,8 +78,20 @@ impl AccessState {
     }
 
     /// Returns the present snapshot of the policy.
-    pub(super) fn policy(&self) -> Arc<Policy> {
-        self.policy.load_full()
+    pub(super) fn policy(&self) -> Arc<PolicyAt> {
+        self.policies.current()
+    }
+
+    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// more.
+    pub(super) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
+        self.policies.at(revision)
+    }
+
+    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// any more.
+    pub(super) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
+        self.policies.after(known)
     }
 
     /// Returns a subscription to changes of who has access, and to what.
@@ -78,20 +99,31 @@ impl AccessState {
         self.changes.subscribe()
     }
 
-    /// Applies a batch of changes, if any of them concerns access. `object` returns what is cached
-    /// under a key.
+    /// Applies a batch of changes, if any of them concerns access. `object` returns the object that
+    /// an event is about.
     pub(super) fn apply(
         &self,
         events: &[Event],
-        object: impl Fn(&str) -> Option<Arc<CachedObject>>,
+        revision: u64,
+        object: impl Fn(&Event) -> Option<Arc<CachedObject>>,
     ) {
-        if !events.iter().any(|event| self.is_indexed(&event.key)) {
+        let events = events.iter().filter(|event| self.is_indexed(&event.key));
+        let values: Vec<AccessValue> = events
+            .map(|event| AccessValue {
+                object: object(event),
+                key: event.key.clone(),
+                value: event.value.clone(),
+            })
+            .collect();
+        if values.is_empty() {
             return;
         }
+        let changes: Vec<_> = values.iter().filter_map(|value| self.policy_change(value)).collect();
+        self.policies.apply(&changes, revision);
         let mut principals = self.principals.write();
-        for event in events {
-            let (key, value) = (event.key.clone(), event.value.clone());
-            self.apply_one(&mut principals, &AccessValue { object: object(&key), key, value });
+        principals.set_revision(revision);
+        for value in &values {
+            self.apply_one(&mut principals, value);
         }
         let mut has_more = principals.resolve_next();
         drop(principals);
@@ -100,13 +132,23 @@ impl AccessState {
         while has_more {
             has_more = self.principals.write().resolve_next();
         }
-        self.changes.send_modify(|changes| *changes += 1);
+        self.unannounced.store(true, Ordering::Release);
+    }
+
+    /// Wakes those who wait for changes, after the objects of the same revision have changed.
+    pub(super) fn announce(&self) {
+        if self.unannounced.swap(false, Ordering::AcqRel) {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
     }
 
     /// Replaces the index with everything that is stored. Uses of keys that are not stored yet are
     /// kept.
-    pub(super) fn load(&self, values: &[AccessValue]) {
+    pub(super) fn load(&self, values: &[AccessValue], revision: u64) {
+        let changes: Vec<_> = values.iter().filter_map(|value| self.policy_change(value)).collect();
+        self.policies.load(&changes, revision);
         let mut loaded = PrincipalIndex::default();
+        loaded.set_revision(revision);
         for value in values {
             self.apply_one(&mut loaded, value);
         }
@@ -128,15 +170,26 @@ impl AccessState {
 
     /// Returns whether the value of a key is part of the index.
     pub(super) fn is_indexed(&self, key: &str) -> bool {
-        self.decides_access(key) || key.starts_with(storage_key::ACTIVITY)
+        self.decides_access(key)
+            || key.starts_with(storage_key::ACTIVITY)
+            || kind_of(&self.policy_kinds, key).is_some()
+    }
+
+    /// Returns the change that a value is for the policy. A corrupt one gives nobody anything.
+    fn policy_change(&self, value: &AccessValue) -> Option<NamedChange> {
+        let (kind, rest) = kind_of(&self.policy_kinds, &value.key)?;
+        let json = value.object.as_ref().map(|object| object.json());
+        let change = kind.policy_change(json.as_deref())?;
+        Some(match rest.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name.to_owned(), change),
+            None => (None, rest.to_owned(), change),
+        })
     }
 
     /// Returns the kind and name of the object with a key, if the kind has a part in
     /// authentication.
     fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
-        self.kinds
-            .iter()
-            .find_map(|(prefix, kind)| Some((*kind, key.strip_prefix(prefix.as_str())?)))
+        kind_of(&self.kinds, key)
     }
 
     /// Applies one value, or its removal. A corrupt value gives nobody access.
@@ -158,6 +211,14 @@ impl AccessState {
             }
         }
     }
+}
+
+/// Returns the kind of the object with a key, and the rest of the key.
+fn kind_of<'a>(
+    kinds: &[(String, &'static dyn AnyKind)],
+    key: &'a str,
+) -> Option<(&'static dyn AnyKind, &'a str)> {
+    kinds.iter().find_map(|(prefix, kind)| Some((*kind, key.strip_prefix(prefix.as_str())?)))
 }
 
 fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use postern_auth::policy::Readable;
 use postern_kinds::{AnyKind, Owner};
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
@@ -122,6 +123,29 @@ pub(crate) struct ObjectList {
     pub(crate) revision: u64,
     /// The keys of corrupt objects that should be in it.
     pub(crate) left_out: Vec<Arc<str>>,
+}
+
+/// What became of an object at a revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// It was made.
+    Created,
+    /// It was removed.
+    Removed,
+    /// It was there before and after.
+    There,
+    /// It was not there, before or after.
+    Absent,
+    /// That is not known: the events of that time are gone, or have not come yet.
+    Unknown,
+}
+
+/// The objects that a list can have at most.
+pub(crate) struct Candidates<'a> {
+    /// By name.
+    pub(crate) named: Option<&'a Readable>,
+    /// By owner.
+    pub(crate) owners: Vec<Owner>,
 }
 
 /// The result of a read of events.
@@ -248,11 +272,55 @@ impl ResourceCache {
         Ok(ObjectList { objects, remaining, revision: state.revision, left_out })
     }
 
-    /// Returns the objects of certain owners under a key prefix, after the key `after`.
-    pub(crate) fn owned(&self, prefix: &str, after: Option<&str>, owners: &[Owner]) -> ObjectList {
+    /// Returns the objects under a key prefix, after the key `after`, that are among the candidates;
+    /// `None` when a list of all is cheaper. Corrupt ones are left out and named.
+    pub(crate) fn few(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        candidates: &Candidates<'_>,
+    ) -> Option<ObjectList> {
         let state = self.state.read();
-        let objects = state.objects.owned(prefix, after, owners);
-        ObjectList { objects, remaining: 0, revision: state.revision, left_out: Vec::new() }
+        let mut objects = state.objects.owned(prefix, after, &candidates.owners);
+        let mut left_out = Vec::new();
+        if let Some(named) = candidates.named {
+            let (namespaces, keys) = self.ranges(named, state.objects.len())?;
+            let mut add = |key: &Arc<str>, slot: &Slot| match slot {
+                Slot::Intact(object) => objects.push(object.clone()),
+                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            };
+            for range in namespaces {
+                let under = if range.starts_with(prefix) { &range } else { prefix };
+                if under.starts_with(range.as_str()) {
+                    state.objects.range(under, after).for_each(|(key, slot)| add(key, slot));
+                }
+            }
+            for key in keys {
+                let is_in =
+                    key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
+                if let Some((key, slot)) = state.objects.entry(&key).filter(|_| is_in) {
+                    add(key, slot);
+                }
+            }
+        }
+        objects.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        objects.dedup_by(|one, other| one.key() == other.key());
+        Some(ObjectList { objects, remaining: 0, revision: state.revision, left_out })
+    }
+
+    /// Returns the key prefixes and the keys of what is named; `None` when that is not known, or when
+    /// it is more than there is.
+    fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
+        // What else an object has to be in is looked at one by one.
+        let Readable::Some { namespaces, objects, names, .. } = readable else { return None };
+        let is_namespaced = self.kind.info().is_namespaced();
+        if objects.len() > most || (is_namespaced && !names.is_empty()) {
+            return None;
+        }
+        let prefixes = namespaces.iter().map(|one| format!("{}{one}/", self.prefix));
+        let listed = objects.iter().map(|(namespace, name)| self.key_of(namespace, name));
+        let anywhere = names.iter().map(|name| self.key_of("", name));
+        Some((prefixes.collect(), listed.chain(anywhere).collect()))
     }
 
     /// Returns how many objects an owner has, without corrupt ones.
@@ -274,6 +342,35 @@ impl ResourceCache {
             Slot::Corrupt { .. } => None,
         });
         intact.take(limit).collect()
+    }
+
+    /// Returns the storage key of an object; its namespace is empty where the kind has none.
+    pub(crate) fn key_of(&self, namespace: &str, name: &str) -> String {
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        crate::storage_key::in_collection(&self.prefix, namespace, name)
+    }
+
+    /// Returns what became of an object at a revision that has been applied.
+    pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
+        let state = self.state.read();
+        if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest
+        {
+            return Moment::Unknown;
+        }
+        let from = state.events.partition_point(|event| event.position().revision() < revision);
+        let mut events = state.events.range(from..);
+        let first = events.find(|event| **event.object.key() == *key);
+        let Some(event) = first else {
+            let is_there = state.objects.slot(key).is_some();
+            return if is_there { Moment::There } else { Moment::Absent };
+        };
+        let is_then = event.position().revision() == revision;
+        match event.event_type {
+            WatchEventType::Added if is_then => Moment::Created,
+            WatchEventType::Added => Moment::Absent,
+            WatchEventType::Deleted if is_then => Moment::Removed,
+            _ => Moment::There,
+        }
     }
 
     /// Returns the next events after a position.

@@ -10,7 +10,7 @@ use postern_meta::object::Object;
 use postern_meta::options::{
     DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
 };
-use postern_meta::patch::{apply_json_patch, apply_merge_patch};
+use postern_meta::patch::{apply_json_patch, apply_merge_patch, json_patch_reads};
 use postern_meta::status::{ApiError, Status};
 
 use super::{Outcome, Server};
@@ -235,6 +235,7 @@ async fn create(
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
     let created = Some(object.json.clone());
+    let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
     Ok(Outcome { response, warnings, created })
 }
@@ -251,6 +252,7 @@ async fn replace(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, part);
     let object = operations::replace(&server.registry, permit, &writing, object).await?;
+    let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })
 }
@@ -270,6 +272,9 @@ async fn patch(
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
     let warnings = parking_lot::Mutex::new(Vec::new());
+    if patch_type == PatchType::Json && json_patch_reads(&patch) {
+        server.registry.check_may_read(permit)?;
+    }
     if patch_type == PatchType::Merge {
         input::check_patch_is_strict(kind, permit.name(), &patch)?;
     }
@@ -287,6 +292,7 @@ async fn patch(
     };
     let writing = writing(parsed, &options, part);
     let object = operations::update(&server.registry, permit, &writing, change).await?;
+    let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
 }
@@ -302,7 +308,8 @@ async fn delete(
     let deleted = operations::delete(&server.registry, permit, &options).await?;
     let kind = permit.kind();
     if deleted.is_terminating {
-        return respond::object(kind, StatusCode::OK, deleted.encoded, negotiated);
+        let object = server.registry.for_writer(permit, deleted.encoded)?;
+        return respond::object(kind, StatusCode::OK, object, negotiated);
     }
     let metadata = &deleted.object.metadata;
     let resource = kind.info().group_resource();

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::principal::{AccessChange, Principal};
-use postern_kinds::{AnyKind, SecretText, all};
+use postern_kinds::{AnyKind, Owner, SecretText, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
+use super::project_limits;
 use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
@@ -43,14 +44,20 @@ impl From<ApiError> for CommitError {
 }
 
 /// One change of an object, laid out for a transaction.
-struct StagedChange {
-    kind: &'static dyn AnyKind,
-    namespace: Option<String>,
-    name: String,
+pub(super) struct StagedChange {
+    pub(super) kind: &'static dyn AnyKind,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
     /// Its storage key.
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
-    previous: Option<Position>,
+    pub(super) previous: Option<Position>,
+    /// Is the object removed?
+    pub(super) is_removal: bool,
+    /// The cluster that the object comes to be on, if it was on none or on another one.
+    pub(super) new_cluster: Option<String>,
+    /// The user or team that owns a new object by its access rules.
+    pub(super) owned_by: Option<Owner>,
     /// What is stored; `None` for the removal of the object.
     stored: Option<Bytes>,
     /// The state for the response: the new one, or the last one of an object that is removed.
@@ -58,6 +65,13 @@ struct StagedChange {
     side: SideRecords,
     /// The user or team that must still be there under its uid, for a new object that is theirs.
     owner: Option<OwnerCondition>,
+}
+
+impl StagedChange {
+    /// Does it add to what the quotas of a project count?
+    pub(super) fn is_counted(&self) -> bool {
+        self.previous.is_none() && self.kind.is_counted_in_quotas()
+    }
 }
 
 /// The principal that owns a new object: whoever gets their name later is somebody else.
@@ -80,7 +94,7 @@ impl Registry {
     ) -> Result<EncodedObject, ApiError> {
         let (first, others) = admitted.into_parts();
         let (info, name) = (first.kind.info(), first.name.clone());
-        match self.write(first, others, dry_run).await {
+        match Box::pin(self.write(first, others, dry_run)).await {
             Ok(object) => Ok(object),
             Err(CommitError::Api(error)) => Err(error),
             Err(CommitError::Changed(_)) => {
@@ -99,7 +113,7 @@ impl Registry {
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
         let (first, others) = admitted.into_parts();
-        self.write(first, others, dry_run).await
+        Box::pin(self.write(first, others, dry_run)).await
     }
 
     async fn write(
@@ -108,7 +122,11 @@ impl Registry {
         others: Vec<AdmittedChange>,
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
-        if let Write::Nothing(previous) = &first.write
+        let unchanged = match &first.write {
+            Write::Nothing(previous) => Some(previous.clone()),
+            _ => None,
+        };
+        if let Some(previous) = &unchanged
             && others.is_empty()
         {
             return Ok(EncodedObject { json: previous.json() });
@@ -117,7 +135,10 @@ impl Registry {
         for change in std::iter::once(first).chain(others) {
             staged.extend(self.stage(change, dry_run).await?);
         }
-        let position = self.commit_staged(&staged, dry_run).await?;
+        let position = self.commit_staged(&staged, unchanged.as_deref(), dry_run).await?;
+        if let Some(previous) = unchanged {
+            return Ok(EncodedObject { json: previous.json() });
+        }
         let Some(first) = staged.first() else {
             return Err(ApiError::internal("nothing was written", "an empty write").into());
         };
@@ -138,12 +159,14 @@ impl Registry {
     ) -> Result<Option<StagedChange>, ApiError> {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
-        let mut owner = None;
+        let (mut owner, mut owned_by, mut new_cluster) = (None, None, None);
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
+                owned_by = project_limits::owner(kind, &object);
+                new_cluster = kind.on_cluster(&object);
                 let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
                 let side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
@@ -152,6 +175,9 @@ impl Registry {
             }
             Write::Replace { object, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
+                let old_cluster = kind.on_cluster(&old);
+                new_cluster =
+                    kind.on_cluster(&object).filter(|new| old_cluster.as_ref() != Some(new));
                 let side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 let stored = to_stored(object);
@@ -168,7 +194,21 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        Ok(Some(StagedChange { kind, namespace, name, key, previous, stored, result, side, owner }))
+        let is_removal = stored.is_none();
+        Ok(Some(StagedChange {
+            kind,
+            namespace,
+            name,
+            key,
+            previous,
+            is_removal,
+            new_cluster,
+            owned_by,
+            stored,
+            result,
+            side,
+            owner,
+        }))
     }
 
     /// Commits all changes and returns the position of the first. A dry run only checks whether
@@ -176,17 +216,27 @@ impl Registry {
     async fn commit_staged(
         &self,
         staged: &[StagedChange],
+        unchanged: Option<&CachedObject>,
         dry_run: bool,
     ) -> Result<Option<Position>, CommitError> {
         for _ in 0..NAMESPACE_ATTEMPTS {
-            let conditions = self.conditions(staged).await?;
+            let mut conditions = self.conditions(staged).await?;
+            let as_read = unchanged.map(|one| Condition::At(one.key().clone(), one.position()));
+            conditions.extend(as_read);
+            let limits = self.project_limits(staged).await?;
+            conditions.extend(limits.conditions);
             if dry_run {
                 self.check_absent(staged).await?;
                 return Ok(None);
             }
-            let txn = Txn { conditions, changes: changes(staged)? };
+            let txn = Txn { conditions, changes: changes(staged, limits.changes)? };
             match self.store().commit(txn).await {
                 Ok(revision) => return Ok(Some(Position::new(revision, 0))),
+                Err(Error::Conflict { key, found })
+                    if unchanged.is_some_and(|one| **one.key() == *key) =>
+                {
+                    return Err(CommitError::Changed(found.unwrap_or(Position::ZERO)));
+                }
                 Err(Error::Conflict { key, found }) => {
                     self.explain_conflict(staged, &key, found).await?;
                 }
@@ -217,7 +267,9 @@ impl Registry {
                 conditions.push(self.owner_is_there(one, owner)?);
             }
             conditions.extend(one.side.conditions.iter().cloned());
-            if let (None, Some(namespace)) = (one.previous, &one.namespace) {
+            if let (None, Some(namespace)) = (one.previous, &one.namespace)
+                && !makes_namespace(staged, namespace)
+            {
                 conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
             }
         }
@@ -318,6 +370,15 @@ impl Registry {
     }
 }
 
+/// Is the namespace made by the same transaction? That of a project is.
+fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
+    staged.iter().any(|one| {
+        one.previous.is_none()
+            && one.name == namespace
+            && one.kind.info().group_resource() == Namespace.info().group_resource()
+    })
+}
+
 /// Returns the condition on the owner of a new object, by the uid that admission has put into its
 /// owner reference.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
@@ -336,13 +397,13 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
 
 /// Returns the changes of a transaction: the objects first, each at its index, then their side
 /// records.
-fn changes(staged: &[StagedChange]) -> Result<Vec<Change>, ApiError> {
+fn changes(staged: &[StagedChange], counts: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
         None => Change::Delete { key: one.key.clone() },
     });
     let side = staged.iter().flat_map(|one| one.side.changes.iter().cloned());
-    let changes: Vec<Change> = objects.chain(side).collect();
+    let changes: Vec<Change> = objects.chain(side).chain(counts).collect();
     if changes.len() <= limits::CHANGES_PER_TXN {
         return Ok(changes);
     }

@@ -10,10 +10,13 @@ pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
 pub(crate) mod observe;
+mod project_limits;
 pub(crate) mod read;
 pub(crate) mod rewrite;
 pub(crate) mod side_records;
+mod visibility;
 pub(crate) mod watch;
+mod write_only_callers;
 
 use std::sync::Arc;
 

@@ -14,13 +14,16 @@ use postern_store::{Error, ListRequest, Position};
 
 use super::observe::{Observer, observed};
 use super::{EncodedObject, Registry, key_of, not_found};
-use crate::cache::{CachedObject, ObjectList, ResourceCache, Slot};
+use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
-use crate::stages::authorize::Permit;
+use crate::stages::authorize::{Coverage, Permit};
 use crate::storage_key;
 
 /// The page size of reads from the store, for a list at a past revision.
 const PAST_PAGE: usize = 1024;
+
+/// How often a list is made again because what decides has changed meanwhile.
+const POLICY_ATTEMPTS: usize = 8;
 
 /// How much work is done before others have the thread: a fraction of a millisecond.
 const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
@@ -86,6 +89,16 @@ impl Selection {
 
     /// Returns whether the object is selected.
     pub(crate) fn matches(&self, object: &CachedObject) -> bool {
+        self.is_selected(object) && self.is_covered(object)
+    }
+
+    /// Returns whether the object is selected and a permit covers it, whatever the selection's own
+    /// permit is.
+    pub(super) fn matches_under(&self, permit: &Permit, object: &CachedObject) -> bool {
+        self.is_selected(object) && permit.covers(object)
+    }
+
+    fn is_selected(&self, object: &CachedObject) -> bool {
         if !object.key().starts_with(&self.prefix) {
             return false;
         }
@@ -104,11 +117,19 @@ impl Selection {
         fields
             && (self.labels.is_everything() || self.labels.matches(object.labels()))
             && self.is_owned(object)
-            && self.is_covered(object)
     }
-}
 
-impl Selection {
+    /// Returns the selection with the coverage of another permit of the same caller.
+    pub(super) fn under(&self, permit: &Permit) -> Self {
+        let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
+        let everything = self.name.is_none()
+            && self.owner.is_none()
+            && self.labels.is_everything()
+            && self.fields.is_everything()
+            && permit.is_none();
+        Self { everything, permit, ..self.clone() }
+    }
+
     /// Returns the selection, narrowed to objects of one owner.
     fn owned_by(mut self, owner: OwnedBy) -> Self {
         self.owner = Some(owner);
@@ -116,12 +137,13 @@ impl Selection {
         self
     }
 
-    /// Returns the owners of all objects that can be selected, if they are known.
-    fn owners(&self) -> Option<Vec<Owner>> {
+    /// Returns which objects can be selected at most, if few can.
+    fn candidates(&self) -> Option<Candidates<'_>> {
         if let Some(owned_by) = &self.owner {
-            return Some(vec![owned_by.owner.clone()]);
+            return Some(Candidates { named: None, owners: vec![owned_by.owner.clone()] });
         }
-        self.permit.as_ref().map(Permit::owners)
+        let Coverage::Some(covered) = self.permit.as_ref()?.coverage() else { return None };
+        Some(Candidates { named: Some(&covered.named), owners: covered.owners()? })
     }
 
     fn is_owned(&self, object: &CachedObject) -> bool {
@@ -165,9 +187,12 @@ impl Registry {
         }
         let kind = permit.kind();
         let resource = self.cache().of(kind.info());
-        let found = resource.get(&key_of(permit, resource)?).map_err(|corrupt| {
+        let found = resource.get(&key_of(permit, resource)?);
+        // Decided again, if who may do what has changed before the object was read.
+        let permit = &permit.renewed(self.cache())?;
+        let found = found.map_err(|corrupt| {
             // Whose it is cannot be read: callers who do not hold the right on all learn nothing.
-            permit.check_owned_by(None).err().unwrap_or(corrupt)
+            permit.check_corrupt().err().unwrap_or(corrupt)
         })?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
@@ -191,7 +216,7 @@ impl Registry {
         let resource = self.cache().of(permit.kind().info());
         let found = resource.get(&key_of(permit, resource)?)?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
-        permit.check(&found)?;
+        permit.renewed(self.cache())?.check(&found)?;
         found.decode()
     }
 
@@ -227,7 +252,7 @@ impl Registry {
                 past.map_err(|error| past_error(error, token.as_ref()))?
             }
             _ => {
-                let list = selected(resource, &selection, after, limit).await?;
+                let (list, _) = self.visible(permit, &selection, after, limit).await?;
                 match at {
                     // There was a change since it was looked at.
                     ListRevision::Exactly(version) if list.revision != version.revision() => {
@@ -263,6 +288,39 @@ impl Registry {
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
         let selection = Selection::new(&keys, options).owned_by(owner);
         self.list_selected(&keys, options, selection).await
+    }
+
+    /// Returns what a caller may see of a selection at one revision, with the permit that was so then:
+    /// the list and what decides are of the same revision.
+    ///
+    /// # Errors
+    /// As [`selected`]; 409 when what decides changes all the time.
+    pub(super) async fn visible(
+        &self,
+        permit: &Permit,
+        selection: &Selection,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(ObjectList, Permit), ApiError> {
+        let resource = self.cache().of(permit.kind().info());
+        let (mut permit, mut selection) = (permit.clone(), selection.clone());
+        for _ in 0..POLICY_ATTEMPTS {
+            let list = selected(resource, &selection, after, limit).await?;
+            let then = self.cache().policy_at(list.revision);
+            let is_same = then.as_ref().is_none_or(|then| Arc::ptr_eq(then, permit.policy()));
+            if is_same || permit.credential().is_server() {
+                return Ok((list, permit));
+            }
+            let renewed = permit.under(then.unwrap_or_else(|| self.cache().policy()))?;
+            if renewed.coverage() == permit.coverage() {
+                return Ok((list, renewed));
+            }
+            selection = selection.under(&renewed);
+            permit = renewed;
+        }
+        let resource = permit.kind().info().group_resource();
+        let text = "who may see what has changed while the list was made: send it again";
+        Err(ApiError::conflict(resource, permit.name(), text))
     }
 
     async fn wait_for(&self, at: ListRevision) -> Result<(), ApiError> {
@@ -338,8 +396,10 @@ pub(super) async fn selected(
     if selection.everything {
         return resource.list(&selection.prefix, after, limit);
     }
-    let mut list = match selection.owners() {
-        Some(owners) => resource.owned(&selection.prefix, after, &owners),
+    let few = selection.candidates();
+    let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
+    let mut list = match few {
+        Some(list) => list,
         None => resource.list(&selection.prefix, after, 0)?,
     };
     let mut steps = Pace::new();

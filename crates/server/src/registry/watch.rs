@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postern_auth::policy::Fingerprint;
 use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{ListOptions, RequestedVersion};
@@ -20,7 +19,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
 use super::observe::observed;
-use super::read::{Selection, selected};
+use super::read::Selection;
+use super::visibility::{Visibility, rights_changed};
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
 use crate::stages::authorize::Permit;
@@ -83,14 +83,14 @@ pub(crate) struct Watcher {
     subscription: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
     access: WatchAccess,
+    /// Why it cannot even begin: its client has to list again.
+    expired: Option<ApiError>,
 }
 
 /// Whether the caller may still watch: only as long as their key works, and what they may see is
 /// the same.
 struct WatchAccess {
-    permit: Permit,
-    /// The rights that decide what the caller sees, as they were when the watch started.
-    fingerprint: Fingerprint,
+    visible: Visibility,
     source: Arc<dyn Source>,
     changes: watch::Receiver<u64>,
     /// When the key expires, as far as is known, in seconds since 1970.
@@ -100,10 +100,9 @@ struct WatchAccess {
 }
 
 impl WatchAccess {
-    fn new(registry: &Registry, permit: &Permit) -> Self {
+    fn new(registry: &Registry, permit: Permit, prefix: String) -> Self {
         let mut access = Self {
-            permit: permit.clone(),
-            fingerprint: permit.fingerprint(),
+            visible: Visibility::new(permit, prefix),
             source: registry.source.clone(),
             changes: registry.cache().subscribe_to_access(),
             ends_at: None,
@@ -128,16 +127,19 @@ impl WatchAccess {
             return Ok(());
         }
         self.changes.mark_unchanged();
-        let current = self.permit.credential().current(&cache.principals(), time)?;
-        let Some(current) = current else { return Ok(()) };
-        let fingerprint = self.permit.fingerprint_of(&cache.policy(), current.identity());
-        let credential = self.permit.credential();
+        let credential = self.visible.newest().credential();
+        let Some(current) = credential.current(&cache.principals(), time)? else { return Ok(()) };
         // Whoever acts as somebody else needs the right to it for as long as they watch.
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
-        if current.is_disabled() || impersonator_changed || fingerprint != self.fingerprint {
-            return Err(ApiError::expired("what the caller may see has changed: list again"));
+        if current.is_disabled() || impersonator_changed {
+            return Err(rights_changed());
         }
+        if current.identity() != credential.identity() {
+            let credential = credential.renewed(&current);
+            self.visible.identify(credential)?;
+        }
+        self.visible.follow(cache)?;
         self.ends_at = current.key.ends_at();
         self.next_check = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
@@ -160,18 +162,23 @@ impl Registry {
     ) -> Result<Watcher, ApiError> {
         let kind = permit.kind();
         let selection = Selection::new(permit, options);
+        let prefix = selection.prefix.clone();
         let initial_wanted = wants_initial(options);
         self.wait_for_start(options).await?;
         let resource = self.cache().of(kind.info());
         let subscription = resource.subscribe();
-        let (cursor, initial) = match options.resource_version {
+        let mut expired = None;
+        let (cursor, initial, permit) = match options.resource_version {
             Some(RequestedVersion::At(version)) if !initial_wanted => {
-                (Position::from_packed(version), VecDeque::new())
+                let cursor = Position::from_packed(version);
+                let then = self.permit_at(permit, cursor);
+                expired = then.as_ref().err().cloned();
+                (cursor, VecDeque::new(), then.unwrap_or_else(|_| permit.clone()))
             }
             _ => {
-                let list = selected(resource, &selection, None, 0).await?;
+                let (list, permit) = self.visible(permit, &selection, None, 0).await?;
                 let objects = if initial_wanted { list.objects.into() } else { VecDeque::new() };
-                (Position::end_of(list.revision), objects)
+                (Position::end_of(list.revision), objects, permit)
             }
         };
         let ends = Instant::now() + self.timeout_of(options);
@@ -189,8 +196,27 @@ impl Registry {
             over: false,
             subscription,
             draining,
-            access: WatchAccess::new(self, permit),
+            access: WatchAccess::new(self, permit, prefix),
+            expired,
         })
+    }
+
+    /// Returns the permit as it was at the position from which a watch goes on: what its caller has
+    /// listed until then is what they might see then.
+    ///
+    /// # Errors
+    /// 410 when that is not known any more, or they might see nothing then.
+    fn permit_at(&self, permit: &Permit, cursor: Position) -> Result<Permit, ApiError> {
+        let revision = cursor.revision();
+        let since = permit.credential().since(&self.cache().principals());
+        if permit.covers_all() || permit.credential().is_server() {
+            return Ok(permit.clone());
+        }
+        if since > revision {
+            return Err(rights_changed());
+        }
+        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
+        permit.under(then).map_err(|_| rights_changed())
     }
 
     async fn wait_for_start(&self, options: &ListOptions) -> Result<(), ApiError> {
@@ -236,7 +262,8 @@ impl Watcher {
         if self.over {
             return None;
         }
-        if let Err(error) = self.access.check(&self.cache) {
+        if let Err(error) = self.expired.take().map_or_else(|| self.access.check(&self.cache), Err)
+        {
             return Some(self.fail(error));
         }
         if !self.initial.is_empty() {
@@ -250,7 +277,12 @@ impl Watcher {
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
+                    // What decides is at least as new as these events.
+                    if let Err(error) = self.access.visible.follow(&self.cache) {
+                        return Some(self.fail(error));
+                    }
                     let deliveries = self.take(&events);
+                    self.access.visible.forget_before(self.cursor.revision());
                     if !deliveries.is_empty() {
                         return Some(deliveries);
                     }
@@ -290,7 +322,7 @@ impl Watcher {
         while bytes < BYTES_PER_READ && taken.len() < INITIAL_PER_READ {
             let Some(object) = self.initial.pop_front() else { break };
             bytes += object.json().len();
-            let object = observed(&self.cache, &self.access.permit, object);
+            let object = observed(&self.cache, self.access.visible.newest(), object);
             let event_type = WatchEventType::Added;
             taken.push(Delivery::Event { event_type, object, shared: None });
         }
@@ -316,9 +348,13 @@ impl Watcher {
     /// Returns an event as this watcher has it: with selectors, an object can be added or deleted
     /// for the watcher without being created or removed.
     fn selected(&self, event: &Arc<CacheEvent>) -> Option<Delivery> {
-        let before = event.previous.as_ref().filter(|object| self.selection.matches(object));
-        let now =
-            event.event_type != WatchEventType::Deleted && self.selection.matches(&event.object);
+        let revision = event.position().revision();
+        let visible = &self.access.visible;
+        let (then, since) = (visible.at(revision.saturating_sub(1)), visible.at(revision));
+        let before = event.previous.as_ref();
+        let before = before.filter(|object| self.selection.matches_under(then, object));
+        let now = event.event_type != WatchEventType::Deleted
+            && self.selection.matches_under(since, &event.object);
         let event_type = match (before, now) {
             (None, false) => return None,
             (None, true) => WatchEventType::Added,
@@ -333,7 +369,7 @@ impl Watcher {
         };
         if self.kind.is_observed() {
             // Bytes that watchers share must not have the fields that are observed for one caller.
-            let object = observed(&self.cache, &self.access.permit, object);
+            let object = observed(&self.cache, self.access.visible.newest(), object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
         Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })

@@ -105,6 +105,22 @@ impl Credential {
         Ok(Some(CurrentIdentity { key, impersonated }))
     }
 
+    /// Returns the credential of the same caller as they are now.
+    pub(crate) fn renewed(&self, current: &CurrentIdentity) -> Self {
+        let impersonated = current.impersonated.as_ref();
+        let acting = self.acting.as_ref().zip(impersonated);
+        Self {
+            identity: current.key.identity.clone(),
+            digest: self.digest,
+            acting: acting.map(|(acting, now)| Arc::new((acting.0.clone(), now.identity.clone()))),
+        }
+    }
+
+    /// Returns the revision since which the caller is who they are now, as far as is known.
+    pub(crate) fn since(&self, principals: &PrincipalIndex) -> u64 {
+        self.digest.map_or(0, |digest| principals.since(&digest))
+    }
+
     /// Checks that the caller is still who they were when the request came in.
     ///
     /// # Errors

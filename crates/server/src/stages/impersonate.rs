@@ -16,6 +16,7 @@ use postern_kinds::{Impersonation, Right, access_key, identity_name};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
 
+use crate::cache::PolicyAt;
 use crate::stages::authenticate::{Authenticated, Credential};
 use crate::stages::parse::Parsed;
 
@@ -54,7 +55,7 @@ impl Acting {
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
-    policy: impl FnOnce() -> Arc<Policy>,
+    policy: impl FnOnce() -> Arc<PolicyAt>,
 ) -> Result<Acting, ApiError> {
     let (parsed, credential) = authenticated.into_parts();
     let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use postern_kinds::{AnyKind, StrictFields};
+use postern_kinds::{AnyKind, StrictFields, Verb};
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{self, BodyFormat, Decoded, Format};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::incoming::IncomingBody;
 use crate::stages::flow::budget::Charge;
-use crate::stages::parse::Parsed;
+use crate::stages::parse::{Parsed, Target};
 
 /// The longest body of a request, in bytes, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -124,10 +124,24 @@ pub(crate) fn is_yaml(parsed: &Parsed) -> bool {
 /// Returns a body, decoded in the format that its Content-Type names.
 ///
 /// # Errors
-/// 415 for a format that is not supported, 400 for a body that is not in its format.
+/// 415 for a format that is not supported, which protobuf is for few kinds only; 400 for a body that
+/// is not in its format.
 pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiError> {
     let format = content_type_of_body(parsed.header(CONTENT_TYPE))?;
+    if format == BodyFormat::Protobuf && !takes_protobuf(parsed.target()) {
+        let accepted = [Format::Json, Format::Yaml].map(Format::media_type);
+        return Err(ApiError::unsupported_media_type(&accepted));
+    }
     decode::decode_body(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+/// Returns whether what is sent there can be protobuf: the options of a deletion, and the kinds whose
+/// fields are known by number.
+fn takes_protobuf(target: &Target) -> bool {
+    let Target::Resource(target) = target else { return false };
+    let sent = target.action.and_then(|action| action.request).unwrap_or(target.kind).info();
+    matches!(target.verb, Verb::Delete | Verb::DeleteCollection)
+        || decode::reads_protobuf(sent.version, sent.kind)
 }
 
 /// Returns the object in a decoded body, with the warnings about it.

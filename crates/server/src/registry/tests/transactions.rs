@@ -65,7 +65,7 @@ async fn two_objects_of_different_kinds_in_one_transaction_are_seen_by_both_watc
     let both = admitted(&User, "ada", &json!({ "email": "ada@example.org" })).with(admitted(
         &Team,
         "red",
-        &json!({ "users": ["ada"] }),
+        &json!({ "displayName": "Red" }),
     ));
     fixture.registry.commit(both, false).await.unwrap();
     assert_eq!(names(&users.next().await.unwrap()), ["ADDED ada"]);
@@ -108,7 +108,9 @@ async fn all_of_a_write_happens_or_nothing() {
 #[tokio::test]
 async fn a_user_who_is_removed_leaves_their_teams_in_the_same_transaction() {
     let fixture = fixture().await;
-    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    for user in ["ada", "bob"] {
+        fixture.try_make(&User, user, &json!({})).await.unwrap();
+    }
     for team in ["blue", "red"] {
         let users = json!({ "spec": { "users": ["ada", "bob"] } });
         fixture.try_make(&Team, team, &users).await.unwrap();

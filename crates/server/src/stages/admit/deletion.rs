@@ -29,7 +29,7 @@ pub(crate) fn delete(
     let kind = permit.kind();
     let old = &previous.object;
     permit.check(&previous.cached)?;
-    kind.check_delete(&old.metadata)?;
+    view.check_delete(permit, &old.metadata)?;
     let mut object = old.clone();
     if !object.metadata.is_terminating() {
         propagate(&mut object.metadata, propagation);
@@ -49,9 +49,9 @@ pub(crate) fn delete_corrupt(
     key: Arc<str>,
     position: Position,
 ) -> Result<Admitted, ApiError> {
-    permit.check_owned_by(None)?;
+    permit.check_corrupt()?;
     let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
-    permit.kind().check_delete(&metadata)?;
+    view.check_delete(permit, &metadata)?;
     let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
     with_companions(view, removal, permit.kind(), &metadata)
 }

@@ -39,7 +39,7 @@ pub(super) fn init_system_metadata(
 
 /// Sets an empty namespace to the URL's. Another namespace than that is an error: which one is
 /// meant must not be guessed.
-fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
+pub(super) fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
     let wanted = permit.target().namespace.as_deref().unwrap_or_default();
     let namespaced = permit.kind().info().is_namespaced();
     if namespaced && !metadata.namespace.is_empty() && metadata.namespace != wanted {

@@ -5,6 +5,7 @@
 //! is [`Admitted`], and only this module makes one. Admission reads through an [`AdmissionView`].
 
 mod deletion;
+mod dependents;
 mod metadata;
 mod rights;
 mod view;
@@ -25,7 +26,8 @@ use serde_json::{Map, Value};
 
 use self::deletion::with_companions;
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
-use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
+use self::dependents::{Transition, with_dependents};
+use self::metadata::{check_uid, init_system_metadata, keep_system_metadata, set_namespace};
 use self::rights::{check_count, check_rights};
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
@@ -82,6 +84,21 @@ pub(crate) fn track(
     track_update(old, object, &tracked, &manager, now);
 }
 
+/// Prepares and checks an object that is answered and not stored: a review.
+///
+/// # Errors
+/// 400 and 422 as for a new object.
+pub(crate) fn review(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+) -> Result<Object, ApiError> {
+    set_namespace(&mut object.metadata, permit)?;
+    let prepared = view.prepare(permit, &mut object, None, false)?;
+    finish(permit.kind(), &object.metadata, prepared.verdict?)?;
+    Ok(object)
+}
+
 /// Admits a new object. Generates its name when it has only a prefix of one.
 ///
 /// # Errors
@@ -101,17 +118,20 @@ pub(crate) fn create(
     init_system_metadata(&mut object.metadata, permit, view)?;
     let prepared = view.prepare(permit, &mut object, None, false)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
-    check_rights(permit, &prepared.required_rights, &object, None)?;
+    check_rights(view, permit, &prepared, &object, None)?;
     if let Some(owner) = &prepared.owner {
         check_count(view, permit, &object.metadata.name, owner)?;
     }
     track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
-    let mut errors = validate::validate_create(&object.metadata, kind.info().is_namespaced());
+    let mut errors =
+        validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
-    Ok(Admitted::one(permit, &name, Write::Create { object, write_only }))
+    let new = object.clone();
+    let created = Admitted::one(permit, &name, Write::Create { object, write_only });
+    with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
 }
 
 /// Which part of an object a write is for.
@@ -195,7 +215,7 @@ pub(crate) fn update(
     let prepared = view.prepare(permit, &mut object, Some(old), has_new_credential)?;
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
-    check_rights(permit, &prepared.required_rights, &object, Some(old))?;
+    check_rights(view, permit, &prepared, &object, Some(&previous))?;
     track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
@@ -220,18 +240,26 @@ fn write_for(
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
-    if due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)? {
+    let is_removed =
+        due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)?;
+    // Copies, but of kinds that need them.
+    let states = kind.has_dependents().then(|| (previous.object.clone(), object.clone()));
+    let admitted = if is_removed {
         let metadata = object.metadata.clone();
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous });
-        return with_companions(view, removal, kind, &metadata);
-    }
-    let (write_only, secrets) = written.unwrap_or_default();
-    let write = if same(&object, &previous.object) {
-        Write::Nothing(previous.cached)
+        with_companions(view, removal, kind, &metadata)?
     } else {
-        Write::Replace { object, previous, write_only, secrets }
+        let (write_only, secrets) = written.unwrap_or_default();
+        let write = if same(&object, &previous.object) {
+            Write::Nothing(previous.cached)
+        } else {
+            Write::Replace { object, previous, write_only, secrets }
+        };
+        Admitted::one(permit, permit.name(), write)
     };
-    Ok(Admitted::one(permit, permit.name(), write))
+    let Some((old, new)) = states else { return Ok(admitted) };
+    let new = Some(&new).filter(|_| !is_removed);
+    with_dependents(view, permit, admitted, Transition { kind, old: Some(&old), new })
 }
 
 fn same(new: &Object, old: &Object) -> bool {

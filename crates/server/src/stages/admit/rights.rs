@@ -1,14 +1,21 @@
 //! What a write requires beyond the verb on its object. This comes before validation: a caller need
 //! not learn about fields that they may not write.
 
-use postern_kinds::{AnyKind, Owner, RequiredRight, Right};
+use postern_auth::explanation::rule_yaml;
+use postern_auth::scope::contains;
+use postern_kinds::rbac::{Granted, PolicyChange, RBAC_V1};
+use postern_kinds::{AnyKind, Carried, Owner, Prepared, Right, Verb};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
 use super::finish;
 use super::view::AdmissionView;
+use super::write::Previous;
 use crate::stages::authorize::Permit;
+
+/// Rules that an error names, at most.
+const MAX_LACKING: usize = 10;
 
 /// Checks that an owner may have one object more. The administrator of the machine is not held to
 /// that: their command makes a key for whoever has lost all.
@@ -32,15 +39,122 @@ pub(super) fn check_count(
 /// Checks the rights that a write requires beyond the verb on the object. This comes before
 /// validation: a caller need not learn about fields that they may not write.
 pub(super) fn check_rights(
+    view: &AdmissionView<'_>,
     permit: &Permit,
-    required: &[RequiredRight],
+    prepared: &Prepared,
     new: &Object,
-    old: Option<&Object>,
+    old: Option<&Previous>,
 ) -> Result<(), ApiError> {
-    for right in required {
+    if permit.credential().is_server() {
+        return Ok(());
+    }
+    for right in &prepared.required_rights {
         permit.check_right(right)?;
     }
-    check_blocked_owners(permit, &new.metadata, old.map(|old| &old.metadata))
+    let old_metadata = old.map(|old| &old.object.metadata);
+    check_owner_references(permit, &new.metadata, old)?;
+    if let Some(granted) = &prepared.granted {
+        check_granted(view, permit, &new.metadata, granted)?;
+    }
+    if let Some(carried) = &prepared.carried {
+        check_carried(permit, &new.metadata, carried)?;
+    }
+    check_blocked_owners(permit, &new.metadata, old_metadata)
+}
+
+/// Checks that a caller gives nobody more than they have (Kubernetes' escalation check).
+fn check_granted(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    metadata: &ObjectMeta,
+    granted: &Granted,
+) -> Result<(), ApiError> {
+    let info = permit.kind().info();
+    let namespace = Some(metadata.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let (right, rules) = match granted {
+        Granted::Rules(rules) => {
+            let right = Right {
+                namespace: metadata.namespace.clone(),
+                ..Right::cluster("escalate", info.version.group, info.plural, &metadata.name)
+            };
+            (right, Some(rules.clone()))
+        }
+        Granted::RoleRef(role) => {
+            let kind = postern_kinds::of_reference(&RBAC_V1.to_string(), &role.kind);
+            let kind = kind.ok_or_else(ApiError::resource_not_served)?;
+            let of = namespace.filter(|_| kind.info().is_namespaced());
+            let right = Right {
+                namespace: of.unwrap_or_default().to_owned(),
+                ..Right::cluster("bind", RBAC_V1.group, kind.info().plural, &role.name)
+            };
+            let found = view.read(kind, of, &role.name)?;
+            let json = found.map(|found| found.cached.json());
+            let rules = match kind.policy_change(json.as_deref()) {
+                Some(PolicyChange::Role(rules)) => rules,
+                _ => None,
+            };
+            (right, rules)
+        }
+    };
+    if permit.has(&right.clone().into()) {
+        return Ok(());
+    }
+    let Some(rules) = rules else {
+        // A role that is not there can only be bound by those who may bind it whatever it will be.
+        return permit.check_right(&right.into());
+    };
+    let lacking = match permit.policy().covers(permit.identity(), namespace, &rules) {
+        Ok(()) => return Ok(()),
+        Err(lacking) => lacking,
+    };
+    let lacking: Vec<String> = lacking.iter().take(MAX_LACKING).map(rule_yaml).collect();
+    let text = format!(
+        "user \"{}\" is attempting to grant RBAC permissions not currently held:\n{}",
+        permit.identity().name,
+        lacking.concat()
+    );
+    Err(ApiError::forbidden(info.group_resource(), &metadata.name, text))
+}
+
+/// Checks that a caller whose own key has a scope makes no credential that reaches further
+/// (decision 4, "No escape").
+fn check_carried(
+    permit: &Permit,
+    metadata: &ObjectMeta,
+    carried: &Carried,
+) -> Result<(), ApiError> {
+    let bearer = permit.credential().bearer();
+    if !bearer.is_scoped() {
+        return Ok(());
+    }
+    let contained = match carried {
+        Carried::Everything => Err("it has no scope".to_owned()),
+        Carried::Scope(scope) => contains(&bearer.scopes, scope, permit.policy().projects()),
+    };
+    contained.map_err(|why| {
+        let text = format!("the scope of your own access key does not contain this one: {why}");
+        ApiError::forbidden(permit.kind().info().group_resource(), &metadata.name, text)
+    })
+}
+
+/// Checks that a caller who changes who an object depends on may delete it: a dead owner would have
+/// the garbage collector delete it (decision 2).
+fn check_owner_references(
+    permit: &Permit,
+    new: &ObjectMeta,
+    old: Option<&Previous>,
+) -> Result<(), ApiError> {
+    let Some(old) = old else { return Ok(()) };
+    let unchanged = new.owner_references == old.object.metadata.owner_references;
+    if unchanged || permit.may(Verb::Delete, Some(&old.cached)) {
+        return Ok(());
+    }
+    let info = permit.kind().info();
+    let right = Right {
+        namespace: new.namespace.clone(),
+        ..Right::cluster("delete", info.version.group, info.plural, &new.name)
+    };
+    permit.check_right(&right.into())
 }
 
 /// Checks that a caller who blocks an owner's deletion may delete that owner. By the specification

@@ -1,9 +1,10 @@
 //! What admission reads: what is cached, the time of the write, what the operator decides.
 
 use postern_auth::digest::Digester;
+use postern_auth::identity::MASTERS_GROUP;
 use postern_kinds::action::{ActionRequest, ActionResult};
-use postern_kinds::{AnyKind, Context, Prepared};
-use postern_meta::object::Object;
+use postern_kinds::{AnyKind, Context, Dependent, Prepared};
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
@@ -70,6 +71,27 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
+    /// Checks that an object with this metadata may be deleted at all.
+    pub(super) fn check_delete(
+        &self,
+        permit: &Permit,
+        metadata: &ObjectMeta,
+    ) -> Result<(), ApiError> {
+        self.with_plain_context(permit, |context| permit.kind().check_delete(metadata, &context))
+    }
+
+    /// Returns the dependents that an object has to have, given those that are there now.
+    pub(super) fn dependents(
+        &self,
+        permit: &Permit,
+        object: &Object,
+        previous: &[Object],
+    ) -> Result<Vec<Dependent>, ApiError> {
+        self.with_plain_context(permit, |context| {
+            permit.kind().dependents(object, previous, &context)
+        })
+    }
+
     /// Runs a kind's own action on an object.
     ///
     /// # Errors
@@ -87,18 +109,35 @@ impl<'a> AdmissionView<'a> {
     }
 
     /// Runs a hook of a kind with what it may know of the caller and of the principals.
-    pub(super) fn with_context<T>(
+    fn with_context<T>(
         &self,
         permit: &Permit,
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let (caller, principals) = (permit.caller(), self.cache.principals());
-        let caller_key = permit.credential().caller_key(&principals, self.now)?;
+        let caller_key = permit.credential().caller_key(&self.cache.principals(), self.now)?;
+        self.with_plain_context(permit, |context| {
+            run(Context {
+                access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
+                caller_key: caller_key.as_ref(),
+                ..context
+            })
+        })
+    }
+
+    /// The same for hooks that need not know with which key a request was sent.
+    fn with_plain_context<T>(
+        &self,
+        permit: &Permit,
+        run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let (caller, policy) = (permit.caller(), self.cache.policy());
+        let namespace = permit.target().namespace.as_deref();
+        let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {
-            access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
-            caller_key: caller_key.as_ref(),
             is_server: permit.credential().is_server(),
-            ..Context::of(&caller, self.now, &*principals)
+            is_master: permit.identity().is_in(MASTERS_GROUP),
+            project_of_namespace: project,
+            ..Context::of(&caller, self.now, &*self.cache.principals())
         })
     }
 

@@ -106,11 +106,6 @@ impl Admitted {
         self
     }
 
-    /// Is the object that was asked for as it was?
-    pub(super) fn changes_nothing(&self) -> bool {
-        matches!(self.first.write, Write::Nothing(_)) && self.others.is_empty()
-    }
-
     /// Is the object that was asked for removed?
     pub(crate) fn removes(&self) -> bool {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })

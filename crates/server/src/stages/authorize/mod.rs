@@ -1,20 +1,24 @@
 //! From `Acting` to `Permit`: may the caller do this? `auth` decides, from a snapshot of the policy
 //! and from names.
 
+mod coverage;
+
 use std::sync::Arc;
 
 use postern_auth::attributes::Attributes;
 use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
-use postern_auth::policy::{Decision, Fingerprint, Policy};
-use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Caller, OwnedBy, Owner, RequiredRight, Verb};
+use postern_auth::policy::Decision;
+use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
 use postern_meta::status::ApiError;
 
+pub(crate) use self::coverage::Coverage;
+use self::coverage::{attributes_of, refused};
 use super::authenticate::Credential;
 use super::impersonate::Acting;
 use super::parse::{Document, Parsed, ResourceTarget, Target};
-use crate::cache::CachedObject;
+use crate::cache::{Cache, CachedObject, PolicyAt};
+use crate::storage_key;
 
 /// The proof that a caller may do one thing. It carries what that thing is, and the registry
 /// acts on nothing else: a permit for one object cannot be used on another. Only [`authorize`]
@@ -24,17 +28,8 @@ pub(crate) struct Permit {
     target: ResourceTarget,
     credential: Credential,
     /// The policy that decided. It also decides about single objects.
-    policy: Arc<Policy>,
+    policy: Arc<PolicyAt>,
     coverage: Coverage,
-}
-
-/// Which of the objects in its target a permit covers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Coverage {
-    /// All of them.
-    All,
-    /// Those on whose owner the caller holds the delegated right for the verb.
-    Delegated,
 }
 
 impl Permit {
@@ -69,24 +64,106 @@ impl Permit {
         Caller { user: user.clone(), team: team.clone(), uid: uid.clone() }
     }
 
+    /// Returns which of the objects in its target it covers.
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// Returns the snapshot of the policy that decided.
+    pub(crate) fn policy(&self) -> &Arc<PolicyAt> {
+        &self.policy
+    }
+
     /// Returns whether it covers every object in its target. Then no single object need be checked.
     pub(crate) fn covers_all(&self) -> bool {
-        self.coverage == Coverage::All
+        self.coverage.is_all()
     }
 
     /// Returns whether it covers this object. Its name and its owner decide; whoever only has got the
     /// owner's name since is another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
-        let delegated = |owned: &OwnedBy| {
-            let right = self.kind().delegated_right(self.target.verb, &owned.owner)?;
-            Some(self.policy.has_delegated(self.identity(), &right, owned))
-        };
-        self.covers_all() || object.owner().and_then(delegated).unwrap_or(false)
+        let Coverage::Some(covered) = &self.coverage else { return true };
+        let (namespace, name) = storage_key::name_of(object.key());
+        covered.named.contains(namespace.unwrap_or_default(), name)
+            || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
     }
 
-    /// Returns the owners whose objects it can cover, when it does not cover all.
-    pub(crate) fn owners(&self) -> Vec<Owner> {
-        postern_auth::policy::owners_with_rights(self.identity())
+    /// Returns the verb that counts for each object.
+    fn verb(&self) -> Verb {
+        match self.target.verb {
+            Verb::List | Verb::Watch => Verb::Get,
+            Verb::DeleteCollection => Verb::Delete,
+            verb => verb,
+        }
+    }
+
+    fn covers_by_owner(&self, owned: &OwnedBy, verb: Verb) -> bool {
+        let Some(right) = self.kind().delegated_right(verb, &owned.owner) else { return false };
+        let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+            attributes_of(&self.target)
+        else {
+            return false;
+        };
+        let verb = verb.as_str();
+        let request = Attributes::Resource { verb, group, resource, subresource, namespace, name };
+        self.policy.has_delegated(self.identity(), &right, owned, &request)
+    }
+
+    /// Returns the permit as the newest snapshot of the policy decides: what decides is at least as
+    /// new as an object that was read before this call (decision 5).
+    ///
+    /// # Errors
+    /// As [`authorize`].
+    pub(crate) fn renewed(&self, cache: &Cache) -> Result<Self, ApiError> {
+        let newest = cache.policy();
+        if Arc::ptr_eq(&newest, &self.policy) || self.credential.is_server() {
+            return Ok(self.clone());
+        }
+        self.under(newest)
+    }
+
+    /// Returns the permit as a snapshot of the policy decides.
+    ///
+    /// # Errors
+    /// As [`authorize`].
+    pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
+        let coverage = Coverage::of(&policy, self.identity(), &self.target)?;
+        Ok(Self { policy, coverage, ..self.clone() })
+    }
+
+    /// Returns whether another snapshot of the policy has the very same grants for what this permit is
+    /// about: a quick look that needs no decision.
+    pub(crate) fn decides_as(&self, policy: &PolicyAt) -> bool {
+        let info = self.kind().info();
+        let mut resources = vec![(info.version.group, info.plural)];
+        if self.kind().is_delegated() {
+            resources.extend(["users", "teams"].map(|of| (MANAGEMENT_V1.group, of)));
+        }
+        resources.into_iter().all(|(group, resource)| {
+            self.policy.same_sources(policy, self.identity(), group, resource)
+        })
+    }
+
+    /// Returns the permit with another snapshot of the policy that [decides the
+    /// same](Permit::decides_as).
+    pub(crate) fn decided_by(&self, policy: Arc<PolicyAt>) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
+    /// Returns the permit as the same caller has it whose identity has changed.
+    ///
+    /// # Errors
+    /// As [`authorize`].
+    pub(crate) fn as_identified(&self, credential: Credential) -> Result<Self, ApiError> {
+        Self { credential, ..self.clone() }.under(self.policy.clone())
+    }
+
+    /// Returns whether the caller may do this, too, to the object that it is for.
+    pub(crate) fn may(&self, verb: Verb, object: Option<&CachedObject>) -> bool {
+        self.caller_may(verb.as_str(), self.target.namespace.as_deref(), self.name())
+            || object
+                .and_then(|object| object.owner())
+                .is_some_and(|owned| self.covers_by_owner(owned, verb))
     }
 
     /// Returns whether it covers a new object, whose owner is the present one of that name.
@@ -99,12 +176,19 @@ impl Permit {
     /// Checks that it [covers](Permit::covers) an object.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words.
+    /// 403 in kube-apiserver's words to callers who may get it; to others it is not there.
     pub(crate) fn check(&self, object: &CachedObject) -> Result<(), ApiError> {
-        if self.covers(object) { Ok(()) } else { Err(self.refused()) }
+        if self.covers(object) {
+            return Ok(());
+        }
+        if self.may(Verb::Get, Some(object)) { Err(self.forbidden()) } else { Err(self.refused()) }
     }
 
     fn refused(&self) -> ApiError {
+        refused(&self.policy, self.identity(), &self.target)
+    }
+
+    fn forbidden(&self) -> ApiError {
         forbidden(self.identity(), &self.target, &attributes_of(&self.target))
     }
 
@@ -116,7 +200,17 @@ impl Permit {
         if self.covers_owned_by(owner) {
             return Ok(());
         }
-        Err(self.refused())
+        Err(self.forbidden())
+    }
+
+    /// Checks that it covers an object of which nothing but its name is known, because it is corrupt.
+    ///
+    /// # Errors
+    /// As [`Permit::check`].
+    pub(crate) fn check_corrupt(&self) -> Result<(), ApiError> {
+        let Coverage::Some(covered) = &self.coverage else { return Ok(()) };
+        let namespace = self.target.namespace.as_deref().unwrap_or_default();
+        if covered.named.contains(namespace, self.name()) { Ok(()) } else { Err(self.refused()) }
     }
 
     /// Checks a right that a write requires beyond the verb.
@@ -128,6 +222,11 @@ impl Permit {
             return Ok(());
         }
         Err(forbidden(self.identity(), &self.target, &required.first().into()))
+    }
+
+    /// Returns whether the caller meets a requirement.
+    pub(crate) fn has(&self, required: &RequiredRight) -> bool {
+        self.holds(required)
     }
 
     fn holds(&self, required: &RequiredRight) -> bool {
@@ -148,18 +247,6 @@ impl Permit {
         self.policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 
-    /// Returns the rights that decide what an identity sees of the permit's kind under a policy.
-    pub(crate) fn fingerprint_of(&self, policy: &Policy, identity: &Identity) -> Fingerprint {
-        let info = self.kind().info();
-        let delegated = self.kind().is_delegated();
-        policy.fingerprint(identity, info.version.group, info.plural, delegated)
-    }
-
-    /// Returns the same for the caller, as it was when the permit was made.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint_of(&self.policy, self.identity())
-    }
-
     /// Returns a permit for one object out of those that this one is for.
     pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
         let target = ResourceTarget::object(self.target.kind, verb, namespace, name);
@@ -172,7 +259,7 @@ impl Permit {
     /// 403 when the caller may read none of its objects.
     pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
         let target = ResourceTarget::object(kind, Verb::Get, None, name);
-        let coverage = coverage_of(&self.policy, self.identity(), &target)?;
+        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
         Ok(Self { target, coverage, ..self.clone() })
     }
 
@@ -197,7 +284,7 @@ impl Permit {
     /// Returns the permit of a caller who only holds rights on owners, in tests.
     #[cfg(test)]
     pub(crate) fn of_own(mut self) -> Self {
-        self.coverage = Coverage::Delegated;
+        self.coverage = Coverage::Some(Arc::new(coverage::Covered::nothing_named()));
         self
     }
 
@@ -216,7 +303,7 @@ impl Permit {
         Self {
             target: ResourceTarget::object(kind, verb, namespace, name),
             credential: Credential::of_server(identity),
-            policy: Policy::built_in(),
+            policy: PolicyAt::built_in(),
             coverage: Coverage::All,
         }
     }
@@ -235,12 +322,12 @@ pub(crate) enum Authorized {
 /// # Errors
 /// 403 in kube-apiserver's words. A path at which nothing is served is 404, but only for callers
 /// who may know that.
-pub(crate) fn authorize(acting: Acting, policy: Arc<Policy>) -> Result<Authorized, ApiError> {
+pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authorized, ApiError> {
     let (parsed, credential) = acting.into_parts();
     let identity = credential.identity();
     match parsed.target() {
         Target::Resource(target) => {
-            let coverage = coverage_of(&policy, identity, target)?;
+            let coverage = Coverage::of(&policy, identity, target)?;
             let permit = Permit { target: target.clone(), credential, policy, coverage };
             Ok(Authorized::Resource(parsed, permit))
         }
@@ -258,20 +345,30 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<Policy>) -> Result<Authorize
     }
 }
 
-fn coverage_of(
-    policy: &Policy,
+/// Would a request be allowed? For reviews of access: they are decided as requests are. `object` returns
+/// the object that the request is for, if it is there.
+pub(crate) fn would_allow(
+    policy: &Arc<PolicyAt>,
     identity: &Identity,
     target: &ResourceTarget,
-) -> Result<Coverage, ApiError> {
-    let attributes = attributes_of(target);
-    if policy.decide(identity, &attributes) == Decision::Allow {
-        return Ok(Coverage::All);
+    object: impl FnOnce() -> Option<Arc<CachedObject>>,
+) -> bool {
+    let Ok(coverage) = Coverage::of(policy, identity, target) else { return false };
+    let asks_of_one = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+    match &coverage {
+        Coverage::All => true,
+        // A list is open, and has what its caller may get.
+        Coverage::Some(_) if !asks_of_one && target.verb != Verb::Create => true,
+        Coverage::Some(_) if target.verb == Verb::Create => {
+            let on_owner = target.kind.verb_on_owner(target.verb);
+            on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
+        }
+        Coverage::Some(_) => object().is_some_and(|object| {
+            let credential = Credential::of_server(identity.clone());
+            let (target, policy) = (target.clone(), policy.clone());
+            Permit { target, credential, policy, coverage: coverage.clone() }.covers(&object)
+        }),
     }
-    let is_object = target.action.is_none();
-    if is_object && target.kind.is_delegated() && policy.may_hold_single_objects(identity) {
-        return Ok(Coverage::Delegated);
-    }
-    Err(forbidden(identity, target, &attributes))
 }
 
 /// Returns the attributes of a document. Those that describe the API are open to every caller who
@@ -285,7 +382,7 @@ fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attr
 }
 
 fn check_path(
-    policy: &Policy,
+    policy: &PolicyAt,
     identity: &Identity,
     attributes: &Attributes<'_>,
 ) -> Result<(), ApiError> {
@@ -308,22 +405,4 @@ fn forbidden(
     let name = target.name.as_deref().unwrap_or_default();
     let text = forbidden_message(identity, attributes);
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
-}
-
-/// Returns the attributes of a request; for an action, with the right that the action requires.
-fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
-    let info = target.kind.info();
-    let (verb, subresource) = match target.action {
-        Some(Action { right: ActionRight::OnObject(verb), .. }) => (*verb, ""),
-        Some(action) => (action.verb.as_str(), action.subresource),
-        None => (target.verb.as_str(), ""),
-    };
-    Attributes::Resource {
-        verb,
-        group: info.version.group,
-        resource: info.plural,
-        subresource,
-        namespace: target.namespace.as_deref().unwrap_or_default(),
-        name: target.name.as_deref().unwrap_or_default(),
-    }
 }

@@ -1,0 +1,197 @@
+//! Why a decision is what it is.
+
+use postern_kinds::rbac::{BoundSubject, PolicyRule};
+use postern_kinds::scope::{RuleVirtualCluster, Scope, ScopeResources, ScopeRule};
+use postern_kinds::scope::{ScopeSpace, ScopeVirtualCluster};
+
+use super::Policy;
+use crate::attributes::{Attributes, Request, RequestTarget};
+use crate::explanation::{Explanation, MissingRule, PolicyName, RefusingScope, Source};
+use crate::identity::Identity;
+use crate::own::{self, OwnRight};
+use crate::rbac::place::{Held, Holdings};
+use crate::rbac::rule::{ResourceQuery, Rule};
+use crate::scope::Place;
+
+impl Policy {
+    /// Explains the decision about something in the management API.
+    pub fn explain(&self, identity: &Identity, attributes: &Attributes<'_>) -> Explanation {
+        let source = self.source(identity, attributes);
+        let mut explanation = Explanation { source, ..Explanation::default() };
+        if explanation.source.is_none() {
+            explanation.missing_rule = Some(missing_rule(attributes));
+        }
+        if explanation.source != Some(Source::Everyone) {
+            let request = Request::management(*attributes);
+            explanation.refusing_scopes = self.refusing_scopes(identity, &request);
+        }
+        explanation
+    }
+
+    /// Returns the scopes of an identity that do not allow a request, and what they lack.
+    pub fn refusing_scopes(
+        &self,
+        identity: &Identity,
+        request: &Request<'_>,
+    ) -> Vec<RefusingScope> {
+        let scopes = identity.scopes.iter().enumerate();
+        let refusing = scopes.filter(|(_, scope)| !self.scope_allows(scope, identity, request));
+        refusing
+            .map(|(index, _)| RefusingScope { index, missing: missing_scope(request) })
+            .collect()
+    }
+
+    /// Returns through what an identity has a right, its scopes aside. What everyone has comes first,
+    /// since no scope takes that away.
+    fn source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
+        if own::is_open(identity, attributes) {
+            return Some(Source::Everyone);
+        }
+        match own::right(identity, attributes) {
+            Some(OwnRight::Master) => Some(Source::Masters),
+            Some(OwnRight::Everyone) => Some(Source::Everyone),
+            Some(OwnRight::Themselves) => Some(Source::Themselves),
+            None => self.role_source(identity, attributes),
+        }
+    }
+
+    /// Returns the first of the roles that allow it, in the order of their bindings.
+    fn role_source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
+        let holdings = self.index.of(identity).map(AsRef::as_ref);
+        let held =
+            holdings.flat_map(|holdings: &Holdings| holdings.in_place(attributes.namespace()));
+        let allowing = held.filter_map(|(namespace, held)| {
+            if namespace.is_some() && attributes.is_path() {
+                return None;
+            }
+            let rule = held.role.rules().iter().position(|rule| allows(rule, attributes))?;
+            self.source_of(identity, namespace, held, rule)
+        });
+        allowing.min_by(|one, two| binding_of(one).cmp(&binding_of(two)))
+    }
+
+    fn source_of(
+        &self,
+        identity: &Identity,
+        namespace: Option<&str>,
+        held: &Held,
+        rule: usize,
+    ) -> Option<Source> {
+        let is_theirs = |subject: &BoundSubject| match subject {
+            BoundSubject::User(name) => *name == identity.name,
+            BoundSubject::Group(group) => identity.is_in(group),
+            BoundSubject::Principal { uid, .. } => identity.principal_uids.contains(uid),
+        };
+        let mut bindings: Vec<&str> = held.bindings.keys().map(|name| &**name).collect();
+        bindings.sort_unstable();
+        bindings.into_iter().find_map(|binding| {
+            let subject = self.index.subjects_of(namespace, binding).into_iter().find(is_theirs)?;
+            let binding =
+                PolicyName { namespace: namespace.map(str::to_owned), name: binding.to_owned() };
+            Some(Source::Role { binding, role: held.role.key.to_name(), rule, subject })
+        })
+    }
+}
+
+fn binding_of(source: &Source) -> Option<&PolicyName> {
+    match source {
+        Source::Role { binding, .. } => Some(binding),
+        Source::Masters | Source::Everyone | Source::Themselves => None,
+    }
+}
+
+/// Does a rule allow this, wherever its role is held?
+pub(super) fn allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
+    match *attributes {
+        Attributes::Resource { verb, group, resource, subresource, name, .. } => {
+            let name = Some(name);
+            rule.allows(&ResourceQuery { verb, group, resource, subresource, name })
+        }
+        Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
+            rule.allows_path(verb, path)
+        }
+    }
+}
+
+/// Returns a resource with its subresource, as rules name it.
+fn with_subresource(resource: &str, subresource: &str) -> String {
+    if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") }
+}
+
+/// Returns a list of a text, without one that is empty.
+fn unless_empty(text: &str) -> Vec<String> {
+    if text.is_empty() { Vec::new() } else { vec![text.to_owned()] }
+}
+
+/// Returns the smallest rule that would allow this.
+fn missing_rule(attributes: &Attributes<'_>) -> MissingRule {
+    match *attributes {
+        Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+            MissingRule {
+                namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+                rule: PolicyRule {
+                    verbs: vec![verb.to_owned()],
+                    api_groups: vec![group.to_owned()],
+                    resources: vec![with_subresource(resource, subresource)],
+                    resource_names: unless_empty(name),
+                    ..PolicyRule::default()
+                },
+            }
+        }
+        Attributes::Description { verb, path } | Attributes::Path { verb, path } => MissingRule {
+            namespace: None,
+            rule: PolicyRule {
+                verbs: vec![verb.to_owned()],
+                non_resource_urls: vec![path.to_owned()],
+                ..PolicyRule::default()
+            },
+        },
+    }
+}
+
+/// Returns the smallest scope that would allow this.
+fn missing_scope(request: &Request<'_>) -> Scope {
+    let mut rule = match request.attributes {
+        Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+            let resources = ScopeResources {
+                group: group.to_owned(),
+                resources: vec![with_subresource(resource, subresource)],
+                resource_names: unless_empty(name),
+            };
+            let namespaces = match Place::of(&request.attributes) {
+                Place::Everywhere => Vec::new(),
+                Place::Namespace(_) | Place::Cluster => vec![namespace.to_owned()],
+            };
+            let verbs = vec![verb.to_owned()];
+            ScopeRule { verbs, resources: vec![resources], namespaces, ..ScopeRule::default() }
+        }
+        Attributes::Description { verb, path } | Attributes::Path { verb, path } => ScopeRule {
+            verbs: vec![verb.to_owned()],
+            non_resource_urls: vec![path.to_owned()],
+            ..ScopeRule::default()
+        },
+    };
+    let target = match request.target {
+        RequestTarget::Management => "Management",
+        RequestTarget::Cluster { cluster } => {
+            cluster.clone_into(&mut rule.cluster);
+            "Cluster"
+        }
+        RequestTarget::VirtualCluster { namespace, name, .. } => {
+            let (name, namespace) = (name.to_owned(), namespace.to_owned());
+            rule.virtual_clusters.push(RuleVirtualCluster { name, namespace });
+            "VirtualCluster"
+        }
+        RequestTarget::ProjectSpace { project, space } => {
+            let (project, space) = (project.to_owned(), space.to_owned());
+            return Scope { spaces: vec![ScopeSpace { project, space }], ..Scope::default() };
+        }
+        RequestTarget::ProjectVirtualCluster { project, virtual_cluster } => {
+            let project = project.to_owned();
+            let one = ScopeVirtualCluster { project, virtual_cluster: virtual_cluster.to_owned() };
+            return Scope { virtual_clusters: vec![one], ..Scope::default() };
+        }
+    };
+    rule.request_targets.push(target.to_owned());
+    Scope { rules: vec![rule], ..Scope::default() }
+}

@@ -1,0 +1,277 @@
+//! The one place where access is decided: from an immutable [`Policy`] and names, never from an
+//! object's content.
+//!
+//! A request is allowed when the identity has the right to it, by a role or without one, and every
+//! scope of its key allows it. Deny is the default, and stays it. Why a decision is what it is, and what
+//! follows from many of them together, is below: each of these equals what [`Policy::decide`] says
+//! one by one.
+
+use std::sync::Arc;
+
+use postern_kinds::rbac::PolicyChange;
+use postern_kinds::{OwnedBy, Owner, RequiredRight, Right};
+
+use crate::attributes::{Attributes, Request, RequestTarget};
+use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
+use crate::own::{self, KEY_VERBS};
+use crate::projects::Projects;
+use crate::rbac::index::Index;
+use crate::rbac::role::PolicyKey;
+use crate::rbac::rule::ResourceQuery;
+use crate::scope::ScopeRules;
+
+mod covers;
+mod explain;
+mod readable;
+mod rules_of;
+mod who_can;
+
+pub use readable::{DelegatedOwners, Readable};
+pub use rules_of::RulesOf;
+pub use who_can::{Grantee, WhoCan};
+
+/// The result of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The identity may do it.
+    Allow,
+    /// The identity may not do it.
+    Deny,
+}
+
+/// What decisions are made from: a snapshot that never changes, so that all decisions for one
+/// request agree. A change makes a new snapshot, which shares with this one what has not changed. A
+/// clone costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    index: Index,
+    projects: Projects,
+}
+
+/// A change of one object that decides who may do what: its namespace, its name, and what it says now.
+/// For a namespace, the name is its own.
+pub type NamedChange<'a> = (Option<&'a str>, &'a str, PolicyChange);
+
+/// What decides what an identity sees of one kind. As long as two are equal, it sees the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// What it may read.
+    readable: Readable,
+    /// The owners whose objects it may read.
+    owners: Option<DelegatedOwners>,
+    /// The identity's own: who they are, and the groups, by which grants come and go.
+    name: String,
+    uid: String,
+    user: Option<String>,
+    team: Option<String>,
+    groups: Vec<String>,
+    scopes: Vec<Arc<ScopeRules>>,
+}
+
+impl Policy {
+    /// Returns the policy that needs nothing stored.
+    pub fn built_in() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Returns the next snapshot, after these changes. The cost of a change of a binding is that of its
+    /// subjects and its role; a change of a role costs as much for each binding that names it.
+    #[must_use]
+    pub fn with(&self, changes: &[NamedChange<'_>]) -> Self {
+        let mut next = self.clone();
+        for (namespace, name, change) in changes {
+            next.apply(*namespace, name, change.clone());
+        }
+        next
+    }
+
+    /// Applies one change to a snapshot that nobody has yet.
+    pub fn apply(&mut self, namespace: Option<&str>, name: &str, change: PolicyChange) {
+        let key = || PolicyKey::of(namespace.filter(|namespace| !namespace.is_empty()), name);
+        match change {
+            PolicyChange::Role(rules) => self.index.set_role(&key(), rules),
+            PolicyChange::Binding(facts) => self.index.set_binding(&key(), facts),
+            PolicyChange::Namespace(project) => self.projects.set(name, project.as_deref()),
+        }
+    }
+
+    /// Returns which project each namespace belongs to.
+    pub fn projects(&self) -> &Projects {
+        &self.projects
+    }
+
+    /// Decides whether an identity may do something in the management API. The same question always has
+    /// the same answer.
+    pub fn decide(&self, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
+        let allowed = own::is_open(identity, attributes)
+            || (self.is_held(identity, attributes) && self.scopes_allow(identity, attributes));
+        if allowed { Decision::Allow } else { Decision::Deny }
+    }
+
+    /// Decides whether an identity may do something. For a target behind the gateway only the scopes are
+    /// asked here: the rest is the right to use the target, and what the target itself decides.
+    pub fn decide_request(&self, identity: &Identity, request: &Request<'_>) -> Decision {
+        match request.target {
+            RequestTarget::Management => self.decide(identity, &request.attributes),
+            _ if self.scopes_allow_request(identity, request) => Decision::Allow,
+            _ => Decision::Deny,
+        }
+    }
+
+    /// Does the identity have the right to this by a role or without one, its scopes aside?
+    pub fn is_held(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        own::right(identity, attributes).is_some() || self.is_by_role(identity, attributes)
+    }
+
+    /// Does a role allow this?
+    fn is_by_role(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        match *attributes {
+            Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+                let name = Some(name);
+                let query = ResourceQuery { verb, group, resource, subresource, name };
+                self.index.allows(identity, &query, namespace)
+            }
+            Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
+                self.index.of(identity).any(|holdings| holdings.allow_path(verb, path))
+            }
+        }
+    }
+
+    /// Do all scopes of the identity allow this in the management API? The rights are not asked: for the
+    /// owner of an object that is new, and for rights that stand for others.
+    pub fn scopes_allow(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.scopes_allow_request(identity, &Request::management(*attributes))
+    }
+
+    /// Do all scopes of the identity allow this? Discovery and the like are open at every target that
+    /// the scopes reach.
+    pub fn scopes_allow_request(&self, identity: &Identity, request: &Request<'_>) -> bool {
+        identity.scopes.is_empty()
+            || identity.scopes.iter().all(|scope| self.scope_allows(scope, identity, request))
+    }
+
+    fn scope_allows(&self, scope: &ScopeRules, identity: &Identity, request: &Request<'_>) -> bool {
+        scope.allows(request, &identity.scope_holder(), &self.projects)
+            || (own::is_open(identity, &request.attributes) && scope.reaches(request.target))
+    }
+
+    /// Is a requirement met: does the identity have any one of its rights, and by a role where that is
+    /// required? Rights that it holds as the owner of what it writes, only its scopes can refuse.
+    pub fn satisfies(&self, identity: &Identity, required: &RequiredRight) -> bool {
+        required.any_of().any(|right| {
+            let attributes = right.into();
+            if required.is_as_owner() {
+                self.scopes_allow(identity, &attributes)
+            } else if required.is_by_role() {
+                let held = identity.is_in(MASTERS_GROUP) || self.is_by_role(identity, &attributes);
+                held && self.scopes_allow(identity, &attributes)
+            } else {
+                self.decide(identity, &attributes) == Decision::Allow
+            }
+        })
+    }
+
+    /// Does an identity have a right on the owner of an object, as a right to do `request` to the object?
+    /// What users and teams may do to what is theirs, nobody may who only has got their name since. The
+    /// scopes are asked about the request itself.
+    pub fn has_delegated(
+        &self,
+        identity: &Identity,
+        right: &Right,
+        owned_by: &OwnedBy,
+        request: &Attributes<'_>,
+    ) -> bool {
+        let attributes = right.into();
+        let is_owner = !identity.uid.is_empty() && identity.uid == owned_by.uid;
+        let held = identity.is_in(MASTERS_GROUP) || self.is_by_role(identity, &attributes);
+        (held || (is_owner && is_about_own_keys(identity, &attributes)))
+            && self.scopes_allow(identity, request)
+    }
+
+    /// Can the identity have rights on single objects that it does not have on the collection? If
+    /// not, a list is refused; otherwise it has the objects that the identity may read.
+    pub fn may_hold_single_objects(&self, identity: &Identity) -> bool {
+        !identity.is_scoped() && identity.is_in(AUTHENTICATED_GROUP)
+    }
+
+    /// Returns what decides what the identity sees of a kind. What is changed for somebody else is
+    /// not in it.
+    pub fn fingerprint(
+        &self,
+        identity: &Identity,
+        group: &str,
+        resource: &str,
+        delegated: bool,
+    ) -> Fingerprint {
+        Fingerprint {
+            readable: self.readable(identity, "get", group, resource),
+            owners: delegated.then(|| self.delegated_owners(identity, "getkey")),
+            name: identity.name.clone(),
+            uid: identity.uid.clone(),
+            user: identity.user.clone(),
+            team: identity.team.clone(),
+            groups: identity.groups.clone(),
+            scopes: identity.scopes.clone(),
+        }
+    }
+
+    /// Is what an identity holds of a kind the very same in a newer snapshot? A quick answer: `true` is
+    /// certain, and after `false` the two may still be equal. The identity itself must not have changed.
+    pub fn same_sources(
+        &self,
+        newer: &Self,
+        identity: &Identity,
+        group: &str,
+        resource: &str,
+    ) -> bool {
+        (!identity.is_scoped() || self.projects.is_same(&newer.projects))
+            && self.index.is_same_for(&newer.index, identity, group, resource)
+    }
+
+    /// Can the identity do anything to any object of a kind, by a role or without one, within its scopes?
+    /// `false` is certain; `true` may be too much.
+    pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
+        let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false);
+        let held = own::concerns(identity, group, resource)
+            || self
+                .index
+                .of(identity)
+                .any(|holdings| holdings.concern(group, resource, in_namespaces));
+        held && (own::is_open_kind(group, resource)
+            || scopes_can_match(identity, None, group, resource))
+    }
+
+    /// Can every scope of the identity allow a verb on some object of a kind? If not, a list is refused.
+    pub fn scope_can_match(
+        &self,
+        identity: &Identity,
+        verb: &str,
+        group: &str,
+        resource: &str,
+    ) -> bool {
+        scopes_can_match(identity, Some(verb), group, resource)
+    }
+}
+
+/// Can every scope of an identity allow this verb on some object of a kind; or any verb?
+fn scopes_can_match(identity: &Identity, verb: Option<&str>, group: &str, resource: &str) -> bool {
+    let holder = identity.scope_holder();
+    identity.scopes.iter().all(|scope| scope.can_match(verb, group, resource, &holder))
+}
+
+/// Does this concern the identity's own keys?
+fn is_about_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {
+    let is_key_verb = |verb| KEY_VERBS.contains(&verb);
+    matches!(attributes, Attributes::Resource { verb, .. } if is_key_verb(*verb))
+        && own::right(identity, attributes).is_some()
+}
+
+/// Returns the owners on whom an identity that is no master has rights without a role: only themselves.
+pub fn owners_with_rights(identity: &Identity) -> Vec<Owner> {
+    let user = identity.user.clone().map(Owner::User);
+    let team = identity.team.clone().map(Owner::Team);
+    user.into_iter().chain(team).collect()
+}
+
+#[cfg(test)]
+mod tests;

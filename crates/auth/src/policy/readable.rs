@@ -1,0 +1,225 @@
+//! What an identity may do a verb on, of all objects of a kind: told at once, at a cost of what the
+//! identity holds. It is what [`Policy::decide`] says object by object.
+
+use std::collections::BTreeSet;
+
+use postern_kinds::{MANAGEMENT_V1, Owner};
+
+use super::Policy;
+use crate::attributes::Attributes;
+use crate::identity::{Identity, MASTERS_GROUP};
+use crate::kind_scope::has_namespaces;
+use crate::object_set::ObjectSet;
+use crate::own::{self, KEY_VERBS, OWN_VERBS};
+use crate::rbac::place::Held;
+
+/// The objects of a kind on which an identity holds a verb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readable {
+    /// All of them.
+    All,
+    /// Some of them: the union of three parts, of which each set in `within` has to have an object as
+    /// well.
+    Some {
+        /// Every object in these namespaces.
+        namespaces: BTreeSet<String>,
+        /// Single objects, by namespace and name.
+        objects: BTreeSet<(String, String)>,
+        /// Objects of these names, in any namespace or in none.
+        names: BTreeSet<String>,
+        /// Sets that would be too long to intersect. Mostly there is none.
+        within: Vec<ObjectSet>,
+    },
+}
+
+impl Readable {
+    /// Is this object one of them? The namespace is empty where there is none.
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some { namespaces, objects, names, within } => {
+                let listed = namespaces.contains(namespace)
+                    || names.contains(name)
+                    || (!objects.is_empty()
+                        && objects.contains(&(namespace.to_owned(), name.to_owned())));
+                listed && within.iter().all(|set| set.contains(namespace, name))
+            }
+        }
+    }
+
+    /// Is there no object that it can have?
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::Some { namespaces, objects, names, within } => {
+                (namespaces.is_empty() && objects.is_empty() && names.is_empty())
+                    || within.iter().any(ObjectSet::is_empty)
+            }
+        }
+    }
+}
+
+/// The owners on whom an identity holds a verb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DelegatedOwners {
+    /// All users and all teams.
+    All,
+    /// Some of them.
+    Some {
+        /// All users?
+        all_users: bool,
+        /// All teams?
+        all_teams: bool,
+        /// Single users and teams. What an identity has on itself counts under its uid alone.
+        owners: Vec<Owner>,
+    },
+}
+
+impl Policy {
+    /// Does an identity hold a verb on any user or team at all?
+    pub fn has_right_on_any_owner(&self, identity: &Identity, verb: &str) -> bool {
+        match self.delegated_owners(identity, verb) {
+            DelegatedOwners::All => true,
+            DelegatedOwners::Some { all_users, all_teams, owners } => {
+                all_users || all_teams || !owners.is_empty()
+            }
+        }
+    }
+
+    /// Returns the objects of a kind on which an identity holds a verb, by roles, without one, and within
+    /// its scopes.
+    pub fn readable(
+        &self,
+        identity: &Identity,
+        verb: &str,
+        group: &str,
+        resource: &str,
+    ) -> Readable {
+        let mut sets = vec![self.held(identity, verb, group, resource)];
+        if !own::is_open(identity, &on_kind(verb, group, resource)) {
+            let holder = identity.scope_holder();
+            let of_scope = |scope: &crate::scope::ScopeRules| {
+                scope.objects(verb, group, resource, &holder, &self.projects)
+            };
+            sets.extend(identity.scopes.iter().map(|scope| of_scope(scope)));
+        }
+        let mut both = ObjectSet::all();
+        let mut within = Vec::new();
+        for mut set in sets {
+            set.name_projects(&both, &self.projects);
+            if both.all {
+                both = set;
+                continue;
+            }
+            match both.intersection(&set) {
+                Some(intersection) => both = intersection,
+                None => within.push(set),
+            }
+        }
+        if both.all && within.is_empty() {
+            return Readable::All;
+        }
+        let ObjectSet { namespaces, objects, names, .. } = both;
+        Readable::Some { namespaces, objects, names, within }
+    }
+
+    /// Returns the objects of a kind on which an identity holds a verb, its scopes aside.
+    fn held(&self, identity: &Identity, verb: &str, group: &str, resource: &str) -> ObjectSet {
+        let mut set = own_objects(identity, verb, group, resource);
+        if set.all {
+            return set;
+        }
+        let possible = has_namespaces(group, resource);
+        // A set is made faster from all of its members than one by one.
+        let mut objects = Vec::new();
+        for holdings in self.index.of(identity) {
+            if holdings.concern(group, resource, possible != Some(false)) {
+                for (namespace, held) in holdings.all() {
+                    add_role(
+                        namespace,
+                        held,
+                        &on_kind(verb, group, resource),
+                        &mut set,
+                        &mut objects,
+                    );
+                }
+            }
+        }
+        set.objects = objects.into_iter().collect();
+        set.keep_possible(possible);
+        set
+    }
+
+    /// Returns the owners on whom an identity holds a verb, its scopes aside: those are asked about the
+    /// objects that are owned.
+    pub fn delegated_owners(&self, identity: &Identity, verb: &str) -> DelegatedOwners {
+        let [users, teams] =
+            ["users", "teams"].map(|kind| self.held(identity, verb, MANAGEMENT_V1.group, kind));
+        if users.all && teams.all {
+            return DelegatedOwners::All;
+        }
+        let users_named = users.names.into_iter().map(Owner::User);
+        let teams_named = teams.names.into_iter().map(Owner::Team);
+        DelegatedOwners::Some {
+            all_users: users.all,
+            all_teams: teams.all,
+            owners: users_named.chain(teams_named).collect(),
+        }
+    }
+}
+
+/// Returns a question about a kind, without a name.
+fn on_kind<'a>(verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
+    Attributes::Resource { verb, group, resource, subresource: "", namespace: "", name: "" }
+}
+
+/// Returns the objects on which an identity holds a verb without a role.
+fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> ObjectSet {
+    if identity.is_in(MASTERS_GROUP) || own::is_open(identity, &on_kind(verb, group, resource)) {
+        return ObjectSet::all();
+    }
+    let mut set = ObjectSet::default();
+    let (is_own, is_key) = (OWN_VERBS.contains(&verb), KEY_VERBS.contains(&verb));
+    if group != MANAGEMENT_V1.group || !(is_own || is_key) {
+        return set;
+    }
+    let holder = identity.holder();
+    match resource {
+        "users" => set.names.extend(holder.user.map(str::to_owned)),
+        "teams" => {
+            set.names.extend(holder.team.map(str::to_owned));
+            if is_own {
+                set.names.extend(holder.teams.iter().cloned());
+            }
+        }
+        _ => {}
+    }
+    set
+}
+
+/// Adds the objects on which a role gives a verb, where it is held.
+fn add_role(
+    namespace: Option<&str>,
+    held: &Held,
+    question: &Attributes<'_>,
+    set: &mut ObjectSet,
+    objects: &mut Vec<(String, String)>,
+) {
+    let Attributes::Resource { verb, group, resource, .. } = *question else { return };
+    for rule in held.role.rules() {
+        if !(rule.verbs.has(verb) && rule.groups.has(group) && rule.resources.has(resource, "")) {
+            continue;
+        }
+        match (namespace, &rule.names) {
+            (None, None) => set.all = true,
+            (None, Some(names)) => set.names.extend(names.iter().map(ToString::to_string)),
+            (Some(namespace), None) => {
+                set.namespaces.insert(namespace.to_owned());
+            }
+            (Some(namespace), Some(names)) => {
+                let object = |name: &std::sync::Arc<str>| (namespace.to_owned(), name.to_string());
+                objects.extend(names.iter().map(object));
+            }
+        }
+    }
+}

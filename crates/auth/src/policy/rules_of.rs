@@ -1,0 +1,136 @@
+//! All rules that an identity has in a namespace, as a SelfSubjectRulesReview answers them.
+
+use std::collections::BTreeSet;
+
+use postern_kinds::MANAGEMENT_V1;
+use postern_kinds::rbac::{ALL, PolicyRule};
+
+use super::Policy;
+use super::covers::{Collected, combinations, each_atom};
+use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
+use crate::own::{KEY_VERBS, OPEN, OWN_VERBS};
+
+/// A rule with more combinations than this is left out under a scope.
+const MAX_COMBINATIONS: usize = 4096;
+
+/// The rules that an identity has in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesOf {
+    /// The rules about resources.
+    pub resource_rules: Vec<PolicyRule>,
+    /// The rules about paths.
+    pub non_resource_rules: Vec<PolicyRule>,
+    /// Is there more, which rules cannot tell?
+    pub incomplete: bool,
+}
+
+impl Policy {
+    /// Returns the rules that an identity has in a namespace, within its scopes.
+    pub fn rules_of(&self, identity: &Identity, namespace: &str) -> RulesOf {
+        let mut rules: BTreeSet<PolicyRule> = BTreeSet::new();
+        for holdings in self.index.of(identity) {
+            for (of, held) in holdings.in_place(namespace) {
+                rules.extend(held.role.source.iter().flat_map(|rule| parts(rule, of.is_none())));
+            }
+        }
+        rules.extend(own_rules(identity));
+        let mut all = RulesOf::default();
+        if identity.is_scoped() {
+            let mut allowed = BTreeSet::new();
+            for rule in &rules {
+                all.incomplete |= !self.add_allowed(identity, namespace, rule, &mut allowed);
+            }
+            rules = allowed;
+        }
+        rules.extend(open_rules(identity));
+        for rule in rules {
+            if rule.non_resource_urls.is_empty() {
+                all.resource_rules.push(rule);
+            } else {
+                all.non_resource_rules.push(rule);
+            }
+        }
+        all
+    }
+
+    /// Adds the part of a rule that the scopes allow. Returns whether that is all of it.
+    fn add_allowed(
+        &self,
+        identity: &Identity,
+        namespace: &str,
+        rule: &PolicyRule,
+        allowed: &mut BTreeSet<PolicyRule>,
+    ) -> bool {
+        if combinations(rule) > MAX_COMBINATIONS {
+            return false;
+        }
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let mut collected = Collected::default();
+        let mut is_all = true;
+        each_atom(rule, |atom| {
+            if self.holds(identity, namespace, &atom) {
+                collected.add(atom);
+            } else {
+                is_all = false;
+            }
+        });
+        if is_all {
+            allowed.insert(rule.clone());
+        } else {
+            allowed.extend(collected.into_rules());
+        }
+        is_all
+    }
+}
+
+/// Returns a rule about resources, and one about paths where its role is held everywhere.
+fn parts(rule: &PolicyRule, is_everywhere: bool) -> impl Iterator<Item = PolicyRule> {
+    let of_resources = PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() };
+    let of_paths = PolicyRule {
+        verbs: rule.verbs.clone(),
+        non_resource_urls: rule.non_resource_urls.clone(),
+        ..PolicyRule::default()
+    };
+    let has_resources = !rule.resources.is_empty();
+    let has_paths = is_everywhere && !rule.non_resource_urls.is_empty();
+    let of_resources = has_resources.then_some(of_resources);
+    of_resources.into_iter().chain(has_paths.then_some(of_paths))
+}
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn on(verbs: &[&str], group: &str, resource: &str, names: &[&str]) -> PolicyRule {
+    PolicyRule {
+        verbs: texts(verbs),
+        api_groups: texts(&[group]),
+        resources: texts(&[resource]),
+        resource_names: texts(names),
+        ..PolicyRule::default()
+    }
+}
+
+/// Returns what an identity has without a role, but for what is open to everyone.
+fn own_rules(identity: &Identity) -> Vec<PolicyRule> {
+    let mut rules = Vec::new();
+    if identity.is_in(MASTERS_GROUP) {
+        rules.push(on(&[ALL], ALL, ALL, &[]));
+        let (verbs, non_resource_urls) = (texts(&[ALL]), texts(&[ALL]));
+        rules.push(PolicyRule { verbs, non_resource_urls, ..PolicyRule::default() });
+    }
+    let themselves = [&OWN_VERBS[..], &KEY_VERBS].concat();
+    let ours = MANAGEMENT_V1.group;
+    rules.extend(identity.user.iter().map(|user| on(&themselves, ours, "users", &[user])));
+    rules.extend(identity.team.iter().map(|team| on(&themselves, ours, "teams", &[team])));
+    rules.extend(identity.teams.iter().map(|team| on(&OWN_VERBS, ours, "teams", &[team])));
+    rules
+}
+
+/// Returns what is open to everyone.
+fn open_rules(identity: &Identity) -> Vec<PolicyRule> {
+    if !identity.is_in(AUTHENTICATED_GROUP) {
+        return Vec::new();
+    }
+    OPEN.iter().map(|(group, resource, verbs)| on(verbs, group, resource, &[])).collect()
+}

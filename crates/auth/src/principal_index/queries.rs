@@ -1,0 +1,75 @@
+//! Questions about many keys, users and teams, for reviews of access.
+
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use postern_kinds::Principal;
+
+use super::PrincipalIndex;
+use crate::bearer::Refusal;
+use crate::identity::ALL_USERS_GROUP;
+use crate::resolved_key::ResolvedKey;
+
+impl PrincipalIndex {
+    /// Returns the key of a name, as its bearer would be identified at a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// Why it gives no access.
+    pub fn identify_by_name(
+        &self,
+        name: &str,
+        now_unix_seconds: i64,
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let digests = self.digests_of.get(name);
+        let digest = digests.and_then(|digests| digests.first()).ok_or(Refusal::Unknown)?;
+        self.identify(digest, now_unix_seconds)
+    }
+
+    /// Returns names of keys after a name, in order, at most so many.
+    pub fn key_names_after(&self, after: Option<&str>, limit: usize) -> Vec<String> {
+        let from = after.map_or(Unbounded, Excluded);
+        let names = self.key_names.range::<str, _>((from, Unbounded));
+        names.take(limit).cloned().collect()
+    }
+
+    /// Returns the name of the user whom access decisions know by this name: its subject, or the
+    /// object's own name.
+    pub fn user_known_as(&self, name: &str) -> Option<&str> {
+        let by_subject = self.user_of_subject.get(name).map(String::as_str);
+        by_subject.or_else(|| {
+            let (known, user) = self.users.get_key_value(name)?;
+            user.subject.is_empty().then_some(known.as_str())
+        })
+    }
+
+    /// Returns the user or team with a uid under a name, if it is there.
+    pub fn is_principal(&self, principal: Principal<'_>, uid: &str) -> bool {
+        use postern_kinds::Principals as _;
+        self.uid(principal).is_some_and(|known| known == uid)
+    }
+
+    /// Returns how many users there are.
+    pub fn user_count(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Returns how many users are in a team; `None` when there is no such team.
+    pub fn team_size(&self, team: &str) -> Option<usize> {
+        self.teams.get(team).map(|team| team.users.len())
+    }
+
+    /// Returns how many users are in a group: all, or those who are in it themselves or through a
+    /// team. The cost grows with the number of users and of members of teams.
+    pub fn users_in_group(&self, group: &str) -> usize {
+        if group == ALL_USERS_GROUP {
+            return self.users.len();
+        }
+        let teams = self.teams.values().filter(|team| team.groups.iter().any(|one| one == group));
+        let mut users: std::collections::HashSet<&str> =
+            teams.flat_map(|team| team.users.iter().map(String::as_str)).collect();
+        users.retain(|user| self.users.contains_key(*user));
+        let own = self.users.iter().filter(|(_, user)| user.groups.iter().any(|one| one == group));
+        users.extend(own.map(|(name, _)| name.as_str()));
+        users.len()
+    }
+}

@@ -1,0 +1,180 @@
+//! Who holds which roles: kept change by change, and shared between snapshots. The cost of a change
+//! of one binding is that of its own subjects and role, whatever else there is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyRule};
+
+use super::place::Holdings;
+use super::role::{PolicyKey, Role};
+use super::rule::ResourceQuery;
+use crate::identity::Identity;
+use crate::shared_map::{SharedMap, SharedSet};
+
+/// Who holds which roles.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    roles: SharedMap<PolicyKey, Arc<Role>>,
+    bindings: SharedMap<PolicyKey, Arc<BindingFacts>>,
+    /// The bindings that name a role, whether it is there or not.
+    bindings_of: SharedMap<PolicyKey, SharedSet<PolicyKey>>,
+    users: SharedMap<Arc<str>, Arc<Holdings>>,
+    groups: SharedMap<Arc<str>, Arc<Holdings>>,
+    /// By the uid of a user or team.
+    principals: SharedMap<Arc<str>, Arc<Holdings>>,
+}
+
+impl Index {
+    /// Sets the rules of a role; `None` removes it.
+    pub(crate) fn set_role(&mut self, key: &PolicyKey, rules: Option<Vec<PolicyRule>>) {
+        let old = self.roles.get(key).cloned();
+        if old.as_ref().map(|role| &role.source) == rules.as_ref() {
+            return;
+        }
+        let naming = self.bindings_of.get(key).cloned().unwrap_or_default();
+        if let Some(old) = old {
+            naming.keys().for_each(|binding| self.detach(binding, &old));
+            self.roles.remove_mut(key);
+        }
+        if let Some(rules) = rules {
+            let role = Arc::new(Role::of(key.clone(), rules));
+            naming.keys().for_each(|binding| self.attach(binding, &role));
+            self.roles.insert_mut(key.clone(), role);
+        }
+    }
+
+    /// Sets a binding; `None` removes it.
+    pub(crate) fn set_binding(&mut self, key: &PolicyKey, facts: Option<BindingFacts>) {
+        if self.bindings.get(key).map(|old| &**old) == facts.as_ref() {
+            return;
+        }
+        if let Some(old) = self.bindings.get(key).cloned() {
+            if let Some(role_key) = role_of(key, &old) {
+                if let Some(role) = self.roles.get(&role_key).cloned() {
+                    self.detach(key, &role);
+                }
+                let mut naming = self.bindings_of.get(&role_key).cloned().unwrap_or_default();
+                naming.remove_mut(key);
+                if naming.is_empty() {
+                    self.bindings_of.remove_mut(&role_key);
+                } else {
+                    self.bindings_of.insert_mut(role_key, naming);
+                }
+            }
+            self.bindings.remove_mut(key);
+        }
+        let Some(facts) = facts else { return };
+        let role_key = role_of(key, &facts);
+        self.bindings.insert_mut(key.clone(), Arc::new(facts));
+        if let Some(role_key) = role_key {
+            let mut naming = self.bindings_of.get(&role_key).cloned().unwrap_or_default();
+            naming.insert_mut(key.clone(), ());
+            self.bindings_of.insert_mut(role_key.clone(), naming);
+            if let Some(role) = self.roles.get(&role_key).cloned() {
+                self.attach(key, &role);
+            }
+        }
+    }
+
+    fn attach(&mut self, binding: &PolicyKey, role: &Arc<Role>) {
+        self.each_holdings(binding, |holdings| holdings.add(role, binding));
+    }
+
+    fn detach(&mut self, binding: &PolicyKey, role: &Role) {
+        self.each_holdings(binding, |holdings| holdings.remove(role, binding));
+    }
+
+    /// Changes what each subject of a binding holds.
+    fn each_holdings(&mut self, binding: &PolicyKey, change: impl Fn(&mut Holdings)) {
+        let Some(facts) = self.bindings.get(binding).cloned() else { return };
+        let subjects: BTreeSet<&BoundSubject> = facts.subjects.iter().collect();
+        for subject in subjects {
+            let (map, text) = match subject {
+                BoundSubject::User(name) => (&mut self.users, name),
+                BoundSubject::Group(name) => (&mut self.groups, name),
+                BoundSubject::Principal { uid, .. } if uid.is_empty() => continue,
+                BoundSubject::Principal { uid, .. } => (&mut self.principals, uid),
+            };
+            let mut holdings = map.get(text.as_str()).cloned().unwrap_or_default();
+            change(Arc::make_mut(&mut holdings));
+            if holdings.is_empty() {
+                map.remove_mut(text.as_str());
+            } else {
+                map.insert_mut(Arc::from(text.as_str()), holdings);
+            }
+        }
+    }
+
+    /// Returns what an identity holds, subject by subject.
+    pub(crate) fn of<'a>(
+        &'a self,
+        identity: &'a Identity,
+    ) -> impl Iterator<Item = &'a Arc<Holdings>> + 'a {
+        let user = self.users.get(identity.name.as_str());
+        let groups = identity.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
+        let uids = identity.principal_uids.iter();
+        let principals = uids.filter_map(|uid| self.principals.get(uid.as_str()));
+        user.into_iter().chain(groups).chain(principals)
+    }
+
+    /// Does a role allow an identity this?
+    pub(crate) fn allows(
+        &self,
+        identity: &Identity,
+        query: &ResourceQuery<'_>,
+        namespace: &str,
+    ) -> bool {
+        self.of(identity).any(|holdings| holdings.allow(query, namespace))
+    }
+
+    /// Returns the subjects of a binding.
+    pub(crate) fn subjects_of(&self, namespace: Option<&str>, name: &str) -> Vec<BoundSubject> {
+        let facts = self.bindings.get(&PolicyKey::of(namespace, name));
+        facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
+    }
+
+    /// Returns every binding with its role, where that is there.
+    pub(crate) fn bindings(&self) -> impl Iterator<Item = (&PolicyKey, &BindingFacts, &Arc<Role>)> {
+        self.bindings.iter().filter_map(|(key, facts)| {
+            let role = self.roles.get(&role_of(key, facts)?)?;
+            Some((key, &**facts, role))
+        })
+    }
+}
+
+/// Returns the role that a binding names; `None` for a Role that would hold everywhere.
+fn role_of(binding: &PolicyKey, facts: &BindingFacts) -> Option<PolicyKey> {
+    let name = Arc::from(facts.role.as_str());
+    if facts.is_cluster_role {
+        return Some(PolicyKey { namespace: None, name });
+    }
+    Some(PolicyKey { namespace: Some(binding.namespace.clone()?), name })
+}
+
+impl Index {
+    /// Does an identity hold the very same in another snapshot, as far as a kind is concerned?
+    pub(crate) fn is_same_for(
+        &self,
+        other: &Self,
+        identity: &Identity,
+        group: &str,
+        resource: &str,
+    ) -> bool {
+        let same = |one: Option<&Arc<Holdings>>, two: Option<&Arc<Holdings>>| {
+            let concerns = |holdings: &Arc<Holdings>| holdings.concern(group, resource, true);
+            match (one, two) {
+                (Some(one), Some(two)) if Arc::ptr_eq(one, two) => true,
+                (one, two) => !one.into_iter().chain(two).any(concerns),
+            }
+        };
+        let name = identity.name.as_str();
+        same(self.users.get(name), other.users.get(name))
+            && identity.groups.iter().all(|group| {
+                same(self.groups.get(group.as_str()), other.groups.get(group.as_str()))
+            })
+            && identity.principal_uids.iter().all(|uid| {
+                same(self.principals.get(uid.as_str()), other.principals.get(uid.as_str()))
+            })
+    }
+}

@@ -1,0 +1,141 @@
+//! What a scope allows on a kind, as a set of objects. It is what the scope allows request by request,
+//! told at once.
+
+use postern_kinds::MANAGEMENT_V1;
+
+use super::rule::Rule;
+use super::{CLI_KINDS, Holder, READ, ScopeRules};
+use crate::attributes::RequestTarget;
+use crate::kind_scope::has_namespaces;
+use crate::object_set::ObjectSet;
+use crate::projects::Projects;
+
+/// Returns what objects of a kind a scope allows a verb on.
+pub(super) fn objects(
+    scope: &ScopeRules,
+    (verb, group, resource): (&str, &str, &str),
+    holder: &Holder<'_>,
+    projects: &Projects,
+) -> ObjectSet {
+    let mut set = ObjectSet { in_projects: scope.projects.all, ..ObjectSet::default() };
+    for project in &scope.projects.names {
+        set.namespaces.extend(projects.namespaces_of(project).map(str::to_owned));
+    }
+    if group == MANAGEMENT_V1.group {
+        if READ.contains(&verb) {
+            add_entries(scope, resource, projects, &mut set);
+        }
+        if scope.source.allow_platform_cli {
+            add_cli(verb, resource, holder, &mut set);
+        }
+    }
+    let of_kind = scope.rules.all().iter().filter(|rule| {
+        rule.has_verb(verb) && rule.is_for_resources() && rule.reaches(RequestTarget::Management)
+    });
+    of_kind.for_each(|rule| add_rule(rule, group, resource, &mut set));
+    set.keep_possible(has_namespaces(group, resource));
+    set
+}
+
+/// Adds what entries of projects, spaces and virtual clusters allow to read.
+fn add_entries(scope: &ScopeRules, resource: &str, projects: &Projects, set: &mut ObjectSet) {
+    if resource == "projects" {
+        set.names.extend(scope.projects.names.iter().map(ToString::to_string));
+        if scope.projects.all {
+            set.namespaces.insert(String::new());
+        }
+    }
+    for (project, names) in scope.instances_of(resource).into_iter().flatten() {
+        for namespace in projects.namespaces_of(project) {
+            if names.all {
+                set.namespaces.insert(namespace.to_owned());
+            }
+            let object = |name: &str| (namespace.to_owned(), name.to_owned());
+            set.objects.extend(names.names.iter().map(|name| object(name)));
+        }
+    }
+}
+
+fn add_cli(verb: &str, resource: &str, holder: &Holder<'_>, set: &mut ObjectSet) {
+    set.all |= matches!(verb, "get" | "list") && CLI_KINDS.contains(&resource);
+    match (verb, resource) {
+        ("get", "users") => set.names.extend(holder.user.map(str::to_owned)),
+        ("get", "teams") => {
+            set.names.extend(holder.team.map(str::to_owned));
+            set.names.extend(holder.teams.iter().cloned());
+        }
+        _ => {}
+    }
+}
+
+fn add_rule(rule: &Rule, group: &str, resource: &str, set: &mut ObjectSet) {
+    let mut add = |names: Option<Vec<&str>>| match (&rule.namespaces, names) {
+        (None, None) => set.all = true,
+        (None, Some(names)) => set.names.extend(names.into_iter().map(str::to_owned)),
+        (Some(namespaces), None) => {
+            set.namespaces.extend(namespaces.iter().map(ToString::to_string));
+        }
+        (Some(namespaces), Some(names)) => {
+            for namespace in namespaces.iter() {
+                let object = |name: &&str| (namespace.to_string(), (*name).to_owned());
+                set.objects.extend(names.iter().map(object));
+            }
+        }
+    };
+    let Some(elements) = &rule.elements else { return add(None) };
+    for element in elements.iter().filter(|element| element.matches_kind(group, resource, "")) {
+        add(element.names.as_ref().map(|names| names.iter().map(|name| &**name).collect()));
+    }
+}
+
+/// Can a scope allow anything on an object of a kind? A set of objects is not made for it, so projects
+/// that have no namespace count.
+pub(super) fn can_match(
+    scope: &ScopeRules,
+    verb: Option<&str>,
+    (group, resource): (&str, &str),
+    holder: &Holder<'_>,
+) -> bool {
+    let is_ours = group == MANAGEMENT_V1.group;
+    let may_have_namespace = has_namespaces(group, resource) != Some(false);
+    let has_projects = scope.projects.all || !scope.projects.names.is_empty();
+    let reads = verb.is_none_or(|verb| READ.contains(&verb));
+    let by_project = has_projects && (may_have_namespace || (is_ours && resource == "projects"));
+    let is_read_of_project = is_ours && resource == "projects" && !may_have_namespace && !reads;
+    let by_instance = is_ours
+        && reads
+        && scope.instances_of(resource).is_some_and(|instances| !instances.is_empty());
+    let mut cli = ObjectSet::default();
+    if is_ours && scope.source.allow_platform_cli {
+        for one in verb.map_or(vec!["get", "list"], |verb| vec![verb]) {
+            add_cli(one, resource, holder, &mut cli);
+        }
+    }
+    let by_rule = |rule: &Rule| {
+        let of_kind = rule.elements.as_ref().is_none_or(|elements| {
+            elements.iter().any(|element| match verb {
+                None => element.concerns(group, resource),
+                Some(_) => element.matches_kind(group, resource, ""),
+            })
+        });
+        of_kind
+            && rule.is_for_resources()
+            && rule.reaches(RequestTarget::Management)
+            && verb.is_none_or(|verb| rule.has_verb(verb))
+            && has_possible_place(rule, has_namespaces(group, resource))
+    };
+    (by_project && !is_read_of_project)
+        || by_instance
+        || !cli.is_empty()
+        || scope.rules.all().iter().any(by_rule)
+}
+
+/// Can the namespaces of a rule be those of a kind?
+fn has_possible_place(rule: &Rule, has_namespaces: Option<bool>) -> bool {
+    let Some(namespaces) = &rule.namespaces else { return true };
+    match has_namespaces {
+        None => true,
+        Some(true) => namespaces.iter().any(|namespace| !namespace.is_empty()),
+        Some(false) => namespaces.has(""),
+    }
+}

@@ -1,0 +1,240 @@
+//! How long decisions take with many roles, bindings and entries of a scope. Not part of the usual
+//! tests, because it measures time:
+//! `cargo nextest run --release -p postern-auth -E 'binary(speed)' --run-ignored all --no-capture`.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use postern_auth::attributes::Attributes;
+use postern_auth::identity::Identity;
+use postern_auth::policy::{Decision, Policy};
+use postern_auth::scope::ScopeRules;
+use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
+use postern_kinds::scope::{Scope, ScopeProject, ScopeResources, ScopeRule};
+// The other tests need them.
+use proptest as _;
+use rustix as _;
+
+const OURS: &str = "management.platform.sh";
+const MANY: usize = 10_000;
+const USERS: usize = 1000;
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+/// A rule of an access rule: some verbs on one secret.
+fn on_secret(number: usize) -> PolicyRule {
+    PolicyRule {
+        verbs: texts(&["get", "list", "watch"]),
+        api_groups: texts(&[OURS]),
+        resources: texts(&["sharedsecrets", "sharedsecrets/status"]),
+        resource_names: vec![format!("s{number}")],
+        ..PolicyRule::default()
+    }
+}
+
+/// A rule of its own kind, without names.
+fn on_kind(number: usize) -> PolicyRule {
+    PolicyRule {
+        verbs: texts(&["get", "update"]),
+        api_groups: texts(&["example.com"]),
+        resources: vec![format!("kind{number}")],
+        ..PolicyRule::default()
+    }
+}
+
+/// How the bindings of a policy are spread.
+#[derive(Clone, Copy, Debug)]
+enum Spread {
+    /// Ten for each user, in one namespace.
+    OverUsers,
+    /// All through one group, in one namespace, for one object each.
+    OneGroup,
+    /// All through one group, everywhere, for one kind each.
+    OneGroupEverywhere,
+    /// All through one group, each in its own namespace.
+    OneGroupInNamespaces,
+    /// 4,000 for one user and 50 teams.
+    FiftyTeams,
+}
+
+fn policy(spread: Spread, bindings: usize) -> Policy {
+    let mut policy = Policy::clone(&Policy::built_in());
+    for number in 0..100 {
+        let (namespace, project) = (format!("p-{number}"), format!("project{number}"));
+        policy.apply(None, &namespace, PolicyChange::Namespace(Some(project)));
+    }
+    let group = |name: &str| BoundSubject::Group(name.to_owned());
+    for number in 0..bindings {
+        let name = format!("r{number}");
+        let own_namespace = format!("n{number}");
+        let (namespace, rule, subject) = match spread {
+            Spread::OverUsers => {
+                let user = BoundSubject::User(format!("user{}", number % USERS));
+                (Some("platform"), on_secret(number), user)
+            }
+            Spread::OneGroup => (Some("platform"), on_secret(number), group("everyone")),
+            Spread::OneGroupEverywhere => (None, on_kind(number), group("everyone")),
+            Spread::OneGroupInNamespaces => {
+                (Some(own_namespace.as_str()), on_kind(0), group("everyone"))
+            }
+            Spread::FiftyTeams => {
+                let subject = match number % 51 {
+                    0 => BoundSubject::User("user1".to_owned()),
+                    team => group(&format!("platform:team:t{team}")),
+                };
+                (Some("platform"), on_secret(number), subject)
+            }
+        };
+        let is_cluster_role = namespace.is_none();
+        let facts = BindingFacts { is_cluster_role, role: name.clone(), subjects: vec![subject] };
+        policy.apply(namespace, &name, PolicyChange::Role(Some(vec![rule])));
+        policy.apply(namespace, &name, PolicyChange::Binding(Some(facts)));
+    }
+    policy
+}
+
+fn identity(spread: Spread, user: usize) -> Identity {
+    let mut groups = texts(&["everyone", "ops", "platform:authenticated", "system:authenticated"]);
+    groups.extend([format!("platform:user:user{user}"), "platform:user:*".to_owned()]);
+    let mut uids = vec![format!("uid-{user}")];
+    let teams = if matches!(spread, Spread::FiftyTeams) { 50 } else { 2 };
+    for team in 1..=teams {
+        groups.push(format!("platform:team:t{team}"));
+        uids.push(format!("uid-t{team}"));
+    }
+    Identity {
+        name: format!("user{user}"),
+        uid: uids[0].clone(),
+        groups,
+        user: Some(format!("user{user}")),
+        principal_uids: uids,
+        ..Identity::default()
+    }
+}
+
+fn scopes() -> [(&'static str, Option<Scope>); 4] {
+    let projects = (0..100).map(|number| ScopeProject { project: format!("project{number}") });
+    let rule = |number: usize, namespaces: Vec<String>, names: Vec<String>| ScopeRule {
+        verbs: texts(&["get", "list", "update"]),
+        resources: vec![ScopeResources {
+            group: OURS.to_owned(),
+            resources: texts(&["sharedsecrets", "users"]),
+            resource_names: names,
+        }],
+        namespaces,
+        request_targets: vec![["Management", "Cluster"][number % 2].to_owned()],
+        ..ScopeRule::default()
+    };
+    let by_name =
+        (0..100).map(|number| rule(number, texts(&["platform"]), vec![format!("s{number}")]));
+    let by_namespace = (0..100).map(|number| rule(number, vec![format!("p-{number}")], Vec::new()));
+    let rules = |rules: Vec<ScopeRule>| Some(Scope { rules, ..Scope::default() });
+    [
+        ("no scope", None),
+        ("100 projects", Some(Scope { projects: projects.collect(), ..Scope::default() })),
+        ("100 rules by name", rules(by_name.collect())),
+        ("100 rules by namespace", rules(by_namespace.collect())),
+    ]
+}
+
+/// Returns the time of each decision in nanoseconds, sorted, and how many were allowed.
+fn measure(policy: &Policy, spread: Spread, scope: Option<&Scope>) -> (Vec<u128>, usize) {
+    let scopes: Vec<_> = scope.map(|scope| Arc::new(ScopeRules::new(scope))).into_iter().collect();
+    let identities: Vec<Identity> = (0..USERS)
+        .map(|user| Identity { scopes: scopes.clone(), ..identity(spread, user) })
+        .collect();
+    let names: Vec<String> = (0..MANY).map(|number| format!("s{number}")).collect();
+    let kinds: Vec<String> = (0..MANY).map(|number| format!("kind{number}")).collect();
+    let places: Vec<String> = (0..MANY).map(|number| format!("n{number}")).collect();
+    let (mut times, mut allowed) = (Vec::with_capacity(100_000), 0);
+    let mut random = 88_172_645_463_325_252_u64;
+    for _ in 0..100_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let number = usize::try_from(random % 10_000).unwrap_or_default();
+        let user = match spread {
+            Spread::OverUsers if random & (1 << 40) != 0 => number % USERS,
+            Spread::FiftyTeams => 1,
+            _ => (number * 7) % USERS,
+        };
+        let is_denied = random & (1 << 41) != 0;
+        let verb = if is_denied { "delete" } else { "get" };
+        let (group, resource, namespace, name) = match spread {
+            Spread::OneGroupEverywhere => ("example.com", kinds[number].as_str(), "", "x"),
+            Spread::OneGroupInNamespaces => ("example.com", "kind0", places[number].as_str(), "x"),
+            _ => (OURS, "sharedsecrets", "platform", names[number].as_str()),
+        };
+        let question =
+            Attributes::Resource { verb, group, resource, subresource: "", namespace, name };
+        let identity = &identities[user];
+        let start = Instant::now();
+        let decision = black_box(policy.decide(black_box(identity), black_box(&question)));
+        times.push(start.elapsed().as_nanos());
+        allowed += usize::from(decision == Decision::Allow);
+    }
+    times.sort_unstable();
+    (times, allowed)
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn decisions_with_ten_thousand_roles_and_bindings() {
+    for spread in [
+        Spread::OverUsers,
+        Spread::OneGroup,
+        Spread::OneGroupEverywhere,
+        Spread::OneGroupInNamespaces,
+        Spread::FiftyTeams,
+    ] {
+        let policy = policy(spread, if matches!(spread, Spread::FiftyTeams) { 4000 } else { MANY });
+        for (name, scope) in scopes() {
+            let (times, allowed) = measure(&policy, spread, scope.as_ref());
+            let at = |share: usize| times[times.len() * share / 1000];
+            println!(
+                "{spread:?}, {name}: median {} ns, p99 {} ns, p99.9 {} ns, {allowed} of {} allowed",
+                at(500),
+                at(990),
+                at(999),
+                times.len()
+            );
+        }
+        let ada = identity(spread, 1);
+        let start = Instant::now();
+        let readable = policy.readable(&ada, "get", OURS, "sharedsecrets");
+        println!("{spread:?}: readable in {:?}, {}", start.elapsed(), readable.is_empty());
+        let start = Instant::now();
+        let touches = policy.touches(&ada, OURS, "sharedsecrets");
+        println!("{spread:?}: touches in {:?}, {touches}", start.elapsed());
+    }
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn changes_of_one_binding() {
+    for spread in [Spread::OverUsers, Spread::OneGroup, Spread::OneGroupEverywhere] {
+        for bindings in [100, 10_000, 100_000] {
+            let policy = policy(spread, bindings);
+            let subjects = vec![BoundSubject::Group("everyone".to_owned())];
+            let mut times: Vec<_> = (0..200)
+                .map(|number| {
+                    let role = format!("r{}", number % 100);
+                    let is_cluster_role = matches!(spread, Spread::OneGroupEverywhere);
+                    let facts = BindingFacts { is_cluster_role, role, subjects: subjects.clone() };
+                    let namespace = (!is_cluster_role).then_some("platform");
+                    let change = PolicyChange::Binding(Some(facts));
+                    let start = Instant::now();
+                    let next = black_box(policy.with(&[(namespace, "new", change)]));
+                    let time = start.elapsed();
+                    drop(next);
+                    time
+                })
+                .collect();
+            times.sort_unstable();
+            println!("{spread:?}, {bindings} bindings: a change in {:?}", times[times.len() / 2]);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What RoleBindings and ClusterRoleBindings have in common: their fields, defaults, validation and
+//! columns, and whom they give a role to.
+
+use std::collections::BTreeMap;
+
+use postern_meta::decode::decode_typed;
+
+use crate::prelude::*;
+use crate::rbac::{
+    BindingFacts, BoundSubject, Granted, RBAC_GROUP, RoleRef, SUBJECT_UIDS, Subject,
+    only_for_garbage_collection,
+};
+
+/// The kinds of subjects.
+pub(crate) const USER: &str = "User";
+pub(crate) const GROUP: &str = "Group";
+pub(crate) const SERVICE_ACCOUNT: &str = "ServiceAccount";
+
+/// The most subjects of one binding.
+pub(crate) const MAX_SUBJECTS: usize = 2000;
+
+/// The columns of a table of bindings.
+pub(crate) const COLUMNS: &[ColumnInfo] = &[
+    ColumnInfo::text("Role", "The role that the binding gives."),
+    ColumnInfo::text("Users", "The users who get it.").wide(),
+    ColumnInfo::text("Groups", "The groups that get it.").wide(),
+    ColumnInfo::text("ServiceAccounts", "The service accounts that get it.").wide(),
+];
+
+/// A role, and to whom it is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.BindingFields")]
+pub struct Spec {
+    /// The role. It cannot be changed: delete the binding and create another one.
+    pub role_ref: RoleRef,
+    /// To whom it is given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub subjects: Vec<Subject>,
+}
+
+/// The fields of a binding.
+pub(crate) type Fields = crate::Fields<Spec>;
+
+/// Fills in the API groups that are left out.
+pub(crate) fn set_defaults(spec: &mut Spec) {
+    if spec.role_ref.api_group.is_empty() {
+        RBAC_GROUP.clone_into(&mut spec.role_ref.api_group);
+    }
+    for subject in &mut spec.subjects {
+        if subject.api_group.is_empty() && matches!(subject.kind.as_str(), USER | GROUP) {
+            RBAC_GROUP.clone_into(&mut subject.api_group);
+        }
+    }
+}
+
+/// Adds what is invalid to `errors`. `role_kinds` are the kinds of roles that the binding can give.
+pub(crate) fn validate(
+    new: &Spec,
+    old: Option<&Spec>,
+    role_kinds: &[&str],
+    is_namespaced: bool,
+    errors: &mut FieldErrors,
+) {
+    let role = &new.role_ref;
+    if role.api_group != RBAC_GROUP {
+        let value = role.api_group.as_str();
+        errors.push(FieldError::not_supported("roleRef.apiGroup", value, &[RBAC_GROUP]));
+    }
+    if !role_kinds.contains(&role.kind.as_str()) {
+        errors.push(FieldError::not_supported("roleRef.kind", role.kind.as_str(), role_kinds));
+    }
+    if role.name.is_empty() {
+        errors.push(FieldError::required("roleRef.name", ""));
+    } else {
+        errors.check(NameRule::PathSegment.check(&role.name), |detail| {
+            FieldError::invalid("roleRef.name", &role.name, detail)
+        });
+    }
+    if new.subjects.len() > MAX_SUBJECTS {
+        errors.push(FieldError::too_many("subjects", new.subjects.len(), MAX_SUBJECTS));
+    }
+    for (index, subject) in new.subjects.iter().enumerate().take(MAX_SUBJECTS) {
+        validate_subject(&format!("subjects[{index}]"), subject, is_namespaced, errors);
+    }
+    if old.is_some_and(|old| old.role_ref != new.role_ref) {
+        let detail = "cannot change roleRef";
+        errors.push(FieldError::invalid("roleRef", BadValue::Omitted, detail));
+    }
+}
+
+fn validate_subject(path: &str, subject: &Subject, is_namespaced: bool, errors: &mut FieldErrors) {
+    let Subject { kind, api_group, name, namespace } = subject;
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    }
+    let group = match kind.as_str() {
+        SERVICE_ACCOUNT => "",
+        USER | GROUP => RBAC_GROUP,
+        _ => {
+            let kinds = &[SERVICE_ACCOUNT, USER, GROUP];
+            let path = format!("{path}.kind");
+            errors.push(FieldError::not_supported(path, kind.as_str(), kinds));
+            return;
+        }
+    };
+    if api_group != group {
+        let path = format!("{path}.apiGroup");
+        errors.push(FieldError::not_supported(path, api_group.as_str(), &[group]));
+    }
+    if kind == SERVICE_ACCOUNT {
+        if !name.is_empty() {
+            errors.check(NameRule::Subdomain.check(name), |detail| {
+                FieldError::invalid(format!("{path}.name"), name, detail)
+            });
+        }
+        if !is_namespaced && namespace.is_empty() {
+            errors.push(FieldError::required(format!("{path}.namespace"), ""));
+        }
+    }
+}
+
+/// Returns the role that a write gives to others.
+pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
+    let gives_nothing = old.is_some_and(|old| only_for_garbage_collection(new, old));
+    (!gives_nothing).then(|| Granted::RoleRef(new.fields.spec.role_ref.clone()))
+}
+
+/// Returns the facts of a binding; `None`, so that it gives nothing to anybody, when the uids of its
+/// subjects cannot be read.
+pub(crate) fn facts(metadata: &ObjectMeta, spec: &Spec) -> Option<BindingFacts> {
+    if spec.role_ref.api_group != RBAC_GROUP {
+        return None;
+    }
+    let uids = subject_uids(metadata)?;
+    let is_cluster_role = match spec.role_ref.kind.as_str() {
+        "ClusterRole" => true,
+        "Role" if !metadata.namespace.is_empty() => false,
+        _ => return None,
+    };
+    let bound = |subject| bound_subject(subject, &metadata.namespace, &uids);
+    let subjects = spec.subjects.iter().filter_map(bound).collect();
+    Some(BindingFacts { is_cluster_role, role: spec.role_ref.name.clone(), subjects })
+}
+
+/// Returns the uids of the subjects of a binding that the server has made; none for any other binding,
+/// and `None` when they cannot be read.
+pub(crate) fn subject_uids(metadata: &ObjectMeta) -> Option<BTreeMap<String, String>> {
+    metadata
+        .annotations
+        .get(SUBJECT_UIDS)
+        .map_or(Some(BTreeMap::new()), |text| decode_typed(text.as_bytes()).ok())
+}
+
+/// Returns a subject as decisions need it; `None` for one that nobody can be: of an unknown kind, or with
+/// the uid of nobody.
+fn bound_subject(
+    subject: &Subject,
+    namespace: &str,
+    uids: &BTreeMap<String, String>,
+) -> Option<BoundSubject> {
+    let name = subject.name.clone();
+    if let Some(uid) = uids.get(&name) {
+        let is_somebody = subject.kind == GROUP && !uid.is_empty();
+        return is_somebody.then(|| BoundSubject::Principal { group: name, uid: uid.clone() });
+    }
+    match (subject.kind.as_str(), subject.api_group.as_str()) {
+        (USER, RBAC_GROUP) => Some(BoundSubject::User(name)),
+        (GROUP, RBAC_GROUP) => Some(BoundSubject::Group(name)),
+        (SERVICE_ACCOUNT, "") => {
+            let own = Some(&subject.namespace).filter(|own| !own.is_empty());
+            let namespace = own.map_or(namespace, String::as_str);
+            let user = format!("system:serviceaccount:{namespace}:{name}");
+            (!namespace.is_empty()).then_some(BoundSubject::User(user))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the cells of [`COLUMNS`].
+pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
+    let of_kind = |kind: &str| {
+        let subjects = spec.subjects.iter().filter(|subject| subject.kind == kind);
+        let names = subjects.map(|subject| match subject.namespace.as_str() {
+            "" => subject.name.clone(),
+            namespace => format!("{namespace}/{}", subject.name),
+        });
+        Cell::Text(names.collect::<Vec<_>>().join(", "))
+    };
+    let RoleRef { kind, name, .. } = &spec.role_ref;
+    let role = Cell::Text(format!("{kind}/{name}"));
+    vec![role, of_kind(USER), of_kind(GROUP), of_kind(SERVICE_ACCOUNT)]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(role: Value, subjects: Value) -> Spec {
+        let mut spec = Spec {
+            role_ref: serde_json::from_value(role).unwrap(),
+            subjects: serde_json::from_value(subjects).unwrap(),
+        };
+        set_defaults(&mut spec);
+        spec
+    }
+
+    fn role() -> Value {
+        json!({ "kind": "ClusterRole", "name": "view" })
+    }
+
+    #[test]
+    fn roles_and_subjects_are_validated_in_upstreams_words() {
+        let user = |extra: Value| {
+            let mut user = json!({ "kind": "User", "name": "ada" });
+            user.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            json!([user])
+        };
+        let account = |namespace: &str| json!([{ "kind": "ServiceAccount", "name": "ci", "namespace": namespace }]);
+        for (role, subjects, is_namespaced, errors) in [
+            (role(), user(json!({})), true, ""),
+            (role(), account(""), true, ""),
+            (role(), account("a"), false, ""),
+            (role(), account(""), false, "subjects[0].namespace: Required value"),
+            (
+                role(),
+                user(json!({ "apiGroup": "a" })),
+                true,
+                "subjects[0].apiGroup: Unsupported value: \"a\": supported values: \
+                 \"rbac.authorization.k8s.io\"",
+            ),
+            (
+                role(),
+                user(json!({ "kind": "ServiceAccount", "apiGroup": "a" })),
+                true,
+                "subjects[0].apiGroup: Unsupported value: \"a\": supported values: \"\"",
+            ),
+            (
+                role(),
+                user(json!({ "kind": "user" })),
+                true,
+                "subjects[0].kind: Unsupported value: \"user\": supported values: \
+                 \"ServiceAccount\", \"User\", \"Group\"",
+            ),
+            (role(), user(json!({ "name": "" })), true, "subjects[0].name: Required value"),
+            (
+                json!({ "kind": "Role", "name": "a" }),
+                json!([]),
+                false,
+                "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
+            ),
+            (json!({ "kind": "ClusterRole" }), json!([]), true, "roleRef.name: Required value"),
+            (
+                json!({ "kind": "ClusterRole", "name": "a/b" }),
+                json!([]),
+                true,
+                "roleRef.name: Invalid value: \"a/b\": may not contain '/'",
+            ),
+            (
+                json!({ "kind": "ClusterRole", "name": "a", "apiGroup": "b" }),
+                json!([]),
+                true,
+                "roleRef.apiGroup: Unsupported value: \"b\": supported values: \
+                 \"rbac.authorization.k8s.io\"",
+            ),
+        ] {
+            let kinds: &[&str] =
+                if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+            let mut found = FieldErrors::new();
+            validate(&spec(role, subjects), None, kinds, is_namespaced, &mut found);
+            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(", "), errors);
+        }
+    }
+
+    #[test]
+    fn the_role_cannot_be_changed() {
+        let (old, new) = (
+            spec(role(), json!([])),
+            spec(json!({ "kind": "ClusterRole", "name": "edit" }), json!([])),
+        );
+        let mut errors = FieldErrors::new();
+        validate(&new, Some(&old), &["ClusterRole"], true, &mut errors);
+        assert_eq!(errors.to_string(), "roleRef: Invalid value: cannot change roleRef");
+    }
+
+    #[test]
+    fn subjects_with_a_uid_are_known_by_it_alone_and_unreadable_uids_give_nothing() {
+        let subjects = json!([
+            { "kind": "Group", "name": "platform:user:ada" },
+            { "kind": "Group", "name": "platform:user:gone" },
+            { "kind": "Group", "name": "platform:user:*" },
+            { "kind": "User", "name": "ada" },
+            { "kind": "ServiceAccount", "name": "ci" },
+            { "kind": "Other", "name": "ada" },
+        ]);
+        let spec = spec(role(), subjects);
+        let with = |uids: Option<&str>| {
+            let annotations = uids.map(|uids| (SUBJECT_UIDS.to_owned(), uids.to_owned()));
+            let annotations = annotations.into_iter().collect();
+            let namespace = "ns".to_owned();
+            facts(&ObjectMeta { annotations, namespace, ..ObjectMeta::default() }, &spec)
+        };
+        let group = |name: &str| BoundSubject::Group(name.to_owned());
+        let user = |name: &str| BoundSubject::User(name.to_owned());
+        let all = || group("platform:user:*");
+        let others = || [user("ada"), user("system:serviceaccount:ns:ci")];
+        let uids = "{\"platform:user:ada\":\"u1\",\"platform:user:gone\":\"\"}";
+        let ada = BoundSubject::Principal { group: "platform:user:ada".into(), uid: "u1".into() };
+        let found = with(Some(uids)).unwrap();
+        assert_eq!((found.is_cluster_role, found.role.as_str()), (true, "view"));
+        assert_eq!(found.subjects, [&[ada, all()][..], &others()].concat());
+        let by_name = [group("platform:user:ada"), group("platform:user:gone"), all()];
+        assert_eq!(with(None).unwrap().subjects, [&by_name[..], &others()].concat());
+        for unreadable in ["", "{", "[]", "{\"platform:user:ada\":1}", "null"] {
+            assert_eq!(with(Some(unreadable)), None, "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn a_role_without_a_namespace_or_of_another_group_gives_nothing() {
+        let in_namespace = |namespace: &str| ObjectMeta {
+            namespace: namespace.to_owned(),
+            ..ObjectMeta::default()
+        };
+        let of_role = spec(json!({ "kind": "Role", "name": "a" }), json!([]));
+        assert!(!facts(&in_namespace("ns"), &of_role).unwrap().is_cluster_role);
+        assert_eq!(facts(&in_namespace(""), &of_role), None);
+        let mut foreign = of_role;
+        foreign.role_ref.api_group = "other".to_owned();
+        assert_eq!(facts(&in_namespace("ns"), &foreign), None);
+    }
+
+    #[test]
+    fn a_write_gives_the_role_unless_it_is_for_the_garbage_collector() {
+        let old =
+            Draft { metadata: ObjectMeta::default(), fields: Fields::of(spec(role(), json!([]))) };
+        let gives = Some(Granted::RoleRef(old.fields.spec.role_ref.clone()));
+        assert_eq!(granted(&old, None), gives);
+        assert_eq!(granted(&old, Some(&old)), None);
+        let mut new = old.clone();
+        new.metadata.finalizers.push("a/b".to_owned());
+        assert_eq!(granted(&new, Some(&old)), None);
+        new.metadata.labels.insert("a".to_owned(), "b".to_owned());
+        assert_eq!(granted(&new, Some(&old)), gives);
+    }
+
+    #[test]
+    fn cells_have_the_role_and_the_subjects_by_kind() {
+        let subjects = json!([
+            { "kind": "User", "name": "ada" },
+            { "kind": "User", "name": "bob" },
+            { "kind": "ServiceAccount", "name": "ci", "namespace": "ns" },
+        ]);
+        let cells = cells(&spec(role(), subjects));
+        let texts = ["ClusterRole/view", "ada, bob", "", "ns/ci"];
+        assert_eq!(cells, texts.map(|text| Cell::Text(text.to_owned())));
+    }
+}

@@ -1,0 +1,93 @@
+//! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
+
+use crate::instance::{self, KubeconfigRef};
+use crate::prelude::*;
+
+/// The annotation with the host under which the cluster is reached directly.
+pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
+
+/// The kind.
+pub struct Cluster;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, ConditionsStatus>;
+
+/// How the cluster is reached, its owner, and who has access to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ClusterSpec")]
+pub struct Spec {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// What the cluster is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UserOrTeam>,
+    /// The kubeconfig by which it is reached; by its agent, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<KubeconfigRef>,
+    /// Who else gets which verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub access: Vec<Access>,
+}
+
+impl Kind for Cluster {
+    type Spec = Spec;
+    type Status = ConditionsStatus;
+
+    const INFO: Info = Info {
+        kind: "Cluster",
+        plural: "clusters",
+        singular: "cluster",
+        actions: instance::STATUS_ACTIONS,
+        confidential: false,
+        description: "Cluster is a connected cluster.",
+        ..Info::DEFAULT
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Owner", "The user or team that owns it."),
+        ColumnInfo::text("Display Name", "Name shown to people."),
+        ColumnInfo::text("Direct Endpoint", "The host under which it is reached directly.").wide(),
+    ];
+
+    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
+        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| &mut spec.owner,
+    ));
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        instance::validate_config(&new.metadata, new.fields.spec.config.as_ref(), errors);
+        Ok(())
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let config = new.fields.spec.config.as_ref();
+        let old_config = old.and_then(|old| old.fields.spec.config.as_ref());
+        instance::required_rights(&new.metadata, false, "", config, old_config)
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        let owner = spec.owner.clone().unwrap_or_default();
+        let endpoint = object.metadata.annotations.get(DIRECT_ENDPOINT).cloned();
+        vec![
+            Cell::Text(owner.display_name()),
+            Cell::Text(spec.display_name.clone()),
+            Cell::Text(endpoint.unwrap_or_default()),
+        ]
+    }
+}

@@ -1,0 +1,115 @@
+//! ClusterRole (rbac.authorization.k8s.io/v1): what is allowed everywhere, or wherever a RoleBinding
+//! gives it. The rules of an aggregated one are put together by a controller of the server.
+
+use std::collections::BTreeMap;
+
+use crate::label_selector::LabelSelector;
+use crate::policy_rules;
+use crate::prelude::*;
+use crate::rbac::{self, Granted, PolicyPart, PolicyRule, RBAC_V1};
+
+/// The most selectors of an aggregation.
+const MAX_SELECTORS: usize = 100;
+
+/// The kind.
+pub struct ClusterRole;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec>;
+
+/// What the role allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.ClusterRoleFields")]
+pub struct Spec {
+    /// Gathers the rules of other ClusterRoles. Then the server sets the rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregation_rule: Option<AggregationRule>,
+    /// What the role allows; rules only ever add.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub rules: Vec<PolicyRule>,
+}
+
+/// Which ClusterRoles a ClusterRole gathers the rules of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.rbac.v1.AggregationRule")]
+pub struct AggregationRule {
+    /// Those that any of these selects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub cluster_role_selectors: Vec<LabelSelector>,
+}
+
+impl AggregationRule {
+    /// Does it gather the rules of a ClusterRole with these labels?
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.cluster_role_selectors.iter().any(|selector| selector.matches(labels))
+    }
+}
+
+impl Kind for ClusterRole {
+    type Spec = Spec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        version: RBAC_V1,
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        singular: "clusterrole",
+        confidential: false,
+        description: "ClusterRole says what is allowed everywhere, or wherever a RoleBinding gives it.",
+        ..Info::DEFAULT
+    };
+
+    const LAYOUT: Layout = Layout::TopLevel;
+
+    const NAME_RULE: NameRule = NameRule::PathSegment;
+
+    const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Role(|spec| spec.rules.clone()));
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        policy_rules::validate(&spec.rules, false, errors);
+        if let Some(aggregation) = &spec.aggregation_rule {
+            validate_aggregation(&aggregation.cluster_role_selectors, errors);
+        }
+        rbac::check_name(Self::INFO.group_resource(), &new.metadata.name, ctx)
+    }
+
+    fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
+        if old.is_some_and(|old| rbac::only_for_garbage_collection(new, old)) {
+            return None;
+        }
+        let mut granted = new.fields.spec.rules.clone();
+        let aggregates = |draft: &Draft<Fields>| draft.fields.spec.aggregation_rule.is_some();
+        if aggregates(new) || old.is_some_and(aggregates) {
+            granted.extend(policy_rules::everything());
+        }
+        Some(Granted::Rules(granted))
+    }
+
+    fn check_delete(metadata: &ObjectMeta, ctx: &Context<'_>) -> Result<(), ApiError> {
+        rbac::check_name(Self::INFO.group_resource(), &metadata.name, ctx)
+    }
+}
+
+fn validate_aggregation(selectors: &[LabelSelector], errors: &mut FieldErrors) {
+    const PATH: &str = "aggregationRule.clusterRoleSelectors";
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.push(FieldError::required(PATH, detail));
+    }
+    if selectors.len() > MAX_SELECTORS {
+        errors.push(FieldError::too_many(PATH, selectors.len(), MAX_SELECTORS));
+        return;
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        selector.validate(&format!("{PATH}[{index}]"), errors);
+    }
+}

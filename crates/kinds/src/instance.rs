@@ -1,0 +1,147 @@
+//! What instances of virtual clusters and spaces, and clusters, have in common: the cluster that they are
+//! on, and the kubeconfig by which they are reached (decisions 1 and 6).
+
+use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
+
+use crate::prelude::*;
+
+/// The statuses of instances have a subresource.
+pub(crate) const STATUS_ACTIONS: &[Action] =
+    &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS];
+
+/// The kubeconfig by which something is reached: a key of a core Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.KubeconfigRef")]
+pub struct KubeconfigRef {
+    /// The name of the Secret.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub secret_name: String,
+    /// The namespace of the Secret. That of an instance is always in the instance's own namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub secret_namespace: String,
+    /// The key of the Secret; `config` if empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+}
+
+impl KubeconfigRef {
+    /// Returns the namespace of the Secret, for an object in a namespace.
+    pub fn namespace_in<'a>(&'a self, namespace: &'a str) -> &'a str {
+        if self.secret_namespace.is_empty() { namespace } else { &self.secret_namespace }
+    }
+}
+
+/// What an instance can observe of its caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.InstanceStatus")]
+pub struct Status {
+    /// May the caller go through the gateway to it? Only with `?extended=true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_use: Option<bool>,
+    /// May the caller change it? Only with `?extended=true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_update: Option<bool>,
+    /// What is known of the state of the instance.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What the caller may do, for those who ask.
+pub(crate) const OBSERVED: ObservedStatus = |_, _, observations| {
+    if !observations.is_extended() {
+        return Vec::new();
+    }
+    let may = |verb: &str| observations.caller_may(verb).into();
+    vec![("canUpdate", may("update")), ("canUse", may("use"))]
+};
+
+/// Removes from the status what is never stored.
+pub(crate) fn clear_observed(status: &mut Status) {
+    status.can_use = None;
+    status.can_update = None;
+}
+
+/// Returns the rights to change which cluster something is on and by which kubeconfig it is reached, each
+/// where it is new.
+pub(crate) fn required_rights(
+    metadata: &ObjectMeta,
+    is_new_place: bool,
+    cluster: &str,
+    config: Option<&KubeconfigRef>,
+    old_config: Option<&KubeconfigRef>,
+) -> Vec<RequiredRight> {
+    let place = (is_new_place && !cluster.is_empty())
+        .then(|| Right::cluster("use", MANAGEMENT_V1.group, "clusters", cluster));
+    let config = config.filter(|new| Some(*new) != old_config && !new.secret_name.is_empty());
+    let secret = config.map(|config| Right {
+        namespace: config.namespace_in(&metadata.namespace).to_owned(),
+        ..Right::cluster("get", CORE_V1.group, "secrets", &config.secret_name)
+    });
+    place.into_iter().chain(secret).map(RequiredRight::from).collect()
+}
+
+/// Adds an error for a new object outside of the namespaces of projects.
+pub(crate) fn check_in_project(
+    metadata: &ObjectMeta,
+    is_new: bool,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
+    if is_new && ctx.project_of_namespace.is_none() {
+        let detail = "must be the namespace of a project";
+        errors.push(FieldError::invalid("metadata.namespace", &metadata.namespace, detail));
+    }
+}
+
+/// Adds an error for each part of a reference to a cluster that is missing or not a name.
+pub(crate) fn validate_cluster_ref(
+    cluster: &str,
+    namespace: &str,
+    virtual_cluster: Option<&str>,
+    errors: &mut FieldErrors,
+) {
+    let mut check = |field: &str, name: &str, rule: fn(&str) -> Result<(), String>| {
+        let path = format!("spec.clusterRef.{field}");
+        if name.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        } else {
+            errors.check(rule(name), |detail| FieldError::invalid(path, name, detail));
+        }
+    };
+    check("cluster", cluster, dns1123_subdomain);
+    check("namespace", namespace, dns1123_label);
+    if let Some(name) = virtual_cluster {
+        check("virtualCluster", name, dns1123_subdomain);
+    }
+}
+
+/// Adds an error for each part of a reference to a kubeconfig that is missing or not a name. That of an
+/// object in a namespace is in this namespace.
+pub(crate) fn validate_config(
+    metadata: &ObjectMeta,
+    config: Option<&KubeconfigRef>,
+    errors: &mut FieldErrors,
+) {
+    let Some(config) = config else { return };
+    let namespace = config.namespace_in(&metadata.namespace);
+    for (field, name) in [("secretName", &config.secret_name[..]), ("secretNamespace", namespace)] {
+        let path = format!("spec.config.{field}");
+        if name.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        } else if field == "secretNamespace" && ![name, ""].contains(&&metadata.namespace[..]) {
+            let detail = "must be the instance's own namespace";
+            errors.push(FieldError::invalid(path, name, detail));
+        } else {
+            let rule = if field == "secretName" { dns1123_subdomain } else { dns1123_label };
+            errors.check(rule(name), |detail| FieldError::invalid(path, name, detail));
+        }
+    }
+    if !config.key.is_empty() {
+        errors.check(config_map_key(&config.key), |detail| {
+            FieldError::invalid("spec.config.key", &config.key, detail)
+        });
+    }
+}

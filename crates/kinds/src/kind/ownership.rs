@@ -1,0 +1,138 @@
+//! The owner and the access rules of an object: their fields, and where a kind has them. What they mean is
+//! in `access`.
+
+use postern_meta::field::FieldErrors;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Dependent, Info};
+use crate::context::{Caller, Context};
+use crate::principal::Principal;
+use crate::right::RequiredRight;
+
+/// An object that has an owner: its kind and its metadata.
+#[derive(Clone, Copy)]
+pub(crate) struct Owned<'a> {
+    /// Its kind.
+    pub(crate) info: &'static Info,
+    /// Its metadata, with uid and name.
+    pub(crate) metadata: &'a ObjectMeta,
+}
+
+/// The rights that a write requires, and what is invalid in it.
+pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
+
+/// Returns what a change of access rules requires, and what is invalid in them, after and before.
+type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
+
+/// Returns the objects that access rules become, given those that there are now.
+type Become = fn(Owned<'_>, &Ownership, &[Object], &Context<'_>) -> Became;
+
+/// The objects that access rules become.
+type Became = Result<Vec<Dependent>, ApiError>;
+
+/// What access rules mean, for the kinds that have them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessRules {
+    /// Checks a change of them.
+    pub(crate) check: Check,
+    /// Returns what they become.
+    pub(crate) dependents: Become,
+}
+
+/// Who owns an object, and who else has access to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// The user or team that holds every verb on it.
+    pub owner: Option<UserOrTeam>,
+    /// Who else gets which verbs.
+    pub access: Vec<Access>,
+}
+
+/// Where a kind has the owner and the access rules of its objects.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnershipPart<Spec> {
+    /// Returns both.
+    pub get: fn(&Spec) -> Ownership,
+    /// Returns where the owner is.
+    pub owner_mut: fn(&mut Spec) -> &mut Option<UserOrTeam>,
+    /// What the rules require and become.
+    pub(crate) rules: AccessRules,
+}
+
+/// The owner of an object: a user or a team, not both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.UserOrTeam")]
+pub struct UserOrTeam {
+    /// Name of a User.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// Name of a Team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub team: String,
+}
+
+impl UserOrTeam {
+    /// Returns the caller as an owner; `None` when the caller is no user or team.
+    pub fn caller(caller: &Caller) -> Option<Self> {
+        match (&caller.user, &caller.team) {
+            (Some(user), _) => Some(Self { user: user.clone(), team: String::new() }),
+            (None, Some(team)) => Some(Self { user: String::new(), team: team.clone() }),
+            (None, None) => None,
+        }
+    }
+
+    /// Returns the user or team; `None` when neither is set.
+    pub fn principal(&self) -> Option<Principal<'_>> {
+        match (self.user.as_str(), self.team.as_str()) {
+            ("", "") => None,
+            ("", team) => Some(Principal::Team(team)),
+            (user, _) => Some(Principal::User(user)),
+        }
+    }
+
+    /// Returns `user/NAME` or `team/NAME`, for a column; empty when neither is set.
+    pub fn display_name(&self) -> String {
+        match (self.user.as_str(), self.team.as_str()) {
+            ("", "") => String::new(),
+            ("", team) => format!("team/{team}"),
+            (user, _) => format!("user/{user}"),
+        }
+    }
+}
+
+/// One access rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.Access")]
+pub struct Access {
+    /// Optional name of the rule.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Verbs that the rule gives; `*` is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub verbs: Vec<String>,
+    /// Subresources that the verbs extend to; `*` is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub subresources: Vec<String>,
+    /// Users who get the verbs; `*` is every user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub users: Vec<String>,
+    /// Teams who get the verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub teams: Vec<String>,
+}
+
+/// Sets the owner of a new object to the caller, if it names none.
+pub(crate) fn set_owner(owner: &mut Option<UserOrTeam>, ctx: &Context<'_>) {
+    if owner.as_ref().is_none_or(|owner| *owner == UserOrTeam::default()) {
+        *owner = UserOrTeam::caller(ctx.caller);
+    }
+}

@@ -1,0 +1,434 @@
+//! Project: a namespace with members, quotas and the clusters that it may use (decision 1).
+//!
+//! Here are the fields, and what depends on a project: its namespace and the bindings of its members. That
+//! quotas and allowed clusters hold is checked by the server, in the transaction of a write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use postern_meta::names::{DNS1123_LABEL_MAX_BYTES, dns1123_label, dns1123_subdomain};
+use postern_meta::object::Object;
+use serde_json::Map;
+
+use crate::access;
+use crate::bindings::subject_uids;
+use crate::cluster_role::ClusterRole;
+use crate::instance::STATUS_ACTIONS;
+use crate::kind::dependent::belongs_to;
+use crate::kind::{AnyKind, Dependent};
+use crate::namespace::{Namespace, PROJECT_PREFIX};
+use crate::prelude::*;
+use crate::project_secret::ProjectSecret;
+use crate::rbac::{PROJECT_LABEL, RBAC_V1};
+use crate::role_binding::RoleBinding;
+use crate::space_instance::SpaceInstance;
+use crate::virtual_cluster_instance::VirtualClusterInstance;
+
+/// The ClusterRole of members that name none.
+pub const DEFAULT_MEMBER_ROLE: &str = "platform-project-user";
+
+/// The ClusterRoles that whoever may change a project may give to its members. Any other takes `bind` on it.
+pub const MEMBER_ROLES: [&str; 3] =
+    ["platform-project-admin", DEFAULT_MEMBER_ROLE, "platform-project-viewer"];
+
+/// The value of the label `platform.sh/managed-by` of the bindings of members.
+pub const MANAGED_BY_MEMBERS: &str = "project-members";
+
+/// Maximum number of members of a project.
+pub const MAX_MEMBERS: usize = 500;
+
+/// Maximum number of different ClusterRoles of the members of a project: each is a binding, and a
+/// transaction has a limit.
+pub const MAX_MEMBER_ROLES: usize = 16;
+
+/// The kinds that quotas count, by their plural names.
+pub const COUNTED_IN_QUOTAS: [&str; 3] =
+    [VirtualClusterInstance::INFO.plural, SpaceInstance::INFO.plural, ProjectSecret::INFO.plural];
+
+/// Maximum number of allowed clusters.
+const MAX_CLUSTERS: usize = 1000;
+
+/// All clusters.
+const ALL_CLUSTERS: &str = "*";
+
+/// Maximum length of a count in a quota, in digits.
+const MAX_DIGITS: usize = 9;
+
+/// The kind.
+pub struct Project;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, ConditionsStatus>;
+
+/// The members, clusters and quotas of the project, its owner, and who has access to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ProjectSpec")]
+pub struct Spec {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// What the project is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UserOrTeam>,
+    /// Who works in the project, and with which role in its namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub members: Vec<Member>,
+    /// The clusters that the project may use; `*` is every cluster. Absent on create is every cluster;
+    /// empty is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub allowed_clusters: Option<Vec<AllowedCluster>>,
+    /// How many objects there may be in the project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<Quotas>,
+    /// Who else gets which verbs on the project itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub access: Vec<Access>,
+}
+
+/// Somebody who works in the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.Member")]
+pub struct Member {
+    /// User or Team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The name of the user or team.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The `ClusterRole` that they get in the namespace of the project; `platform-project-user` by default.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster_role: String,
+}
+
+impl Member {
+    /// Returns who it is; `None` for another kind.
+    fn principal(&self) -> Option<Principal<'_>> {
+        match self.kind.as_str() {
+            "User" => Some(Principal::User(&self.name)),
+            "Team" => Some(Principal::Team(&self.name)),
+            _ => None,
+        }
+    }
+}
+
+/// A cluster that the project may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AllowedCluster")]
+pub struct AllowedCluster {
+    /// The name of the Cluster, or `*`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+/// How many objects there may be in a project. The keys are plural names, the values decimal texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.Quotas")]
+pub struct Quotas {
+    /// In the whole project.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub project: BTreeMap<String, String>,
+    /// Of each owner.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "granular"))]
+    pub user: BTreeMap<String, String>,
+}
+
+impl Spec {
+    /// May objects of the project be on this cluster?
+    pub fn allows_cluster(&self, cluster: &str) -> bool {
+        let allowed = self.allowed_clusters.iter().flatten();
+        allowed.into_iter().any(|one| one.name == ALL_CLUSTERS || one.name == cluster)
+    }
+
+    /// Returns how many objects of a kind, by its plural name, there may be in the whole project; `None`
+    /// for no limit. A count that cannot be read is 0.
+    pub fn project_quota(&self, plural: &str) -> Option<u64> {
+        self.quotas.as_ref().and_then(|quotas| count(&quotas.project, plural))
+    }
+
+    /// Returns how many of them one owner may have in the project.
+    pub fn user_quota(&self, plural: &str) -> Option<u64> {
+        self.quotas.as_ref().and_then(|quotas| count(&quotas.user, plural))
+    }
+}
+
+fn count(counts: &BTreeMap<String, String>, plural: &str) -> Option<u64> {
+    counts.get(plural).map(|text| text.parse().unwrap_or(0))
+}
+
+/// Returns the name of a project's namespace.
+pub fn namespace_of(project: &str) -> String {
+    format!("{PROJECT_PREFIX}{project}")
+}
+
+/// Returns the name of the binding of the members with a `ClusterRole`.
+pub fn members_binding(cluster_role: &str) -> String {
+    format!("platform:members:{cluster_role}")
+}
+
+impl Kind for Project {
+    type Spec = Spec;
+    type Status = ConditionsStatus;
+
+    const INFO: Info = Info {
+        kind: "Project",
+        plural: "projects",
+        singular: "project",
+        actions: STATUS_ACTIONS,
+        confidential: false,
+        description: "Project is a namespace with members, quotas and clusters that it may use.",
+        ..Info::DEFAULT
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Owner", "The user or team that owns it."),
+        ColumnInfo::integer("Members", "How many members it has."),
+        ColumnInfo::text("Display Name", "Name shown to people."),
+    ];
+
+    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
+        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| &mut spec.owner,
+    ));
+
+    const DEPENDENTS: Option<Dependents<Spec>> = Some(dependents);
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        let spec = &mut new.fields.spec;
+        // On an update, what is left out must not allow more than there was.
+        let all = || vec![AllowedCluster { name: ALL_CLUSTERS.to_owned() }];
+        spec.allowed_clusters.get_or_insert_with(|| if old.is_none() { all() } else { Vec::new() });
+        for member in spec.members.iter_mut().filter(|member| member.cluster_role.is_empty()) {
+            DEFAULT_MEMBER_ROLE.clone_into(&mut member.cluster_role);
+        }
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let (name, spec) = (new.metadata.name.as_str(), &new.fields.spec);
+        if name.len() > DNS1123_LABEL_MAX_BYTES - PROJECT_PREFIX.len() {
+            let max = DNS1123_LABEL_MAX_BYTES - PROJECT_PREFIX.len();
+            errors.push(FieldError::too_long("metadata.name", max));
+        }
+        errors.check(dns1123_label(name), |text| FieldError::invalid("metadata.name", name, text));
+        let added = added_members(spec, old.map(|old| &old.fields.spec));
+        validate_members(&spec.members, &added, ctx, errors);
+        validate_clusters(spec.allowed_clusters.as_deref().unwrap_or_default(), errors);
+        if let Some(quotas) = &spec.quotas {
+            validate_quota("spec.quotas.project", &quotas.project, errors);
+            validate_quota("spec.quotas.user", &quotas.user, errors);
+        }
+        Ok(())
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let spec = &new.fields.spec;
+        let added = added_members(spec, old.map(|old| &old.fields.spec));
+        let members = added.iter().map(|index| &spec.members[*index]);
+        let is_taken = |role: &&str| !MEMBER_ROLES.contains(role);
+        let roles: BTreeSet<&str> =
+            members.clone().map(|member| member.cluster_role.as_str()).filter(is_taken).collect();
+        let roles = roles.into_iter().map(|role| {
+            let plural = ClusterRole.info().plural;
+            let right = Right::cluster("bind", RBAC_V1.group, plural, role);
+            let namespace = namespace_of(&new.metadata.name);
+            RequiredRight::from(right.clone()).or(Right { namespace, ..right })
+        });
+        let principals: BTreeSet<(bool, &str)> =
+            members.map(|member| (member.kind == "Team", member.name.as_str())).collect();
+        let bind = principals.into_iter().map(|(is_team, name)| {
+            let principal = if is_team { Principal::Team(name) } else { Principal::User(name) };
+            principal.right("bind").into()
+        });
+        bind.chain(roles).collect()
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        let owner = spec.owner.clone().unwrap_or_default();
+        vec![
+            Cell::Text(owner.display_name()),
+            Cell::count(spec.members.len()),
+            Cell::Text(spec.display_name.clone()),
+        ]
+    }
+}
+
+/// Returns the indices of the members that were not there before with the same role; not beyond the limit.
+fn added_members(new: &Spec, old: Option<&Spec>) -> BTreeSet<usize> {
+    let mut before: HashMap<&Member, usize> = HashMap::new();
+    for member in old.iter().flat_map(|old| &old.members) {
+        *before.entry(member).or_default() += 1;
+    }
+    let mut is_added = |member: &Member| {
+        let Some(count) = before.get_mut(member).filter(|count| **count > 0) else { return true };
+        *count -= 1;
+        false
+    };
+    let members = new.members.iter().enumerate().take(MAX_MEMBERS);
+    members.filter(|(_, member)| is_added(member)).map(|(index, _)| index).collect()
+}
+
+fn validate_members(
+    members: &[Member],
+    added: &BTreeSet<usize>,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
+    const PATH: &str = "spec.members";
+    if members.len() > MAX_MEMBERS {
+        errors.push(FieldError::too_many(PATH, members.len(), MAX_MEMBERS));
+        return;
+    }
+    let roles: BTreeSet<&str> = members.iter().map(|one| one.cluster_role.as_str()).collect();
+    if roles.len() > MAX_MEMBER_ROLES {
+        let detail =
+            format!("must have at most {MAX_MEMBER_ROLES} different values of clusterRole");
+        errors.push(FieldError::invalid(PATH, BadValue::Omitted, detail));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, member) in members.iter().enumerate() {
+        let path = |field: &str| format!("{PATH}[{index}].{field}");
+        let Member { kind, name, cluster_role } = member;
+        if !seen.insert((kind, name, cluster_role)) {
+            errors.push(FieldError::duplicate(format!("{PATH}[{index}]"), name));
+        }
+        errors.check(NameRule::PathSegment.check(&members_binding(cluster_role)), |detail| {
+            FieldError::invalid(path("clusterRole"), cluster_role, detail)
+        });
+        let is_unknown =
+            |principal: Principal<'_>| added.contains(&index) && ctx.uid_of(principal).is_none();
+        match (member.principal(), dns1123_subdomain(name)) {
+            (None, _) => {
+                let kind = kind.as_str();
+                errors.push(FieldError::not_supported(path("kind"), kind, &["User", "Team"]));
+            }
+            (Some(_), Err(detail)) => {
+                errors.push(FieldError::invalid(path("name"), name, detail));
+            }
+            (Some(principal), Ok(())) if is_unknown(principal) => {
+                errors.push(FieldError::not_found(path("name"), name));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn validate_clusters(clusters: &[AllowedCluster], errors: &mut FieldErrors) {
+    const PATH: &str = "spec.allowedClusters";
+    if clusters.len() > MAX_CLUSTERS {
+        errors.push(FieldError::too_many(PATH, clusters.len(), MAX_CLUSTERS));
+        return;
+    }
+    for (index, AllowedCluster { name }) in clusters.iter().enumerate() {
+        if name != ALL_CLUSTERS {
+            errors.check(dns1123_subdomain(name), |detail| {
+                FieldError::invalid(format!("{PATH}[{index}].name"), name, detail)
+            });
+        }
+    }
+}
+
+fn validate_quota(path: &str, counts: &BTreeMap<String, String>, errors: &mut FieldErrors) {
+    for (plural, text) in counts {
+        if !COUNTED_IN_QUOTAS.contains(&plural.as_str()) {
+            errors.push(FieldError::not_supported(path, plural, &COUNTED_IN_QUOTAS));
+        }
+        let is_count = (1..=MAX_DIGITS).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_count {
+            let detail = format!("must be a count of at most {MAX_DIGITS} digits, as text");
+            errors.push(FieldError::invalid(format!("{path}[{plural}]"), text, detail));
+        }
+    }
+}
+
+/// Returns the namespace of a project and the bindings of its members.
+fn dependents(
+    metadata: &ObjectMeta,
+    spec: &Spec,
+    previous: &[Object],
+    ctx: &Context<'_>,
+) -> Result<Vec<Dependent>, ApiError> {
+    let namespace = namespace_of(&metadata.name);
+    check_namespace(&namespace, metadata, previous)?;
+    let project = (PROJECT_LABEL.to_owned(), metadata.name.clone());
+    let mut all = vec![Dependent {
+        kind: &Namespace,
+        namespace: None,
+        name: namespace.clone(),
+        labels: BTreeMap::from([project]),
+        annotations: BTreeMap::new(),
+        fields: Map::new(),
+        owned: true,
+    }];
+    let mut by_role: BTreeMap<&str, Vec<Principal<'_>>> = BTreeMap::new();
+    for member in &spec.members {
+        let of_role = by_role.entry(&member.cluster_role).or_default();
+        of_role.extend(member.principal());
+    }
+    for (role, members) in by_role {
+        let name = members_binding(role);
+        let known = known_uids(&name, metadata, previous);
+        let uid = |principal: Principal<'_>| {
+            let group = principal.group();
+            // Who was a member with this role before is who is meant now.
+            let uid = known.get(&group).cloned().or_else(|| ctx.uid_of(principal));
+            (group, Some(uid.unwrap_or_default()))
+        };
+        let groups = members.into_iter().map(uid).collect();
+        let labels = access::managed_by(MANAGED_BY_MEMBERS);
+        let role: (&'static dyn AnyKind, String) = (&ClusterRole, role.to_owned());
+        let in_namespace = Some(namespace.clone());
+        all.push(access::binding(&RoleBinding, in_namespace, name, labels, role, groups)?);
+    }
+    Ok(all)
+}
+
+/// Checks that a namespace that exists under the name of a project's is that of the project.
+fn check_namespace(
+    namespace: &str,
+    project: &ObjectMeta,
+    previous: &[Object],
+) -> Result<(), ApiError> {
+    let info = Namespace.info();
+    let is_it = |one: &&Object| one.kind == info.kind && one.metadata.name == namespace;
+    match previous.iter().find(is_it) {
+        Some(found) if !belongs_to(found, project) => {
+            let resource = info.group_resource();
+            Err(if found.metadata.is_terminating() {
+                ApiError::already_exists_deleting(resource, namespace)
+            } else {
+                ApiError::already_exists(resource, namespace)
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the uids of the members that a binding of the project has.
+fn known_uids(name: &str, project: &ObjectMeta, previous: &[Object]) -> BTreeMap<String, String> {
+    let kind = RoleBinding.info().kind;
+    let is_it =
+        |one: &&Object| one.kind == kind && one.metadata.name == name && belongs_to(one, project);
+    let binding = previous.iter().find(is_it);
+    binding.and_then(|binding| subject_uids(&binding.metadata)).unwrap_or_default()
+}

@@ -1,0 +1,58 @@
+//! LocalSubjectAccessReview (authorization.k8s.io/v1): may somebody do this in one namespace?
+
+use super::{AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_subject};
+use crate::prelude::*;
+
+/// The kind.
+pub struct LocalSubjectAccessReview;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<SubjectSpec, AccessStatus>;
+
+impl Kind for LocalSubjectAccessReview {
+    type Spec = SubjectSpec;
+    type Status = AccessStatus;
+
+    const INFO: Info = Info {
+        version: AUTHORIZATION_V1,
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        singular: "localsubjectaccessreview",
+        scope: ResourceScope::Namespaced,
+        verbs: &[Verb::Create],
+        actions: &[answered_by(
+            ServerAction::LocalSubjectAccessReview,
+            "Returns whether somebody may do something in the namespace.",
+        )],
+        on_command_line: false,
+        confidential: false,
+        description: "LocalSubjectAccessReview asks whether somebody may do something in its namespace.",
+        ..Info::DEFAULT
+    };
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.status = AccessStatus::default();
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        validate_subject(spec, errors);
+        let namespace = &new.metadata.namespace;
+        let asked = spec.resource_attributes.as_ref().map(|asked| &asked.namespace);
+        if let Some(asked) = asked.filter(|asked| *asked != namespace) {
+            let path = "spec.resourceAttributes.namespace";
+            errors.push(FieldError::invalid(path, asked, "must match metadata.namespace"));
+        }
+        if spec.non_resource_attributes.is_some() {
+            let path = "spec.nonResourceAttributes";
+            let detail = "disallowed on this kind of request";
+            errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Reviews: questions about access, which are answered and never stored. Here are the types that they
+//! share, as in `authorization.k8s.io/v1` and `authentication.k8s.io/v1`; each kind has its own file. What
+//! the answers are is decided in `auth`.
+
+use std::collections::BTreeMap;
+
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::gvk::GroupVersion;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
+use crate::verb::Verb;
+
+pub mod local_subject_access_review;
+pub mod resource_access_review;
+pub mod self_subject_access_review;
+pub mod self_subject_review;
+pub mod self_subject_rules_review;
+pub mod subject_access_review;
+pub mod token_review;
+
+/// The group of reviews of access.
+pub const AUTHORIZATION_V1: GroupVersion =
+    GroupVersion { group: "authorization.k8s.io", version: "v1" };
+
+/// The group of reviews of identities.
+pub const AUTHENTICATION_V1: GroupVersion =
+    GroupVersion { group: "authentication.k8s.io", version: "v1" };
+
+/// Returns the one action of a review.
+const fn answered_by(action: ServerAction, description: &'static str) -> Action {
+    Action {
+        subresource: "",
+        verb: Verb::Create,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Server(action),
+        request: None,
+        response: Response::Same,
+        description,
+    }
+}
+
+/// A request to a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.ResourceAttributes")]
+pub struct ResourceAttributes {
+    /// The namespace; empty for all namespaces, and for a resource without.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The verb; `*` is every verb.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub verb: String,
+    /// The API group; `*` is every group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The version; it does not matter.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// The plural name; `*` is every resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The subresource; empty for the object itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// The object's name; empty for all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The field selector of the request. It does not matter for the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_selector: Option<SelectorAttributes>,
+    /// The label selector of the request. It does not matter for the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<SelectorAttributes>,
+}
+
+/// A selector of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.SelectorAttributes")]
+pub struct SelectorAttributes {
+    /// The selector as it is in a query.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub raw_selector: String,
+    /// The selector as requirements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub requirements: Vec<crate::label_selector::Requirement>,
+}
+
+/// A request to a path that is no resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authorization.v1.NonResourceAttributes")]
+pub struct NonResourceAttributes {
+    /// The path.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The method in lower case.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub verb: String,
+}
+
+/// Who asks for what: a request of somebody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.SubjectAccessReviewSpec")]
+pub struct SubjectSpec {
+    /// A request to a resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_attributes: Option<ResourceAttributes>,
+    /// A request to a path that is no resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_resource_attributes: Option<NonResourceAttributes>,
+    /// The name of the user.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// The groups that the user is in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// What else is known of the user: `platform.sh/access-key` names the key.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// The uid of the user.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+/// Whether a request is allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.SubjectAccessReviewStatus")]
+pub struct AccessStatus {
+    /// Is it allowed?
+    pub allowed: bool,
+    /// Is it denied, whatever else allows it?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub denied: bool,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What went wrong in finding out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub evaluation_error: String,
+}
+
+/// Who somebody is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authentication.v1.UserInfo")]
+pub struct UserInfo {
+    /// The name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    /// The uid.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// What else is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Adds an error unless exactly one request is asked about, in upstream's words.
+fn validate_request(
+    resource: Option<&ResourceAttributes>,
+    path: Option<&NonResourceAttributes>,
+    errors: &mut FieldErrors,
+) {
+    let (field, detail) = match (resource, path) {
+        (Some(_), Some(_)) => (
+            "spec.nonResourceAttributes",
+            "cannot be specified in combination with resourceAttributes",
+        ),
+        (None, None) => (
+            "spec.resourceAttributes",
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        _ => return,
+    };
+    errors.push(FieldError::invalid(field, BadValue::Omitted, detail));
+}
+
+/// Adds an error unless somebody is asked about, by their name, groups or access key, and exactly one
+/// request.
+fn validate_subject(spec: &SubjectSpec, errors: &mut FieldErrors) {
+    let (resource, path) =
+        (spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref());
+    validate_request(resource, path, errors);
+    let names_key = spec.extra.contains_key("platform.sh/access-key");
+    if spec.user.is_empty() && spec.groups.is_empty() && !names_key {
+        let detail = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid("spec.user", "", detail));
+    }
+    if spec.groups.len() > crate::names::MAX_IDENTITIES {
+        let (actual, max) = (spec.groups.len(), crate::names::MAX_IDENTITIES);
+        errors.push(FieldError::too_many("spec.groups", actual, max));
+    }
+}

@@ -1,0 +1,117 @@
+//! ResourceAccessReview: who can do this? Kubernetes has no such review.
+
+use super::answered_by;
+use crate::prelude::*;
+
+/// The kind.
+pub struct ResourceAccessReview;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// The request that is asked about: to a resource, or to a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ResourceAccessReviewSpec")]
+pub struct Spec {
+    /// The verb; of a path, the method in lower case.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub verb: String,
+    /// The API group; empty for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The plural name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The subresource; empty for the object itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// The object's name; empty for all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The namespace; empty for all namespaces, and for a resource without.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// A path that is no resource, instead of a resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub path: String,
+}
+
+/// Who can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ResourceAccessReviewStatus")]
+pub struct Status {
+    /// All who can.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub subjects: Vec<AllowedSubject>,
+    /// Are these all who can?
+    pub complete: bool,
+    /// Why they may not be all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub incomplete_reason: String,
+}
+
+/// Somebody who can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AllowedSubject")]
+pub struct AllowedSubject {
+    /// User, Team, Group, `AccessKey` or Subject.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// How many users are in the group or team, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
+    /// What allows it, for people: roles, bindings, access rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub via: Vec<String>,
+}
+
+impl Kind for ResourceAccessReview {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        kind: "ResourceAccessReview",
+        plural: "resourceaccessreviews",
+        singular: "resourceaccessreview",
+        verbs: &[Verb::Create],
+        actions: &[answered_by(
+            ServerAction::ResourceAccessReview,
+            "Returns who can do something.",
+        )],
+        on_command_line: false,
+        confidential: false,
+        description: "ResourceAccessReview asks who can do something.",
+        ..Info::DEFAULT
+    };
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.status = Status::default();
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        if spec.verb.is_empty() {
+            errors.push(FieldError::required("spec.verb", ""));
+        }
+        let of_resource =
+            [&spec.group, &spec.resource, &spec.subresource, &spec.name, &spec.namespace];
+        if spec.path.is_empty() && spec.resource.is_empty() {
+            errors.push(FieldError::required("spec.resource", "name a resource or a path"));
+        }
+        if !spec.path.is_empty() && of_resource.iter().any(|field| !field.is_empty()) {
+            let detail = "may not be given with a resource";
+            errors.push(FieldError::forbidden("spec.path", detail));
+        }
+        Ok(())
+    }
+}

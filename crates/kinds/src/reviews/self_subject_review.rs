@@ -1,0 +1,52 @@
+//! SelfSubjectReview (authentication.k8s.io/v1): who is the caller, in Kubernetes' words?
+
+use super::{AUTHENTICATION_V1, UserInfo, answered_by};
+use crate::prelude::*;
+
+/// The kind.
+pub struct SelfSubjectReview;
+
+/// The fields next to `metadata`: it has a status and no spec.
+pub type Fields = crate::Fields<TopLevel>;
+
+/// What it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authentication.v1.SelfSubjectReviewFields")]
+pub struct TopLevel {
+    /// Who the caller is.
+    pub status: Status,
+}
+
+/// Who the caller is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authentication.v1.SelfSubjectReviewStatus")]
+pub struct Status {
+    /// Who the caller is.
+    pub user_info: UserInfo,
+}
+
+impl Kind for SelfSubjectReview {
+    type Spec = TopLevel;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        version: AUTHENTICATION_V1,
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        verbs: &[Verb::Create],
+        actions: &[answered_by(ServerAction::SelfSubjectReview, "Returns who the caller is.")],
+        on_command_line: false,
+        confidential: false,
+        description: "SelfSubjectReview asks who the caller is.",
+        ..Info::DEFAULT
+    };
+
+    const LAYOUT: Layout = Layout::TopLevel;
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.spec = TopLevel::default();
+    }
+}

@@ -1,0 +1,111 @@
+//! SelfSubjectRulesReview (authorization.k8s.io/v1): what may the caller do in a namespace?
+
+use super::{AUTHORIZATION_V1, answered_by};
+use crate::prelude::*;
+
+/// The kind.
+pub struct SelfSubjectRulesReview;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// The namespace that is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authorization.v1.SelfSubjectRulesReviewSpec")]
+pub struct Spec {
+    /// The namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// What the caller may do there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.SubjectRulesReviewStatus")]
+pub struct Status {
+    /// What they may do to resources.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resource_rules: Vec<ResourceRule>,
+    /// What they may do to paths that are no resources.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub non_resource_rules: Vec<NonResourceRule>,
+    /// May they do more than that?
+    pub incomplete: bool,
+    /// What went wrong in finding out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub evaluation_error: String,
+}
+
+/// What somebody may do to resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.authorization.v1.ResourceRule")]
+pub struct ResourceRule {
+    /// Verbs; `*` is every verb.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub verbs: Vec<String>,
+    /// API groups; `*` is every group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub api_groups: Vec<String>,
+    /// Resources, and subresources as `resource/subresource`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resources: Vec<String>,
+    /// Names of objects; none given means every object.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub resource_names: Vec<String>,
+}
+
+/// What somebody may do to paths that are no resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authorization.v1.NonResourceRule")]
+pub struct NonResourceRule {
+    /// Methods in lower case; `*` is every method.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub verbs: Vec<String>,
+    /// Paths; `*` may be the last character.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub non_resource_urls: Vec<String>,
+}
+
+impl Kind for SelfSubjectRulesReview {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        version: AUTHORIZATION_V1,
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        verbs: &[Verb::Create],
+        actions: &[answered_by(
+            ServerAction::SelfSubjectRulesReview,
+            "Returns what the caller may do in a namespace.",
+        )],
+        on_command_line: false,
+        confidential: false,
+        description: "SelfSubjectRulesReview asks what the caller may do in a namespace.",
+        ..Info::DEFAULT
+    };
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.status = Status::default();
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        _errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        if new.fields.spec.namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! TokenReview (authentication.k8s.io/v1): whose token is this?
+
+use super::{AUTHENTICATION_V1, UserInfo, answered_by};
+use crate::prelude::*;
+
+/// The kind.
+pub struct TokenReview;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// The token that is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authentication.v1.TokenReviewSpec")]
+pub struct Spec {
+    /// The token. It is never returned.
+    #[serde(skip_serializing)]
+    #[schemars(with = "String")]
+    pub token: SecretText,
+    /// For whom the token must be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub audiences: Vec<String>,
+}
+
+/// Whose token it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "io.k8s.api.authentication.v1.TokenReviewStatus")]
+pub struct Status {
+    /// Is it a token that works?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
+    /// Whose it is.
+    pub user: UserInfo,
+    /// For which of the audiences that were asked about it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub audiences: Vec<String>,
+    /// Why it does not work.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+}
+
+impl Kind for TokenReview {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        version: AUTHENTICATION_V1,
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        verbs: &[Verb::Create],
+        actions: &[answered_by(ServerAction::TokenReview, "Returns whose token something is.")],
+        on_command_line: false,
+        description: "TokenReview asks whose token something is.",
+        ..Info::DEFAULT
+    };
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        new.fields.status = Status::default();
+    }
+}

@@ -1,0 +1,185 @@
+//! Secret (core/v1), as in Kubernetes: secret data with a type that says which keys it must have.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_meta::decode::decode_typed;
+use serde_json::{Map, Value};
+
+use crate::prelude::*;
+use crate::secret_data;
+
+/// The type of secrets that say none.
+pub const OPAQUE: &str = "Opaque";
+
+/// The annotation with the service account of a token.
+const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+
+/// The kind.
+pub struct Secret;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec>;
+
+/// The secret data and its type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "io.k8s.api.core.v1.SecretFields")]
+pub struct Spec {
+    /// The secret data. Keys consist of alphanumeric characters, `-`, `_` or `.`; values are base64.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub data: BTreeMap<String, SecretText>,
+    /// Secret data as text. Write-only: it is written into `data`, over what is there, and never
+    /// returned.
+    #[serde(skip_serializing)]
+    pub string_data: BTreeMap<String, SecretString>,
+    /// Cannot the data be changed? Then this cannot, either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub immutable: Option<bool>,
+    /// Which keys the data must have. It cannot be changed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub r#type: String,
+}
+
+/// A secret value that is text, and not base64.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretString(SecretText);
+
+impl JsonSchema for SecretString {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
+    }
+}
+
+impl Kind for Secret {
+    type Spec = Spec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        version: CORE_V1,
+        kind: "Secret",
+        plural: "secrets",
+        singular: "secret",
+        scope: ResourceScope::Namespaced,
+        // `postern get secret` is about SharedSecrets.
+        on_command_line: false,
+        description: "Secret holds sensitive key/value data in a namespace.",
+        ..Info::DEFAULT
+    };
+
+    const LAYOUT: Layout = Layout::TopLevel;
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Type", "Which keys the data must have."),
+        ColumnInfo::integer("Data", "How many keys the data has."),
+    ];
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        let spec = &mut new.fields.spec;
+        for (key, text) in std::mem::take(&mut spec.string_data) {
+            let encoded = STANDARD.encode(text.0.expose());
+            spec.data.insert(key, SecretText::from(encoded));
+        }
+        // Upstream's decoder skips line breaks in base64, so manifests have them.
+        for value in spec.data.values_mut().filter(|value| value.expose().contains(['\r', '\n'])) {
+            *value = SecretText::from(value.expose().replace(['\r', '\n'], ""));
+        }
+        if spec.r#type.is_empty() {
+            let kept = old.map(|old| old.fields.spec.r#type.clone());
+            spec.r#type = kept.unwrap_or_else(|| OPAQUE.to_owned());
+        }
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        if let Some(old) = old.map(|old| &old.fields.spec) {
+            validate_change(spec, old, errors);
+        }
+        secret_data::validate(Self::INFO.kind, "data", &spec.data, errors)?;
+        validate_type(&new.metadata, spec, errors);
+        Ok(())
+    }
+
+    fn warnings(metadata: &ObjectMeta) -> Vec<String> {
+        secret_data::warnings(metadata, "data")
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        vec![Cell::Text(spec.r#type.clone()), Cell::count(spec.data.len())]
+    }
+}
+
+fn validate_change(new: &Spec, old: &Spec, errors: &mut FieldErrors) {
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    if new.r#type != old.r#type {
+        errors.push(FieldError::immutable("type"));
+    }
+    if old.immutable != Some(true) {
+        return;
+    }
+    if new.immutable != Some(true) {
+        errors.push(FieldError::forbidden("immutable", DETAIL));
+    }
+    if new.data != old.data {
+        errors.push(FieldError::forbidden("data", DETAIL));
+    }
+}
+
+/// Adds an error for each key that a secret of its type must have and does not.
+fn validate_type(metadata: &ObjectMeta, spec: &Spec, errors: &mut FieldErrors) {
+    let has = |key: &str| spec.data.contains_key(key);
+    let is_empty = |key: &str| spec.data.get(key).is_none_or(|value| value.expose().is_empty());
+    let mut require = |key: &str| errors.push(FieldError::required(format!("data[{key}]"), ""));
+    match spec.r#type.as_str() {
+        "kubernetes.io/service-account-token" => {
+            let annotation = metadata.annotations.get(SERVICE_ACCOUNT_NAME);
+            if annotation.is_none_or(String::is_empty) {
+                let path = format!("metadata.annotations[{SERVICE_ACCOUNT_NAME}]");
+                errors.push(FieldError::required(path, ""));
+            }
+        }
+        "kubernetes.io/dockercfg" => validate_json(".dockercfg", spec, errors),
+        "kubernetes.io/dockerconfigjson" => validate_json(".dockerconfigjson", spec, errors),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            require("username");
+            require("password");
+        }
+        "kubernetes.io/ssh-auth" if is_empty("ssh-privatekey") => require("ssh-privatekey"),
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)) {
+                require(key);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds an error if the value of a key is not a JSON object. It never has the value.
+fn validate_json(key: &str, spec: &Spec, errors: &mut FieldErrors) {
+    let path = format!("data[{key}]");
+    let Some(value) = spec.data.get(key) else {
+        errors.push(FieldError::required(path, ""));
+        return;
+    };
+    let json = STANDARD.decode(value.expose()).map(zeroize::Zeroizing::new).unwrap_or_default();
+    if decode_typed::<Map<String, Value>>(&json).is_err() {
+        let (redacted, detail) = ("<secret contents redacted>", "must be a JSON object");
+        errors.push(FieldError::invalid(path, redacted, detail));
+    }
+}

@@ -1,0 +1,145 @@
+//! VirtualClusterInstance: a virtual cluster of a project (decisions 1 and 6). Reaching it is the
+//! gateway's; moving it to another project is an action of Project.
+
+use crate::instance::{self, KubeconfigRef};
+use crate::prelude::*;
+
+/// The kind.
+pub struct VirtualClusterInstance;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
+
+pub use crate::instance::Status;
+
+/// Where the virtual cluster is, its owner, and who has access to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.VirtualClusterInstanceSpec")]
+pub struct Spec {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// What the virtual cluster is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UserOrTeam>,
+    /// Where it is. No two instances are at the same place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterRef>,
+    /// The kubeconfig by which it is reached; by the agent of its cluster, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<KubeconfigRef>,
+    /// Who else gets which verbs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub access: Vec<Access>,
+}
+
+/// Where a virtual cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.VirtualClusterRef")]
+pub struct ClusterRef {
+    /// The Cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The namespace in the cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The name of the virtual cluster there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub virtual_cluster: String,
+}
+
+impl Kind for VirtualClusterInstance {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        kind: "VirtualClusterInstance",
+        plural: "virtualclusterinstances",
+        singular: "virtualclusterinstance",
+        short: &["vci"],
+        aliases: &["virtualcluster", "virtualclusters"],
+        scope: ResourceScope::Namespaced,
+        actions: instance::STATUS_ACTIONS,
+        confidential: false,
+        description: "VirtualClusterInstance is a virtual cluster of a project.",
+        ..Info::DEFAULT
+    };
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Cluster", "The cluster that it is on."),
+        ColumnInfo::text("Namespace", "Its namespace in the cluster."),
+        ColumnInfo::text("Owner", "The user or team that owns it."),
+        ColumnInfo::text("Display Name", "Name shown to people.").wide(),
+    ];
+
+    const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
+        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| &mut spec.owner,
+    ));
+
+    const COUNTED_IN_QUOTAS: bool = true;
+
+    const ON_CLUSTER: Option<OnCluster<Spec>> =
+        Some(|spec| spec.cluster_ref.as_ref().map(|place| place.cluster.as_str()));
+
+    const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(|_, spec| {
+        let key = |at: &ClusterRef| {
+            ("spec.clusterRef", [&at.cluster[..], &at.namespace, &at.virtual_cluster].join("/"))
+        };
+        spec.cluster_ref.as_ref().map(key).into_iter().collect()
+    });
+
+    const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        instance::clear_observed(&mut new.fields.status);
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        instance::check_in_project(&new.metadata, old.is_none(), ctx, errors);
+        let spec = &new.fields.spec;
+        if let Some(at) = &spec.cluster_ref {
+            let name = Some(at.virtual_cluster.as_str());
+            instance::validate_cluster_ref(&at.cluster, &at.namespace, name, errors);
+        }
+        instance::validate_config(&new.metadata, spec.config.as_ref(), errors);
+        Ok(())
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let spec = &new.fields.spec;
+        let old = old.map(|old| &old.fields.spec);
+        let is_new_place = old.is_none_or(|old| old.cluster_ref != spec.cluster_ref);
+        let cluster = spec.cluster_ref.as_ref().map_or("", |at| &at.cluster);
+        let old_config = old.and_then(|old| old.config.as_ref());
+        let config = spec.config.as_ref();
+        instance::required_rights(&new.metadata, is_new_place, cluster, config, old_config)
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        let at = spec.cluster_ref.clone().unwrap_or_default();
+        let owner = spec.owner.clone().unwrap_or_default();
+        vec![
+            Cell::Text(at.cluster),
+            Cell::Text(at.namespace),
+            Cell::Text(owner.display_name()),
+            Cell::Text(spec.display_name.clone()),
+        ]
+    }
+}

@@ -1,0 +1,278 @@
+//! Access rules: what a change of them requires, what is invalid, and the Roles and bindings that they
+//! become.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Known, ada};
+use postern_kinds::rbac::SUBJECT_UIDS;
+use postern_kinds::shared_secret::SharedSecret;
+use postern_kinds::{AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right};
+use postern_meta::object::Object;
+use postern_meta::time::Timestamp;
+use serde_json::{Value, json};
+
+const GROUP: &str = "management.platform.sh";
+
+fn secret(spec: &Value) -> Object {
+    Object::from_value(json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
+        "metadata": { "name": "s", "namespace": "ns", "uid": "uid-s" }, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn prepare(old: Option<&Value>, new: &Value, caller: &Caller) -> Prepared {
+    let principals = Known::all();
+    let context = Context::of(caller, Timestamp::from_unix_seconds(0), &principals);
+    SharedSecret.prepare(&mut secret(new), old.map(secret).as_ref(), &context).unwrap()
+}
+
+/// Returns what is required, short: `VERB RESOURCE[/SUBRESOURCE]/NAME`, with `as owner`.
+fn required(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let text = |right: &Right| format!("{} {}/{}", right.verb, right.resource, right.name);
+    let of = |required: &RequiredRight| {
+        let as_owner = if required.is_as_owner() { " as owner" } else { "" };
+        format!("{}{as_owner}", text(required.first()))
+    };
+    prepare(old, new, &ada()).required_rights.iter().map(of).collect()
+}
+
+fn with(access: &Value) -> Value {
+    json!({ "owner": { "user": "ada" }, "access": access })
+}
+
+#[test]
+fn what_is_given_anew_must_be_held_and_to_whom_must_be_bound() {
+    let bob = json!([{ "verbs": ["get"], "users": ["bob"] }]);
+    let bob_and_blue = json!([{ "verbs": ["get"], "users": ["bob"], "teams": ["blue"] }]);
+    let in_two = json!([
+        { "name": "other", "verbs": ["get", "get"], "teams": ["blue"] },
+        { "verbs": ["get"], "users": ["bob"] },
+    ]);
+    let more = json!([{ "verbs": ["get", "update"], "users": ["bob"] }]);
+    let twice = json!([{ "verbs": ["get"], "users": ["bob", "bob"] }]);
+    let all = json!([{ "verbs": ["*", "get"], "users": ["*"] }]);
+    let to_nobody = json!([{ "verbs": ["*"] }]);
+    let (get, bind_bob, bind_blue) = ("get sharedsecrets/s", "bind users/bob", "bind teams/blue");
+    for (old, new, rights) in [
+        (&json!([]), &bob, vec![get, bind_bob]),
+        (&bob, &bob, vec![]),
+        (&bob, &json!([]), vec![]),
+        (&bob, &bob_and_blue, vec![get, bind_blue]),
+        (&bob_and_blue, &bob, vec![]),
+        (&bob_and_blue, &in_two, vec![]),
+        (&in_two, &bob_and_blue, vec![]),
+        (&bob, &more, vec![get, "update sharedsecrets/s", bind_bob]),
+        (&more, &bob, vec![get, bind_bob]),
+        (&bob, &twice, vec![get, bind_bob]),
+        (&twice, &bob, vec![]),
+        (&bob, &all, vec!["* sharedsecrets/s", "bind users/"]),
+        (&json!([]), &to_nobody, vec![]),
+    ] {
+        assert_eq!(required(Some(&with(old)), &with(new)), rights, "{old} -> {new}");
+    }
+}
+
+#[test]
+fn a_verb_can_be_given_by_who_may_escalate_on_the_kind() {
+    let prepared = prepare(
+        Some(&with(&json!([]))),
+        &with(&json!([{ "verbs": ["get"], "users": ["bob"] }])),
+        &ada(),
+    );
+    let rights: Vec<_> = prepared.required_rights[0].any_of().cloned().collect();
+    let right = |verb, name: &str| Right {
+        namespace: "ns".to_owned(),
+        ..Right::cluster(verb, GROUP, "sharedsecrets", name)
+    };
+    assert_eq!(rights, [right("get", "s"), right("escalate", "")]);
+}
+
+#[test]
+fn owners_give_what_they_own_from_the_start_and_makeowner_makes_others_owners() {
+    let owner = |user: &str, team: &str| json!({ "owner": { "user": user, "team": team }, "access": [{ "verbs": ["get"], "users": ["bob"] }] });
+    let nobody = json!({ "access": [{ "verbs": ["get"], "users": ["bob"] }] });
+    let as_owner = ["get sharedsecrets/s as owner", "bind users/bob"];
+    let held = ["get sharedsecrets/s", "bind users/bob"];
+    let with = |first: &'static str, rest: &[&'static str]| [&[first], rest].concat();
+    for (old, new, rights) in [
+        (None, &nobody, as_owner.to_vec()),
+        (None, &owner("ada", ""), as_owner.to_vec()),
+        (None, &owner("", "red"), as_owner.to_vec()),
+        (None, &owner("bob", ""), with("makeowner users/bob", &held)),
+        (None, &owner("", "blue"), with("makeowner teams/blue", &held)),
+        (Some(&owner("bob", "")), &owner("ada", ""), vec!["makeowner users/ada"]),
+        (Some(&owner("ada", "")), &owner("bob", ""), vec!["makeowner users/bob"]),
+        (Some(&owner("ada", "")), &owner("", "red"), vec!["makeowner teams/red"]),
+        (Some(&owner("ada", "")), &owner("ada", ""), vec![]),
+        (Some(&owner("ada", "")), &nobody, vec![]),
+        (Some(&owner("", "red")), &nobody, vec![]),
+        (Some(&owner("bob", "")), &nobody, vec!["makeowner users/bob"]),
+        (Some(&nobody), &owner("ada", ""), vec!["makeowner users/ada"]),
+    ] {
+        assert_eq!(required(old, new), rights, "{old:?} -> {new}");
+    }
+}
+
+#[test]
+fn entries_are_validated_where_they_are_new() {
+    let many: Vec<String> = (0..101).map(|number| format!("u{number}")).collect();
+    for (entry, error) in [
+        (json!({ "verbs": ["get"], "users": ["bob", "*"], "teams": ["blue"] }), ""),
+        (json!({ "verbs": ["*", "use"], "subresources": ["*"] }), ""),
+        (
+            json!({ "users": ["bob"] }),
+            "spec.access[0].verbs: Required value: verbs must contain at least one value",
+        ),
+        (json!({ "verbs": ["Get"] }), "spec.access[0].verbs[0]: Unsupported value: \"Get\""),
+        (json!({ "verbs": ["impersonate"] }), "spec.access[0].verbs[0]: Unsupported value"),
+        (
+            json!({ "verbs": ["get"], "subresources": ["status"] }),
+            "spec.access[0].subresources[0]: Unsupported value: \"status\": supported values: \"*\"",
+        ),
+        (
+            json!({ "verbs": ["get"], "users": ["bob", "eve"] }),
+            "spec.access[0].users[1]: Not found: \"eve\"",
+        ),
+        (
+            json!({ "verbs": ["get"], "teams": ["*"] }),
+            "spec.access[0].teams[0]: Invalid value: \"*\"",
+        ),
+        (json!({ "verbs": ["get"], "users": many }), "spec.access[0].users: Too many: 101"),
+    ] {
+        let new = with(&json!([entry]));
+        let errors = prepare(None, &new, &ada()).verdict.unwrap().to_string();
+        assert!(errors.starts_with(error) && error.is_empty() == (errors == "[]"), "{errors}");
+        assert!(prepare(Some(&new), &new, &ada()).verdict.unwrap().len() <= 1, "{entry}");
+    }
+    let gone = with(&json!([{ "verbs": ["get"], "users": ["eve"] }]));
+    assert!(prepare(Some(&gone), &gone, &ada()).verdict.unwrap().is_empty());
+    for (owner, error) in [
+        (json!({ "user": "bob", "team": "red" }), "spec.owner: Forbidden"),
+        (json!({ "user": "eve" }), "spec.owner.user: Not found: \"eve\""),
+        (json!({ "team": "eve" }), "spec.owner.team: Not found: \"eve\""),
+    ] {
+        let new = json!({ "owner": owner });
+        let errors = prepare(None, &new, &ada()).verdict.unwrap().to_string();
+        assert!(errors.starts_with(error), "{errors}");
+        assert_eq!(
+            prepare(Some(&new), &new, &ada()).verdict.unwrap().is_empty(),
+            owner.get("user").is_none() || owner.get("team").is_none()
+        );
+    }
+}
+
+fn dependents(spec: &Value, previous: &[Object], principals: &Known) -> Vec<Dependent> {
+    let caller = Caller::default();
+    let context = Context::of(&caller, Timestamp::from_unix_seconds(0), principals);
+    SharedSecret.dependents(&secret(spec), previous, &context).unwrap()
+}
+
+/// Returns dependents as they are stored for an owner of a uid.
+fn stored(dependents: &[Dependent], owner_uid: &str) -> Vec<Object> {
+    let object = |one: &Dependent| {
+        let reference = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret", "name": "s", "uid": owner_uid });
+        let mut value = json!({
+            "apiVersion": one.kind.info().version.to_string(), "kind": one.kind.info().kind,
+            "metadata": {
+                "name": one.name, "namespace": one.namespace,
+                "annotations": one.annotations, "ownerReferences": [reference],
+            },
+        });
+        value.as_object_mut().unwrap().extend(one.fields.clone());
+        Object::from_value(value).unwrap()
+    };
+    dependents.iter().map(object).collect()
+}
+
+fn uids(dependents: &[Dependent], name: &str) -> Value {
+    let name = format!("platform:access:sharedsecrets:s:{name}");
+    let is_it = |one: &&Dependent| one.name == name && one.kind.info().kind == "RoleBinding";
+    let found = dependents.iter().find(is_it).unwrap();
+    serde_json::to_value(&found.annotations[SUBJECT_UIDS]).unwrap()
+}
+
+#[test]
+fn each_rule_and_the_owner_become_a_role_and_a_binding() {
+    let spec = json!({
+        "owner": { "team": "red" },
+        "access": [{ "name": "n", "verbs": ["list", "get"], "users": ["bob", "*", "bob"], "teams": ["blue"] }],
+    });
+    let found = dependents(&spec, &[], &Known::all());
+    let names: Vec<_> = found.iter().map(|one| (one.kind.info().kind, one.name.as_str())).collect();
+    assert_eq!(
+        names,
+        [
+            ("Role", "platform:access:sharedsecrets:s:owner"),
+            ("RoleBinding", "platform:access:sharedsecrets:s:owner"),
+            ("Role", "platform:access:sharedsecrets:s:0"),
+            ("RoleBinding", "platform:access:sharedsecrets:s:0"),
+        ]
+    );
+    for one in &found {
+        assert_eq!((one.namespace.as_deref(), one.owned), (Some("ns"), true));
+        assert_eq!(one.labels["platform.sh/managed-by"], "access-rules");
+    }
+    let rule = |verbs: Value| {
+        json!({ "rules": [{
+            "verbs": verbs, "apiGroups": [GROUP], "resources": ["sharedsecrets"], "resourceNames": ["s"],
+        }] })
+    };
+    assert_eq!(json!(found[0].fields), rule(json!(["*"])));
+    assert_eq!(json!(found[2].fields), rule(json!(["get", "list"])));
+    let group = |name: &str| json!({ "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name });
+    assert_eq!(json!(found[1].fields["subjects"]), json!([group("platform:team:red")]));
+    let subjects = ["platform:team:blue", "platform:user:*", "platform:user:bob"].map(group);
+    assert_eq!(json!(found[3].fields["subjects"]), json!(subjects));
+    assert_eq!(uids(&found, "owner"), "{\"platform:team:red\":\"uid-red\"}");
+    let expected = "{\"platform:team:blue\":\"uid-blue\",\"platform:user:bob\":\"uid-bob\"}";
+    assert_eq!(uids(&found, "0"), expected);
+}
+
+#[test]
+fn a_namesake_gets_only_what_is_given_anew() {
+    let rule = |verbs: &str, user: &str| json!({ "verbs": [verbs], "users": [user] });
+    let one = json!({ "access": [rule("get", "bob")] });
+    let old = dependents(&one, &[], &Known::all());
+    let mut later = Known::all();
+    later.0.insert("bob", "uid-later");
+    let (early, late) =
+        ("{\"platform:user:bob\":\"uid-bob\"}", "{\"platform:user:bob\":\"uid-later\"}");
+
+    let own = stored(&old, "uid-s");
+    assert_eq!(uids(&dependents(&one, &own, &later), "0"), early, "as it was");
+    let two = json!({ "access": [rule("list", "bob"), rule("get", "bob")] });
+    let found = dependents(&two, &own, &later);
+    assert_eq!(
+        (uids(&found, "0"), uids(&found, "1")),
+        (late.into(), early.into()),
+        "moved and added"
+    );
+    let twice = json!({ "access": [rule("get", "bob"), rule("get", "bob")] });
+    let found = dependents(&twice, &own, &later);
+    assert_eq!(
+        (uids(&found, "0"), uids(&found, "1")),
+        (early.into(), late.into()),
+        "once as it was"
+    );
+
+    let of_an_earlier_secret = stored(&old, "uid-of-an-earlier-s");
+    assert_eq!(uids(&dependents(&one, &of_an_earlier_secret, &later), "0"), late);
+
+    let mut gone = Known::all();
+    gone.0.remove("bob");
+    assert_eq!(uids(&dependents(&one, &own, &gone), "0"), early);
+    assert_eq!(uids(&dependents(&one, &[], &gone), "0"), "{\"platform:user:bob\":\"\"}", "nobody");
+}
+
+#[test]
+fn the_owner_is_who_was_authenticated() {
+    let (caller, mut principals) = (ada(), Known::all());
+    principals.0.insert("ada", "uid-of-a-namesake");
+    let context = Context::of(&caller, Timestamp::from_unix_seconds(0), &principals);
+    let object = secret(&json!({ "owner": { "user": "ada" } }));
+    let found = SharedSecret.dependents(&object, &[], &context).unwrap();
+    assert_eq!(uids(&found, "owner"), "{\"platform:user:ada\":\"uid-ada\"}");
+}

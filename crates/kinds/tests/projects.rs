@@ -1,0 +1,364 @@
+//! Projects and what is in them: validation, what writes require, and what depends on a project.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Known, ada, context, errors, object, prepare, required};
+use postern_kinds::cluster::Cluster;
+use postern_kinds::project::{self, Project};
+use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::rbac::SUBJECT_UIDS;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, Context, Dependent, Observations};
+use postern_meta::object::Object;
+use postern_meta::status::{ApiError, Reason};
+use postern_meta::time::Timestamp;
+use serde_json::{Value, json};
+
+fn member(name: &str, role: &str) -> Value {
+    json!({ "kind": "User", "name": name, "clusterRole": role })
+}
+
+#[test]
+fn projects_are_validated() {
+    let many: Vec<_> = (0..501).map(|number| member(&format!("u{number}"), "")).collect();
+    let roles: Vec<_> = (0..17).map(|number| member("ada", &format!("r{number}"))).collect();
+    for (spec, error) in [
+        (json!({}), ""),
+        (json!({ "members": [member("ada", ""), { "kind": "Team", "name": "red" }] }), ""),
+        (json!({ "members": [member("ada", "a:b")] }), ""),
+        (json!({ "members": [member("eve", "")] }), "spec.members[0].name: Not found: \"eve\""),
+        (
+            json!({ "members": [{ "kind": "Group", "name": "ada" }] }),
+            "spec.members[0].kind: Unsupported value: \"Group\": supported values: \"User\", \"Team\"",
+        ),
+        (json!({ "members": [member("A b", "")] }), "spec.members[0].name: Invalid value: \"A b\""),
+        (
+            json!({ "members": [member("ada", "a/b")] }),
+            "spec.members[0].clusterRole: Invalid value: \"a/b\": may not contain '/'",
+        ),
+        (
+            json!({ "members": [member("ada", ""), member("ada", "platform-project-user")] }),
+            "spec.members[1]: Duplicate value: \"ada\"",
+        ),
+        (json!({ "members": many }), "spec.members: Too many: 501: must have at most 500 items"),
+        (
+            json!({ "members": roles }),
+            "spec.members: Invalid value: must have at most 16 different",
+        ),
+        (json!({ "allowedClusters": [{ "name": "*" }, { "name": "c" }] }), ""),
+        (json!({ "allowedClusters": [{ "name": "" }] }), "spec.allowedClusters[0].name: Invalid"),
+        (json!({ "quotas": { "project": { "virtualclusterinstances": "10" } } }), ""),
+        (json!({ "quotas": { "user": { "spaceinstances": "0", "projectsecrets": "1" } } }), ""),
+        (
+            json!({ "quotas": { "user": { "spaceinstances": "-1" } } }),
+            "spec.quotas.user[spaceinstances]: Invalid value: \"-1\": must be a count",
+        ),
+        (
+            json!({ "quotas": { "project": { "spaceinstances": "" } } }),
+            "spec.quotas.project[spacei",
+        ),
+        (
+            json!({ "quotas": { "project": { "pods": "1" } } }),
+            "spec.quotas.project: Unsupported value: \"pods\": supported values: ",
+        ),
+    ] {
+        let found = errors(&Project, &spec);
+        assert!(
+            found.starts_with(error) && found.is_empty() == error.is_empty(),
+            "{spec}: {found}"
+        );
+    }
+}
+
+#[test]
+fn the_name_of_a_project_is_part_of_the_name_of_its_namespace() {
+    let (caller, principals) = (ada(), Known::all());
+    for (name, is_valid) in
+        [("a", true), (&"a".repeat(61), true), (&"a".repeat(62), false), ("a.b", false)]
+    {
+        let mut new = object(&Project, name, &json!({}));
+        let prepared = Project.prepare(&mut new, None, &context(&caller, &principals)).unwrap();
+        assert_eq!(prepared.verdict.unwrap().is_empty(), is_valid, "{name}");
+    }
+}
+
+#[test]
+fn clusters_are_all_allowed_from_the_start_and_none_when_they_are_left_out_later() {
+    let (caller, principals) = (ada(), Known::all());
+    let spec_of = |old: Option<&Value>, new: &Value| -> project::Spec {
+        let old = old.map(|spec| object(&Project, "a", spec));
+        let mut new = object(&Project, "a", new);
+        Project.prepare(&mut new, old.as_ref(), &context(&caller, &principals)).unwrap();
+        serde_json::from_value(new.fields["spec"].clone()).unwrap()
+    };
+    let one = json!({ "allowedClusters": [{ "name": "c" }] });
+    for (old, new, allows_c, allows_d) in [
+        (None, &json!({}), true, true),
+        (None, &json!({ "allowedClusters": [] }), false, false),
+        (None, &one, true, false),
+        (Some(&one), &json!({}), false, false),
+        (Some(&one), &one, true, false),
+    ] {
+        let spec = spec_of(old, new);
+        assert_eq!((spec.allows_cluster("c"), spec.allows_cluster("d")), (allows_c, allows_d));
+    }
+    let quotas =
+        spec_of(None, &json!({ "quotas": { "project": { "a": "3" }, "user": { "a": "x" } } }));
+    assert_eq!((quotas.project_quota("a"), quotas.project_quota("b")), (Some(3), None));
+    assert_eq!(quotas.user_quota("a"), Some(0), "what cannot be read allows nothing");
+}
+
+#[test]
+fn members_must_be_bound_and_so_must_roles_that_are_not_for_members() {
+    let of = |members: Value| json!({ "owner": { "user": "ada" }, "members": members });
+    let bob = of(json!([member("bob", "")]));
+    let both =
+        of(json!([{ "kind": "Team", "name": "blue" }, member("bob", "platform-project-user")]));
+    let viewer = of(json!([member("bob", "platform-project-viewer")]));
+    let other = of(json!([member("bob", "view"), member("ada", "view")]));
+    let none = of(json!([]));
+    for (old, new, rights) in [
+        (None, &bob, vec!["bind users/bob"]),
+        (Some(&none), &both, vec!["bind users/bob", "bind teams/blue"]),
+        (Some(&both), &viewer, vec!["bind users/bob"]),
+        (Some(&both), &none, vec![]),
+        (Some(&viewer), &viewer, vec![]),
+        (Some(&viewer), &other, vec!["bind users/ada", "bind users/bob", "bind clusterroles/view"]),
+    ] {
+        assert_eq!(required(&Project, old, new), rights, "{old:?} -> {new}");
+    }
+}
+
+fn dependents(
+    spec: &Value,
+    previous: &[Object],
+    known: &Known,
+) -> Result<Vec<Dependent>, ApiError> {
+    let caller = ada();
+    let context = context(&caller, known);
+    let mut project = object(&Project, "one", spec);
+    Project.prepare(&mut project, None, &context)?;
+    Project.dependents(&project, previous, &context)
+}
+
+/// Returns dependents as they are stored for an owner of a uid.
+fn stored(dependents: &[Dependent], owner_uid: &str) -> Vec<Object> {
+    let object = |one: &Dependent| {
+        let reference = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Project", "name": "one", "uid": owner_uid });
+        let mut value = json!({
+            "apiVersion": one.kind.info().version.to_string(), "kind": one.kind.info().kind,
+            "metadata": {
+                "name": one.name, "namespace": one.namespace, "annotations": one.annotations,
+                "ownerReferences": [reference],
+            },
+        });
+        value.as_object_mut().unwrap().extend(one.fields.clone());
+        Object::from_value(value).unwrap()
+    };
+    dependents.iter().map(object).collect()
+}
+
+#[test]
+fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rules() {
+    let members =
+        json!([member("bob", ""), { "kind": "Team", "name": "blue" }, member("bob", "view")]);
+    let found = dependents(&json!({ "members": members }), &[], &Known::all()).unwrap();
+    let names: Vec<_> = found
+        .iter()
+        .map(|one| {
+            (one.kind.info().kind, one.namespace.as_deref().unwrap_or_default(), &one.name[..])
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("Namespace", "", "p-one"),
+            ("RoleBinding", "p-one", "platform:members:platform-project-user"),
+            ("RoleBinding", "p-one", "platform:members:view"),
+            ("ClusterRole", "", "platform:access:projects:one:owner"),
+            ("ClusterRoleBinding", "", "platform:access:projects:one:owner"),
+        ]
+    );
+    assert_eq!(found[0].labels["platform.sh/project"], "one");
+    assert!(found.iter().all(|one| one.owned));
+    let uids = "{\"platform:team:blue\":\"uid-blue\",\"platform:user:bob\":\"uid-bob\"}";
+    assert_eq!(found[1].annotations[SUBJECT_UIDS], uids);
+    let role =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
+    assert_eq!(found[2].fields["roleRef"], role);
+    let owner = json!(found[3].fields["rules"][0]["resources"]);
+    assert_eq!(owner, json!(["projects", "projects/status"]));
+}
+
+#[test]
+fn members_stay_who_they_were_and_a_namespace_that_is_in_the_way_is_a_conflict() {
+    let spec = json!({ "members": [member("bob", "")] });
+    let mut later = Known::all();
+    later.0.insert("bob", "uid-later");
+    let first = dependents(&spec, &[], &Known::all()).unwrap();
+    let own = stored(&first, "uid-of-it");
+    let bob = |found: &[Dependent]| found[1].annotations[SUBJECT_UIDS].clone();
+    let early = "{\"platform:user:bob\":\"uid-bob\"}";
+    assert_eq!(bob(&dependents(&spec, &own, &later).unwrap()), early);
+    let foreign = stored(&first, "uid-of-another");
+    let error = dependents(&spec, &foreign, &later).unwrap_err();
+    assert_eq!((error.code(), error.reason()), (409, Reason::AlreadyExists));
+    assert!(error.status().message.contains("namespaces \"p-one\""), "{}", error.status().message);
+    let bindings = &foreign[1..];
+    let late = "{\"platform:user:bob\":\"uid-later\"}";
+    assert_eq!(bob(&dependents(&spec, bindings, &later).unwrap()), late);
+}
+
+#[test]
+fn instances_are_validated_and_live_in_projects() {
+    let vci: &dyn AnyKind = &VirtualClusterInstance;
+    let space: &dyn AnyKind = &SpaceInstance;
+    let whole = json!({ "cluster": "c", "namespace": "n", "virtualCluster": "v" });
+    for (kind, spec, error) in [
+        (vci, json!({}), ""),
+        (vci, json!({ "clusterRef": whole, "config": { "secretName": "s", "key": "k" } }), ""),
+        (vci, json!({ "config": { "secretName": "s", "secretNamespace": "p-one" } }), ""),
+        (space, json!({ "clusterRef": { "cluster": "c", "namespace": "n" } }), ""),
+        (
+            vci,
+            json!({ "clusterRef": { "cluster": "c", "namespace": "n" } }),
+            "spec.clusterRef.virtualCluster: Required value",
+        ),
+        (
+            space,
+            json!({ "clusterRef": { "cluster": "c" } }),
+            "spec.clusterRef.namespace: Required value",
+        ),
+        (
+            space,
+            json!({ "clusterRef": { "cluster": "C", "namespace": "n" } }),
+            "spec.clusterRef.cluster: Invalid value: \"C\"",
+        ),
+        (
+            vci,
+            json!({ "config": { "secretName": "s", "secretNamespace": "p-two" } }),
+            "spec.config.secretNamespace: Invalid value: \"p-two\": must be the instance's own namespace",
+        ),
+        (vci, json!({ "config": {} }), "spec.config.secretName: Required value"),
+        (
+            vci,
+            json!({ "config": { "secretName": "s", "key": "a b" } }),
+            "spec.config.key: Invalid value",
+        ),
+        (
+            &Cluster,
+            json!({ "config": { "secretName": "s" } }),
+            "spec.config.secretNamespace: Required value",
+        ),
+        (&Cluster, json!({ "config": { "secretName": "s", "secretNamespace": "p-two" } }), ""),
+    ] {
+        let found = errors(kind, &spec);
+        assert!(
+            found.starts_with(error) && found.is_empty() == error.is_empty(),
+            "{spec}: {found}"
+        );
+    }
+    let (caller, principals) = (ada(), Known::all());
+    for kind in [vci, space] {
+        for (old, project, is_valid) in [
+            (None, Some("one"), true),
+            (None, None, false),
+            (Some(object(kind, "a", &json!({}))), None, true),
+        ] {
+            let context =
+                Context { project_of_namespace: project, ..context(&caller, &principals) };
+            let mut new = object(kind, "a", &json!({}));
+            let verdict = kind.prepare(&mut new, old.as_ref(), &context).unwrap().verdict.unwrap();
+            assert_eq!(verdict.is_empty(), is_valid, "{kind:?} in {project:?}: {verdict}");
+        }
+    }
+}
+
+#[test]
+fn a_place_takes_use_of_its_cluster_and_a_kubeconfig_takes_get_of_its_secret() {
+    let at = |cluster: &str, namespace: &str| {
+        json!({
+            "owner": { "user": "ada" },
+            "clusterRef": { "cluster": cluster, "namespace": namespace, "virtualCluster": "v" },
+        })
+    };
+    let with = |secret: &str| json!({ "owner": { "user": "ada" }, "config": { "secretName": secret, "secretNamespace": "p-one" } });
+    let vci: &dyn AnyKind = &VirtualClusterInstance;
+    for (kind, old, new, rights) in [
+        (vci, None, at("c", "n"), vec!["use clusters/c"]),
+        (vci, Some(at("c", "n")), at("c", "n"), vec![]),
+        (vci, Some(at("c", "n")), at("c", "m"), vec!["use clusters/c"]),
+        (vci, Some(at("c", "n")), with("s"), vec!["get p-one/secrets/s"]),
+        (vci, Some(with("s")), with("s"), vec![]),
+        (vci, Some(with("s")), with("t"), vec!["get p-one/secrets/t"]),
+        (&SpaceInstance, None, at("c", "n"), vec!["use clusters/c"]),
+        (&Cluster, None, with("s"), vec!["get p-one/secrets/s"]),
+        (&Cluster, Some(with("s")), with("s"), vec![]),
+    ] {
+        assert_eq!(required(kind, old.as_ref(), &new), rights, "{kind:?} {old:?} -> {new}");
+    }
+}
+
+#[test]
+fn a_place_belongs_to_one_instance_and_says_its_cluster() {
+    let spec = json!({ "clusterRef": { "cluster": "c", "namespace": "n", "virtualCluster": "v" } });
+    for (kind, key) in [(&VirtualClusterInstance as &dyn AnyKind, "c/n/v"), (&SpaceInstance, "c/n")]
+    {
+        let with = object(kind, "a", &spec);
+        assert_eq!(kind.unique_keys(&with).unwrap(), [("spec.clusterRef", key.to_owned())]);
+        assert_eq!(kind.on_cluster(&with).as_deref(), Some("c"));
+        let without = object(kind, "a", &json!({}));
+        assert_eq!(kind.unique_keys(&without).unwrap(), []);
+        assert_eq!(kind.on_cluster(&without), None);
+        assert!(kind.is_counted_in_quotas());
+    }
+    let counted = postern_kinds::all().iter().filter(|kind| kind.is_counted_in_quotas());
+    let counted: Vec<_> = counted.map(|kind| kind.info().plural).collect();
+    assert_eq!(counted, project::COUNTED_IN_QUOTAS);
+    assert!(ProjectSecret.is_counted_in_quotas() && !Project.is_counted_in_quotas());
+}
+
+#[test]
+fn what_the_caller_may_do_is_observed_for_those_who_ask_and_never_stored() {
+    struct May(bool);
+    impl Observations for May {
+        fn last_activity(&self, _: &str, _: &str) -> Option<Timestamp> {
+            None
+        }
+        fn is_extended(&self) -> bool {
+            self.0
+        }
+        fn caller_may(&self, verb: &str) -> bool {
+            verb == "use"
+        }
+    }
+    let observed = VirtualClusterInstance.observed_status("a", "u", &May(true));
+    assert_eq!(observed, [("canUpdate", json!(false)), ("canUse", json!(true))]);
+    assert!(VirtualClusterInstance.observed_status("a", "u", &May(false)).is_empty());
+    let mut new = object(&VirtualClusterInstance, "a", &json!({}));
+    new.fields.insert("status".to_owned(), json!({ "canUse": true }));
+    let (caller, principals) = (ada(), Known::all());
+    VirtualClusterInstance.prepare(&mut new, None, &context(&caller, &principals)).unwrap();
+    assert_eq!(new.fields["status"], json!({}));
+}
+
+#[test]
+fn the_data_of_a_project_secret_is_strict_and_it_is_confidential() {
+    assert!(ProjectSecret.info().confidential);
+    assert_eq!(errors(&ProjectSecret, &json!({ "data": { "a": "aGk=" } })), "");
+    assert!(
+        errors(&ProjectSecret, &json!({ "data": { "a b": "" } }))
+            .starts_with("spec.data[a b]: Invalid")
+    );
+    let error =
+        prepare(&ProjectSecret, None, &json!({ "data": { "a": "hunter2!" } })).verdict.unwrap_err();
+    let message = &error.status().message;
+    assert_eq!(error.code(), 400);
+    assert!(
+        message.contains("a ProjectSecret: spec.data[a]: illegal base64")
+            && !message.contains("hunter2")
+    );
+}

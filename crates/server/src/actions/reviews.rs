@@ -1,0 +1,346 @@
+//! Reviews: what the caller or somebody else may do, and who somebody is. They are answered by the same
+//! decisions that requests are, and never stored. Who can do something is in `who_can`.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::attributes::Attributes;
+use postern_auth::bearer::BearerToken;
+use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scope_yaml};
+use postern_auth::identity::Identity;
+use postern_auth::policy::Decision;
+use postern_kinds::action::ServerAction;
+use postern_kinds::rbac::{BoundSubject, PolicyRule};
+use postern_kinds::reviews::self_subject_rules_review::{self, NonResourceRule, ResourceRule};
+use postern_kinds::reviews::{
+    AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
+    self_subject_access_review, self_subject_review, token_review,
+};
+use postern_kinds::{AnyKind, Impersonation, Verb, all};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cache::{Cache, PolicyAt};
+use crate::registry::{EncodedObject, Registry};
+use crate::stages::admit;
+use crate::stages::authorize::{Permit, would_allow};
+use crate::stages::parse::ResourceTarget;
+use crate::storage_key;
+
+/// The extra field that names an access key, whose bearer is asked about.
+pub(super) const ACCESS_KEY_EXTRA: &str = "platform.sh/access-key";
+
+/// Returns a review with its answer.
+///
+/// # Errors
+/// 400 and 422 for a review that makes no sense.
+pub(super) async fn answer(
+    registry: &Registry,
+    permit: &Permit,
+    action: ServerAction,
+    posted: Option<Object>,
+) -> Result<EncodedObject, ApiError> {
+    let posted = posted.ok_or_else(|| ApiError::bad_request("a review has a body"))?;
+    // Read before it is prepared, which drops what is not to be returned.
+    let token: Option<token_review::Spec> = field(&posted, "spec");
+    let mut object = admit::review(&registry.admission(), permit, posted)?;
+    registry.cache().wait_until_current().await?;
+    let (cache, policy) = (registry.cache(), registry.cache().policy());
+    let decider = Decider { cache, policy };
+    let me = permit.identity();
+    let status = match action {
+        ServerAction::SelfSubjectAccessReview => {
+            let spec: self_subject_access_review::Spec = field(&object, "spec").unwrap_or_default();
+            let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
+            encoded(decider.access(me, resource.as_ref(), path.as_ref()))
+        }
+        ServerAction::SubjectAccessReview | ServerAction::LocalSubjectAccessReview => {
+            let spec: SubjectSpec = field(&object, "spec").unwrap_or_default();
+            encoded(access_of_subject(registry, &decider, &spec))
+        }
+        ServerAction::SelfSubjectRulesReview => {
+            let spec: self_subject_rules_review::Spec = field(&object, "spec").unwrap_or_default();
+            encoded(rules_of(&decider, me, &spec.namespace))
+        }
+        ServerAction::SelfSubjectReview => {
+            encoded(self_subject_review::Status { user_info: user_info(me) })
+        }
+        ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
+        ServerAction::ResourceAccessReview => {
+            let spec = field(&object, "spec").unwrap_or_default();
+            encoded(super::who_can::status(registry, &decider, &spec).await)
+        }
+        ServerAction::WhoAmI | ServerAction::AccessKeysOfOwner => {
+            return Err(ApiError::resource_not_served());
+        }
+    };
+    object.fields.insert("status".to_owned(), status);
+    object.metadata.creation_timestamp = None;
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
+
+fn field<T: DeserializeOwned>(object: &Object, name: &str) -> Option<T> {
+    T::deserialize(object.fields.get(name)?).ok()
+}
+
+fn encoded(status: impl Serialize) -> Value {
+    serde_json::to_value(status).unwrap_or(Value::Null)
+}
+
+/// What reviews are decided from: one snapshot of the policy, and what is cached.
+pub(super) struct Decider<'a> {
+    pub(super) cache: &'a Arc<Cache>,
+    pub(super) policy: Arc<PolicyAt>,
+}
+
+impl Decider<'_> {
+    /// Returns whether an identity may do this, and why.
+    fn access(
+        &self,
+        identity: &Identity,
+        resource: Option<&ResourceAttributes>,
+        path: Option<&NonResourceAttributes>,
+    ) -> AccessStatus {
+        let attributes = match (resource, path) {
+            (Some(resource), _) => without_needless_namespace(of_resource(resource)),
+            (None, Some(path)) => of_path(path),
+            (None, None) => return AccessStatus::default(),
+        };
+        let allowed = self.allows(identity, &attributes);
+        let explanation = self.policy.explain(identity, &attributes);
+        let reason = reason(allowed, &explanation, identity);
+        AccessStatus { allowed, reason, ..AccessStatus::default() }
+    }
+
+    /// Returns whether a request would be allowed: the decision that the request itself would get.
+    pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        match target_of(attributes) {
+            Some(target) => would_allow(&self.policy, identity, &target, || {
+                let info = target.kind.info();
+                let name = target.name.as_deref()?;
+                let key = storage_key::object(info, target.namespace.as_deref(), name);
+                self.cache.of(info).get(&key).ok().flatten()
+            }),
+            None => self.policy.decide(identity, attributes) == Decision::Allow,
+        }
+    }
+}
+
+fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
+    Attributes::Resource {
+        verb: &asked.verb,
+        group: &asked.group,
+        resource: &asked.resource,
+        subresource: &asked.subresource,
+        namespace: &asked.namespace,
+        name: &asked.name,
+    }
+}
+
+/// Returns the attributes without the namespace, for a resource that has none: kubectl names its own in
+/// every question.
+pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attributes<'_> {
+    let Attributes::Resource { verb, group, resource, subresource, name, .. } = attributes else {
+        return attributes;
+    };
+    match kind_of(group, resource) {
+        Some(kind) if !kind.info().is_namespaced() => {
+            Attributes::Resource { verb, group, resource, subresource, namespace: "", name }
+        }
+        _ => attributes,
+    }
+}
+
+fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
+    all().iter().copied().find(|kind| {
+        let info = kind.info();
+        info.version.group == group && info.plural == resource
+    })
+}
+
+/// Returns the attributes of a path: those that describe the API are open, as requests for them are.
+fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
+    let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
+    let described = ["/api", "/apis", "/openapi", "/version"];
+    let is_under = |root: &&str| {
+        path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if described.iter().any(is_under) {
+        Attributes::Description { verb, path }
+    } else {
+        Attributes::Path { verb, path }
+    }
+}
+
+/// Returns what a request with these attributes is for; `None` for what is not served as a request,
+/// such as the verb `use`.
+fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
+    let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
+    else {
+        return None;
+    };
+    let kind = kind_of(group, resource)?;
+    let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb)?;
+    let action = kind.info().action(subresource, verb);
+    if action.is_none() && !subresource.is_empty() {
+        return None;
+    }
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
+}
+
+/// Returns the answer about somebody else: a user with their groups, or the bearer of an access key.
+fn access_of_subject(
+    registry: &Registry,
+    decider: &Decider<'_>,
+    spec: &SubjectSpec,
+) -> AccessStatus {
+    let refused = |reason: &str| AccessStatus { reason: reason.to_owned(), ..Default::default() };
+    let principals = registry.cache().principals();
+    let (resource, path) =
+        (spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref());
+    if let Some(keys) = spec.extra.get(ACCESS_KEY_EXTRA) {
+        let [key] = keys.as_slice() else { return refused("one access key can be asked about") };
+        let now = registry.source().now().unix_seconds();
+        return match principals.identify_by_name(key, now) {
+            Ok(key) if spec.user.is_empty() || spec.user == key.identity.name => {
+                decider.access(&key.identity, resource, path)
+            }
+            Ok(_) => refused("the access key is not one of this user"),
+            Err(refusal) => refused(refusal.message()),
+        };
+    }
+    let wanted = Impersonation {
+        user: spec.user.clone(),
+        groups: spec.groups.clone(),
+        uid: spec.uid.clone(),
+        extra: spec.extra.clone(),
+    };
+    let impersonated = principals.impersonate(&wanted, &Identity::default());
+    if impersonated.disabled {
+        return refused("the user is disabled");
+    }
+    decider.access(&impersonated.identity, resource, path)
+}
+
+/// Returns why something is allowed, or what would have to be written for it to be.
+fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
+    if allowed {
+        return explanation.source.as_ref().map_or_else(
+            || "a list has what its caller may get".to_owned(),
+            |source| format!("RBAC: allowed by {}", source_text(source)),
+        );
+    }
+    let mut text = String::new();
+    if let Some(missing) = &explanation.missing_rule {
+        let place = missing.namespace.as_deref().map_or_else(
+            || "everywhere".to_owned(),
+            |namespace| format!("in the namespace {namespace}"),
+        );
+        text = format!(
+            "no role of {} allows it: this rule would, {place}:\n{}",
+            identity.name,
+            rule_yaml(&missing.rule)
+        );
+    }
+    for refusing in &explanation.refusing_scopes {
+        let which = if refusing.index == 0 { "the access key" } else { "the key that made it" };
+        let missing = scope_yaml(&refusing.missing);
+        let _ = write!(text, "the scope of {which} does not allow it: this would:\n{missing}");
+    }
+    text
+}
+
+/// Returns through what somebody has a right, in words.
+pub(super) fn source_text(source: &Source) -> String {
+    match source {
+        Source::Masters => "membership in system:masters".to_owned(),
+        Source::Everyone => "what everyone may do who is authenticated".to_owned(),
+        Source::Themselves => "what all users and teams may do to what is theirs".to_owned(),
+        Source::Role { binding, role, rule, subject } => {
+            let binding_kind =
+                if binding.namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+            let role_kind = if role.namespace.is_some() { "Role" } else { "ClusterRole" };
+            let subject = match subject {
+                BoundSubject::User(name) => format!("User \"{name}\""),
+                BoundSubject::Group(name) | BoundSubject::Principal { group: name, .. } => {
+                    format!("Group \"{name}\"")
+                }
+            };
+            format!(
+                "{binding_kind} \"{}\" of {role_kind} \"{}\" to {subject}, rule {rule}",
+                qualified(binding),
+                role.name
+            )
+        }
+    }
+}
+
+fn qualified(name: &PolicyName) -> String {
+    match &name.namespace {
+        Some(namespace) => format!("{}/{namespace}", name.name),
+        None => name.name.clone(),
+    }
+}
+
+fn rules_of(
+    decider: &Decider<'_>,
+    identity: &Identity,
+    namespace: &str,
+) -> self_subject_rules_review::Status {
+    let rules = decider.policy.rules_of(identity, namespace);
+    let of_resources = |rule: PolicyRule| ResourceRule {
+        verbs: rule.verbs,
+        api_groups: rule.api_groups,
+        resources: rule.resources,
+        resource_names: rule.resource_names,
+    };
+    let of_paths = |rule: PolicyRule| NonResourceRule {
+        verbs: rule.verbs,
+        non_resource_urls: rule.non_resource_urls,
+    };
+    self_subject_rules_review::Status {
+        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
+        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
+        incomplete: rules.incomplete,
+        evaluation_error: String::new(),
+    }
+}
+
+fn user_info(identity: &Identity) -> UserInfo {
+    let mut extra = identity.extra.clone();
+    if !identity.access_key.is_empty() && !identity.is_impersonated {
+        extra.insert(ACCESS_KEY_EXTRA.to_owned(), vec![identity.access_key.clone()]);
+    }
+    UserInfo {
+        username: identity.name.clone(),
+        uid: identity.uid.clone(),
+        groups: identity.groups.clone(),
+        extra,
+    }
+}
+
+/// Returns whose token it is. Keys are for this server: it is their only audience.
+fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review::Status {
+    let failed = |error: &str| token_review::Status {
+        error: error.to_owned(),
+        ..token_review::Status::default()
+    };
+    if !spec.audiences.is_empty() {
+        return failed("access keys have no audience: ask without one");
+    }
+    let digest = registry.digester().digest(&BearerToken::of_key(&spec.token));
+    let now = registry.source().now().unix_seconds();
+    match registry.cache().principals().identify(&digest, now) {
+        Ok(key) => token_review::Status {
+            authenticated: true,
+            user: user_info(&key.identity),
+            ..token_review::Status::default()
+        },
+        Err(refusal) => failed(refusal.message()),
+    }
+}

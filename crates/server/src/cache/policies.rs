@@ -1,0 +1,146 @@
+//! The snapshots of the policy: the present one, and those of the last changes, each with the
+//! revision from which on it decides.
+//!
+//! A watch needs those of the past: what it may see of an event is what its caller might see when
+//! that happened.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use postern_auth::policy::{NamedChange as BorrowedChange, Policy};
+use postern_kinds::rbac::PolicyChange;
+
+/// Snapshots that are kept. A watch that is further behind ends, if its caller may see other things
+/// now.
+const KEPT: usize = 1024;
+
+/// A snapshot of the policy.
+pub(crate) struct PolicyAt {
+    /// The revision from which on it decides.
+    pub(crate) revision: u64,
+    policy: Policy,
+}
+
+impl Deref for PolicyAt {
+    type Target = Policy;
+
+    fn deref(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+impl PolicyAt {
+    /// Returns the policy that needs nothing stored, by which the server itself acts.
+    pub(crate) fn built_in() -> Arc<Self> {
+        static BUILT_IN: LazyLock<Arc<PolicyAt>> = LazyLock::new(|| {
+            Arc::new(PolicyAt { revision: 0, policy: Policy::clone(&Policy::built_in()) })
+        });
+        BUILT_IN.clone()
+    }
+}
+
+/// A change of one object that decides: its namespace, its name, and what it says now.
+pub(super) type NamedChange = (Option<String>, String, PolicyChange);
+
+/// The present snapshot, and those of the last changes.
+pub(super) struct Policies {
+    current: ArcSwap<PolicyAt>,
+    /// The oldest first; the last is the present one.
+    history: Mutex<VecDeque<Arc<PolicyAt>>>,
+}
+
+impl Policies {
+    /// Returns the policy of a server that has nothing stored.
+    pub(super) fn new() -> Self {
+        let first = PolicyAt::built_in();
+        Self { current: ArcSwap::new(first.clone()), history: Mutex::new(VecDeque::from([first])) }
+    }
+
+    /// Returns the present snapshot.
+    pub(super) fn current(&self) -> Arc<PolicyAt> {
+        self.current.load_full()
+    }
+
+    /// Makes the next snapshot from what has changed at a revision.
+    pub(super) fn apply(&self, changes: &[NamedChange], revision: u64) {
+        if changes.is_empty() {
+            return;
+        }
+        let policy = self.current.load().policy.with(&borrowed(changes));
+        let next = Arc::new(PolicyAt { revision, policy });
+        let mut history = self.history.lock();
+        if history.len() == KEPT {
+            history.pop_front();
+        }
+        history.push_back(next.clone());
+        self.current.store(next);
+    }
+
+    /// Replaces everything with what is stored at a revision. What was before is forgotten.
+    pub(super) fn load(&self, changes: &[NamedChange], revision: u64) {
+        let policy = Policy::built_in().with(&borrowed(changes));
+        let next = Arc::new(PolicyAt { revision, policy });
+        *self.history.lock() = VecDeque::from([next.clone()]);
+        self.current.store(next);
+    }
+
+    /// Returns the snapshot that decides at a revision; `None` when it is not kept any more.
+    pub(super) fn at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
+        let current = self.current.load();
+        if current.revision <= revision {
+            return Some(current.clone());
+        }
+        let history = self.history.lock();
+        let after = history.partition_point(|one| one.revision <= revision);
+        history.get(after.checked_sub(1)?).cloned()
+    }
+
+    /// Returns the snapshots after one, the oldest first; `None` when some are not kept any more.
+    pub(super) fn after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
+        let history = self.history.lock();
+        let at = history.iter().rposition(|one| Arc::ptr_eq(one, known))?;
+        Some(history.range(at + 1..).cloned().collect())
+    }
+}
+
+fn borrowed(changes: &[NamedChange]) -> Vec<BorrowedChange<'_>> {
+    let changes = changes.iter();
+    changes.map(|(namespace, name, to)| (namespace.as_deref(), name.as_str(), to.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_kept_with_their_revisions_and_not_for_ever() {
+        let policies = Policies::new();
+        let first = policies.current();
+        let change = || [(None, "n".to_owned(), PolicyChange::Namespace(None))];
+        policies.apply(&[], 1);
+        assert!(Arc::ptr_eq(&first, &policies.current()), "nothing has changed");
+        policies.apply(&change(), 2);
+        policies.apply(&change(), 5);
+        let revisions = |known: &Arc<PolicyAt>| {
+            let after = policies.after(known)?;
+            Some(after.iter().map(|one| one.revision).collect::<Vec<_>>())
+        };
+        assert_eq!(revisions(&first), Some(vec![2, 5]));
+        assert_eq!(revisions(&policies.current()), Some(vec![]));
+        for (revision, decides) in [(0, 0), (1, 0), (2, 2), (4, 2), (5, 5), (9, 5)] {
+            assert_eq!(policies.at(revision).map(|one| one.revision), Some(decides));
+        }
+        for revision in 6..6 + KEPT as u64 {
+            policies.apply(&change(), revision);
+        }
+        assert_eq!(revisions(&first), None);
+        let before = policies.current();
+        policies.load(&change(), 3000);
+        assert_eq!(revisions(&before), None);
+        assert_eq!(policies.current().revision, 3000);
+        assert!(policies.at(2999).is_none());
+    }
+}

@@ -1,0 +1,216 @@
+//! Keeps roles and bindings as they have to be: those that follow from another object, such as its
+//! access rules, are put back after a hand edit; aggregated ClusterRoles get the rules of those that
+//! they select.
+//!
+//! The write of an object changes its own roles in its own transaction; this only repairs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_kinds::cluster_role::{AggregationRule, ClusterRole, Spec};
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
+use postern_kinds::rbac::{MANAGED_BY, PolicyRule};
+use postern_kinds::role::Role;
+use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::{AnyKind, Verb, of_reference};
+use postern_meta::object::OwnerReference;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cache::{CachedObject, Next, ResourceCache};
+use crate::operations;
+use crate::registry::Registry;
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// The kinds that are looked after.
+const KINDS: [&dyn AnyKind; 4] = [&Role, &RoleBinding, &ClusterRole, &ClusterRoleBinding];
+
+/// The longest time until another try after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// ClusterRoles that are read at a time.
+const ROLES_PER_READ: usize = 256;
+
+/// An object whose roles may have been changed: its kind, namespace and name.
+type Concerned = (String, String, Option<String>, String);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let mut progress = registry.cache().subscribe();
+    let mut repair = Repair::new(registry);
+    loop {
+        progress.mark_unchanged();
+        repair.catch_up();
+        if repair.work().await {
+            let _ = tokio::time::timeout(RETRY, progress.changed()).await;
+        } else if progress.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Repair {
+    registry: Arc<Registry>,
+    /// Where it goes on reading, for each of [`KINDS`].
+    cursors: [Position; 4],
+    concerned: BTreeSet<Concerned>,
+    /// Has any ClusterRole changed?
+    cluster_roles_changed: bool,
+}
+
+impl Repair {
+    fn new(registry: Arc<Registry>) -> Self {
+        let cursors =
+            KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
+        Self { registry, cursors, concerned: BTreeSet::new(), cluster_roles_changed: true }
+    }
+
+    /// Reads all events since the last call.
+    fn catch_up(&mut self) {
+        for (index, kind) in KINDS.iter().enumerate() {
+            let registry = self.registry.clone();
+            let resource = registry.cache().of(kind.info());
+            loop {
+                match resource.events_after(self.cursors[index]) {
+                    Next::Events(events) => {
+                        self.cluster_roles_changed |= kind.info().kind == ClusterRole.info().kind;
+                        for event in events {
+                            self.cursors[index] = event.position();
+                            self.note(&event.object);
+                        }
+                    }
+                    Next::Idle(revision) => {
+                        let end = Position::end_of(revision);
+                        self.cursors[index] = self.cursors[index].max(end);
+                        break;
+                    }
+                    Next::Expired(_) => self.relist(index, resource),
+                }
+            }
+        }
+    }
+
+    /// Looks at all objects of a kind, when events are gone.
+    fn relist(&mut self, index: usize, resource: &ResourceCache) {
+        self.cursors[index] = Position::end_of(resource.revision());
+        self.cluster_roles_changed = true;
+        for object in resource.page(None, usize::MAX) {
+            self.note(&object);
+        }
+    }
+
+    /// Notes the object that a role or binding follows from, if there is one.
+    fn note(&mut self, object: &CachedObject) {
+        if !object.labels().contains_key(MANAGED_BY) {
+            return;
+        }
+        let Ok(decoded) = object.decode() else { return };
+        let (namespace, _) = storage_key::name_of(object.key());
+        for OwnerReference { api_version, kind, name, .. } in decoded.metadata.owner_references {
+            let namespace = namespace.map(str::to_owned);
+            self.concerned.insert((api_version, kind, namespace, name));
+        }
+    }
+
+    /// Repairs what was noted. Returns whether anything failed; that is tried again.
+    async fn work(&mut self) -> bool {
+        let mut failed = BTreeSet::new();
+        while let Some(one) = self.concerned.pop_first() {
+            if let Err(error) = self.put_back(&one).await {
+                let inner = error.inner().unwrap_or_default();
+                tracing::warn!(object = one.3, inner, "roles could not be put back: {error}");
+                failed.insert(one);
+            }
+        }
+        self.concerned = failed;
+        if std::mem::take(&mut self.cluster_roles_changed)
+            && let Err(error) = self.aggregate().await
+        {
+            tracing::warn!(inner = error.inner(), "roles could not be aggregated: {error}");
+            self.cluster_roles_changed = true;
+        }
+        self.cluster_roles_changed || !self.concerned.is_empty()
+    }
+
+    /// Writes an object as it is, with the roles that follow from it.
+    async fn put_back(
+        &self,
+        (api_version, kind, namespace, name): &Concerned,
+    ) -> Result<(), ApiError> {
+        let Some(kind) = of_reference(api_version, kind) else { return Ok(()) };
+        let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
+        let permit = Permit::for_server(kind, Verb::Update, namespace, name);
+        let writing = Writing::by_server();
+        let same = operations::update(&self.registry, &permit, &writing, |now| Ok(now.clone()));
+        match same.await {
+            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives each aggregated ClusterRole the rules of those that it selects.
+    async fn aggregate(&self) -> Result<(), ApiError> {
+        let mut roles: BTreeMap<String, (BTreeMap<String, String>, Spec)> = BTreeMap::new();
+        let resource = self.registry.cache().of(ClusterRole.info());
+        let mut after = None;
+        loop {
+            let page = resource.page(after.as_deref(), ROLES_PER_READ);
+            let Some(last) = page.last() else { break };
+            after = Some(last.key().clone());
+            for object in &page {
+                let Ok(object) = object.decode() else { continue };
+                let Ok(spec) = Spec::deserialize(&object.fields) else { continue };
+                roles.insert(object.metadata.name, (object.metadata.labels, spec));
+            }
+            tokio::task::yield_now().await;
+        }
+        for (name, (_, spec)) in &roles {
+            let Some(aggregation) = &spec.aggregation_rule else { continue };
+            let gathered = gathered(name, aggregation, &roles);
+            if gathered != spec.rules {
+                self.set_rules(name, &gathered).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_rules(&self, name: &str, rules: &[PolicyRule]) -> Result<(), ApiError> {
+        let value = serde_json::to_value(rules).unwrap_or(Value::Null);
+        let permit = Permit::for_server(&ClusterRole, Verb::Update, None, name);
+        let writing = Writing::by_server();
+        let update = operations::update(&self.registry, &permit, &writing, |current| {
+            let mut object = current.clone();
+            object.fields.insert("rules".to_owned(), value.clone());
+            Ok(object)
+        });
+        match update.await {
+            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the rules that an aggregated role gathers: each once, by the names of the roles.
+fn gathered(
+    name: &str,
+    aggregation: &AggregationRule,
+    roles: &BTreeMap<String, (BTreeMap<String, String>, Spec)>,
+) -> Vec<PolicyRule> {
+    let mut gathered: Vec<PolicyRule> = Vec::new();
+    for (of, (labels, spec)) in roles {
+        if of == name || !aggregation.selects(labels) {
+            continue;
+        }
+        for rule in &spec.rules {
+            if !gathered.contains(rule) {
+                gathered.push(rule.clone());
+            }
+        }
+    }
+    gathered
+}

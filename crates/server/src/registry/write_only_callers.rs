@@ -1,0 +1,71 @@
+//! Callers who may write and not read (decision 2, "Write without read"): a pipeline can set what it
+//! may not get, and learns nothing by it.
+
+use bytes::Bytes;
+use postern_kinds::Verb;
+use postern_kinds::write_only::LAST_APPLIED;
+use postern_meta::status::ApiError;
+use serde_json::{Map, Value};
+
+use super::{EncodedObject, Registry, decoded};
+use crate::stages::authorize::Permit;
+
+impl Registry {
+    /// Returns the result of a write as its writer may see it: without what only those see who may
+    /// get the object.
+    ///
+    /// # Errors
+    /// 500 when the object cannot be read back: a bug.
+    pub(crate) fn for_writer(
+        &self,
+        permit: &Permit,
+        object: EncodedObject,
+    ) -> Result<EncodedObject, ApiError> {
+        let protected = permit.kind().read_protected();
+        if protected.is_empty() {
+            return Ok(object);
+        }
+        let mut written = decoded(&object)?;
+        if self.may_read(permit, &written.metadata.name) {
+            return Ok(object);
+        }
+        for path in protected {
+            remove(&mut written.fields, path);
+        }
+        written.metadata.annotations.remove(LAST_APPLIED);
+        Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()) })
+    }
+
+    /// Checks that a caller may get the object that they write, for what compares or copies it.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words.
+    pub(crate) fn check_may_read(&self, permit: &Permit) -> Result<(), ApiError> {
+        let is_open = permit.kind().read_protected().is_empty();
+        if is_open || self.may_read(permit, permit.name()) {
+            return Ok(());
+        }
+        let text = "test, copy and move in a JSON Patch need the right to get the object";
+        Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), text))
+    }
+
+    /// The newest policy decides: whoever has just made an object owns it since.
+    fn may_read(&self, permit: &Permit, name: &str) -> bool {
+        let namespace = permit.target().namespace.as_deref();
+        permit.decided_by(self.cache().policy()).caller_may(Verb::Get.as_str(), namespace, name)
+    }
+}
+
+fn remove(fields: &mut Map<String, Value>, path: &[&str]) {
+    match path {
+        [] => {}
+        [last] => {
+            fields.remove(*last);
+        }
+        [first, rest @ ..] => {
+            if let Some(Value::Object(inner)) = fields.get_mut(*first) {
+                remove(inner, rest);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which of the objects in its target a permit covers: all, or those that roles, access rules and
+//! scopes let the caller have. Decided from names and owners alone; no object is decoded.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use postern_auth::attributes::Attributes;
+use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
+use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
+use postern_kinds::action::{Action, ActionRight};
+use postern_kinds::{AnyKind, MANAGEMENT_V1, Owner, Verb};
+use postern_meta::status::ApiError;
+
+use super::forbidden;
+use crate::stages::parse::ResourceTarget;
+
+/// Which of the objects in its target a permit covers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Coverage {
+    /// All of them.
+    All,
+    /// Some of them.
+    Some(Arc<Covered>),
+}
+
+/// The objects that are covered, where not all are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Covered {
+    /// By their names.
+    pub(crate) named: Readable,
+    /// By their owners, on whom the caller holds the delegated right for the verb.
+    pub(crate) owners: Option<DelegatedOwners>,
+}
+
+impl Coverage {
+    /// Returns the coverage of a target.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words; 404 for an object that callers may not know of.
+    pub(super) fn of(
+        policy: &Policy,
+        identity: &Identity,
+        target: &ResourceTarget,
+    ) -> Result<Self, ApiError> {
+        let attributes = attributes_of(target);
+        let lists = matches!(target.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+        if target.action.is_none() && lists && filters(target.kind) {
+            return Self::of_list(policy, identity, target);
+        }
+        if policy.decide(identity, &attributes) == Decision::Allow {
+            return Ok(Self::All);
+        }
+        let is_object = target.action.is_none();
+        if is_object
+            && target.kind.is_delegated()
+            && may_hold_by_owner(policy, identity, &attributes)
+        {
+            return Ok(Self::Some(Arc::new(Covered::nothing_named())));
+        }
+        Err(refused(policy, identity, target))
+    }
+
+    /// Returns what a list, a watch or a deletion of a collection covers: for kinds of our own group,
+    /// every caller's has what they may get, or delete (decision 1, "Who may list").
+    fn of_list(
+        policy: &Policy,
+        identity: &Identity,
+        target: &ResourceTarget,
+    ) -> Result<Self, ApiError> {
+        let info = target.kind.info();
+        let (group, plural) = (info.version.group, info.plural);
+        let is_open = identity.is_in(AUTHENTICATED_GROUP);
+        let verb = if target.verb == Verb::DeleteCollection { Verb::Delete } else { Verb::Get };
+        if !is_open || !policy.scope_can_match(identity, verb.as_str(), group, plural) {
+            return Err(forbidden(identity, target, &attributes_of(target)));
+        }
+        let named = policy.readable(identity, verb.as_str(), group, plural);
+        if named == Readable::All {
+            return Ok(Self::All);
+        }
+        let on_owner = target.kind.verb_on_owner(verb);
+        let owners = on_owner.map(|verb| policy.delegated_owners(identity, verb));
+        Ok(Self::Some(Arc::new(Covered { named, owners })))
+    }
+
+    /// Does it cover everything?
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+}
+
+/// Can the caller hold a right on an object by its owner, who is not known yet?
+fn may_hold_by_owner(policy: &Policy, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+    let Attributes::Resource { verb, group, resource, .. } = attributes else { return false };
+    identity.is_in(AUTHENTICATED_GROUP) && policy.scope_can_match(identity, verb, group, resource)
+}
+
+/// Are lists of a kind filtered, and objects hidden from those who may not get them?
+fn filters(kind: &dyn AnyKind) -> bool {
+    let info = kind.info();
+    info.version == MANAGEMENT_V1 && info.is_stored()
+}
+
+/// Returns the refusal of a request for one object. Of our own group, an object that the caller may
+/// not get is as one that is not there; who can have nothing of the kind gets 403 for every name.
+pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
+    let info = target.kind.info();
+    let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
+        return forbidden(identity, target, &attributes_of(target));
+    };
+    let namespace = target.namespace.as_deref();
+    let get = ResourceTarget::object(target.kind, Verb::Get, namespace, name);
+    let may_get = policy.decide(identity, &attributes_of(&get)) == Decision::Allow;
+    let by_owner =
+        target.kind.is_delegated() && may_hold_by_owner(policy, identity, &attributes_of(&get));
+    let has_any = by_owner || policy.touches(identity, info.version.group, info.plural);
+    if may_get || !has_any {
+        return forbidden(identity, target, &attributes_of(target));
+    }
+    ApiError::not_found(info.group_resource(), name)
+}
+
+/// Returns the attributes of a request; for an action, with the right that the action requires.
+pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
+    let info = target.kind.info();
+    let (verb, subresource) = match target.action {
+        Some(Action { right: ActionRight::OnObject(verb), .. }) => (*verb, ""),
+        Some(action) => (action.verb.as_str(), action.subresource),
+        None => (target.verb.as_str(), ""),
+    };
+    Attributes::Resource {
+        verb,
+        group: info.version.group,
+        resource: info.plural,
+        subresource,
+        namespace: target.namespace.as_deref().unwrap_or_default(),
+        name: target.name.as_deref().unwrap_or_default(),
+    }
+}
+
+impl Covered {
+    /// Returns what is covered of objects whose owners alone count.
+    pub(super) fn nothing_named() -> Self {
+        let named = Readable::Some {
+            namespaces: BTreeSet::new(),
+            objects: BTreeSet::new(),
+            names: BTreeSet::new(),
+            within: Vec::new(),
+        };
+        Self { named, owners: None }
+    }
+
+    /// Returns the owners whose objects are covered; `None` when they cannot be listed.
+    pub(crate) fn owners(&self) -> Option<Vec<Owner>> {
+        match &self.owners {
+            None => Some(Vec::new()),
+            Some(DelegatedOwners::Some { all_users: false, all_teams: false, owners }) => {
+                Some(owners.clone())
+            }
+            Some(_) => None,
+        }
+    }
+}

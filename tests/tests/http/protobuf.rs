@@ -1,0 +1,110 @@
+//! Requests in Kubernetes' protobuf, as typed clients send them. The bytes are written by hand.
+
+use postern_tests::Server;
+use postern_tests::objects::{CORE, secret_path, secrets};
+use postern_tests::status::failure;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Returns a field of bytes, of fewer than 128.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
+    field.extend(bytes);
+    field
+}
+
+fn body(version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
+    let r#type = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
+    [b"k8s\0".to_vec(), field(1, &r#type), field(2, object), field(3, b""), field(4, b"")].concat()
+}
+
+/// Returns the body of a namespace with more fields in its metadata.
+fn namespace(name: &str, more: &[u8]) -> Vec<u8> {
+    let metadata = [field(1, name.as_bytes()), field(8, b""), more.to_vec()].concat();
+    let object = [field(1, &metadata), field(2, b""), field(3, &field(1, b""))].concat();
+    body("v1", "Namespace", &object)
+}
+
+#[tokio::test]
+async fn a_namespace_is_made_and_deleted_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let all = format!("{CORE}/namespaces");
+    let label = [field(1, b"app"), field(2, b"shop")].concat();
+    let sent = namespace("team-a", &field(11, &label));
+    let path = format!("{all}?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+    assert_eq!(made["metadata"]["labels"]["app"], "shop");
+    let one = format!("{all}/team-a");
+    let other = body("v1", "DeleteOptions", &field(2, &field(1, b"another")));
+    let text = failure(&client.delete(&one).body(PROTOBUF, other).send().await);
+    assert!(text.starts_with("409 Conflict\n"), "{text}");
+    let dry = body("v1", "DeleteOptions", &field(5, b"All"));
+    client.delete(&one).body(PROTOBUF, dry).send().await.expect(200);
+    client.get(&one).send().await.expect(200);
+}
+
+#[tokio::test]
+async fn unknown_numbers_are_unknown_fields() {
+    let server = Server::start().await;
+    let client = server.client();
+    let all = format!("{CORE}/namespaces?dryRun=All&fieldValidation=");
+    let sent = namespace("team-a", &field(9 + 6, b"x"));
+    let reply = client.post(&format!("{all}Strict")).body(PROTOBUF, sent).send().await;
+    assert!(failure(&reply).contains("unknown field \"metadata.clusterName\""), "{}", reply.text());
+    let sent = || namespace("team-a", &[0x80, 0x02, 7]);
+    let reply = client.post(&format!("{all}Strict")).body(PROTOBUF, sent()).send().await;
+    assert!(failure(&reply).contains("unknown field \"metadata.#32\""), "{}", reply.text());
+    let reply = client.post(&format!("{all}Warn")).body(PROTOBUF, sent()).send().await;
+    let warning = reply.header("warning").map(str::to_owned);
+    assert_eq!(reply.expect(201)["metadata"]["name"], "team-a");
+    assert_eq!(warning.as_deref(), Some("299 - \"unknown field \\\"metadata.#32\\\"\""));
+    // No option is ignored.
+    let options = body("v1", "DeleteOptions", &[0x80, 0x02, 1]);
+    let path = format!("{CORE}/namespaces/team-a");
+    let text = failure(&client.delete(&path).body(PROTOBUF, options).send().await);
+    assert!(text.starts_with("400 BadRequest\n") && text.contains("#32"), "{text}");
+}
+
+#[tokio::test]
+async fn kinds_of_our_own_group_are_not_read_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let own = body("management.platform.sh/v1", "SharedSecret", b"");
+    for sent in [own, namespace("team-a", b""), b"hunter2".to_vec()] {
+        let created = client.post(&secrets("platform")).body(PROTOBUF, sent.clone()).send().await;
+        let replaced = client.put(&secret_path("s1")).body(PROTOBUF, sent).send().await;
+        for reply in [created, replaced] {
+            let text = failure(&reply);
+            assert!(text.starts_with("415 UnsupportedMediaType\n"), "{text}");
+            assert!(text.contains("application/json, application/yaml"), "{text}");
+            assert!(!text.contains("protobuf") && !text.contains("hunter2"), "{text}");
+        }
+    }
+    // The options of a deletion are of no group.
+    let options = body("management.platform.sh/v1", "DeleteOptions", b"");
+    let reply = client.delete(&secret_path("s1")).body(PROTOBUF, options).send().await;
+    assert!(failure(&reply).starts_with("404 NotFound\n"), "{}", reply.text());
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_400_without_content() {
+    let server = Server::start().await;
+    let client = server.client();
+    let path = format!("{CORE}/namespaces");
+    let cut = namespace("hunter2", b"");
+    for sent in [
+        b"{\"kind\": \"hunter2\"}".to_vec(),
+        cut[..cut.len() - 6].to_vec(),
+        namespace("hunter2", &field(1, b"hunter3")),
+        namespace("hunter2", &[0x0b]),
+        body("v1", "hunter2", b""),
+    ] {
+        let text = failure(&client.post(&path).body(PROTOBUF, sent).send().await);
+        assert!(text.starts_with("400 BadRequest\n"), "{text}");
+        assert!(!text.contains("hunter"), "{text}");
+    }
+    let other = body("v1", "Secret", &field(1, &field(1, b"a")));
+    let text = failure(&client.post(&path).body(PROTOBUF, other).send().await);
+    assert!(text.starts_with("400 BadRequest\n") && text.contains("does not match"), "{text}");
+}
