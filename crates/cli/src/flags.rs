@@ -11,9 +11,19 @@ use crate::parse;
 
 /// Which server, with which access key and as whom.
 #[derive(Args, Clone, Debug)]
+pub(crate) struct ConnectionFlags {
+    #[command(flatten)]
+    pub(crate) target: TargetFlags,
+
+    #[command(flatten)]
+    pub(crate) impersonation: ImpersonationFlags,
+}
+
+/// Which server, with which access key.
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
-pub(crate) struct ConnectionFlags {
+pub(crate) struct TargetFlags {
     /// The kubeconfig to use [env: KUBECONFIG, several separated by colons]
     /// [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
@@ -29,14 +39,11 @@ pub(crate) struct ConnectionFlags {
     pub(crate) server: Option<String>,
 
     #[command(flatten)]
-    pub(crate) impersonation: ImpersonationFlags,
-
-    #[command(flatten)]
     pub(crate) credential: CredentialFlags,
 }
 
 /// As whom to act; named as in kubectl.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ImpersonationFlags {
     /// Act as this user: with the rights of that user and no others, if you may impersonate them

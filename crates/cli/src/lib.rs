@@ -4,6 +4,7 @@
 //! for a failure, or 2 for a command that makes no sense. Requests are made by `postern-client`;
 //! the server and its commands are not here.
 
+mod access_rules;
 mod commands;
 mod duration;
 mod error;
@@ -17,8 +18,10 @@ mod manifest;
 mod output;
 mod parse;
 mod process;
+mod scope_flags;
 mod session;
 mod similar;
+mod target;
 mod usage;
 
 use std::process::ExitCode;

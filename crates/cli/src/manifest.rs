@@ -68,7 +68,8 @@ fn is_empty(document: &[u8]) -> bool {
     })
 }
 
-fn value_of(document: &[u8]) -> Result<Value, String> {
+/// Decodes one document of YAML or JSON, in which no field occurs twice.
+pub(crate) fn value_of(document: &[u8]) -> Result<Value, String> {
     let decoded = if document.trim_ascii_start().starts_with(b"{") {
         // YAML has such mappings, too, with less quoting.
         decode(document, Format::Json)

@@ -32,6 +32,15 @@ pub(crate) fn identity(text: &str) -> Result<String, String> {
     identity_name(text).map(|()| text.to_owned())
 }
 
+/// Parses a verb: one of the API's, one of a kind's own, or `*` for all.
+pub(crate) fn verb(text: &str) -> Result<String, String> {
+    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase());
+    if is_word || text == "*" {
+        return Ok(text.to_owned());
+    }
+    Err("a verb is a word in lower case, such as get, or * for all verbs".to_owned())
+}
+
 /// A shared secret, or one key of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretPath {
@@ -103,6 +112,11 @@ pub(crate) fn ttl(text: &str) -> Result<i64, String> {
     i64::try_from(seconds).map_err(|error| error.to_string())
 }
 
+/// Parses for how long a key works next to its successor.
+pub(crate) fn overlap(text: &str) -> Result<Duration, String> {
+    parse_positive_duration(text, TTL_MAX)
+}
+
 /// Parses the timeout of a request.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     parse_positive_duration(text, TIMEOUT_MAX)
@@ -128,6 +142,16 @@ mod tests {
         assert_eq!(timeout("5"), Ok(Duration::from_secs(5)));
         assert!(timeout("0").is_err());
         assert!(timeout("2h").is_err());
+    }
+
+    #[test]
+    fn verbs_are_words_in_lower_case() {
+        for text in ["get", "deletecollection", "createkey", "*"] {
+            assert_eq!(verb(text).as_deref(), Ok(text));
+        }
+        for text in ["", "Get", "get list", "get,list", "**", "get-"] {
+            assert!(verb(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the environment, then the kubeconfig. Reading kubeconfigs is in `kubeconfig/`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,15 +39,15 @@ pub(crate) struct Session {
 impl Session {
     /// Chooses server, key and identity. The connection is made with the first request.
     pub(crate) fn open(flags: &ConnectionFlags, process: &Process) -> Result<Self, CliError> {
-        if flags.credential.debug {
+        if flags.target.credential.debug {
             start_log();
         }
-        let direct = match &flags.server {
+        let direct = match &flags.target.server {
             Some(server) => Some(server.as_str()),
-            None if flags.context.is_some() || flags.kubeconfig.is_some() => None,
+            None if flags.target.context.is_some() || flags.target.kubeconfig.is_some() => None,
             None => process.text("POSTERN_SERVER")?,
         };
-        let given = given_key(&flags.credential, process)?;
+        let given = given_key(&flags.target.credential, process)?;
         match direct {
             Some(server) => Self::direct(server, given, flags, process),
             None => Self::by_kubeconfig(flags, given, process),
@@ -70,9 +71,9 @@ impl Session {
             server,
             key,
             impersonation: impersonation_config::choose(&flags.impersonation, None)?,
-            trust: given_trust(&flags.credential, process)?.unwrap_or(Trust::System),
+            trust: given_trust(&flags.target.credential, process)?.unwrap_or(Trust::System),
             tls_server_name: None,
-            request_timeout: flags.credential.timeout,
+            request_timeout: flags.target.credential.timeout,
         };
         Self::new(settings, None, HOME_NAMESPACE.to_owned(), process)
     }
@@ -82,12 +83,12 @@ impl Session {
         given: Option<SecretText>,
         process: &Process,
     ) -> Result<Self, CliError> {
-        let files = Files::find(flags.kubeconfig.as_ref(), process)?;
+        let files = Files::find(flags.target.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
         config.check_missing(process)?;
-        let resolved = choose(&config, flags.context.as_deref())?;
+        let resolved = choose(&config, flags.target.context.as_deref())?;
         let server = server_of(&config, &resolved)?;
-        let trust = match &flags.credential.ca_file {
+        let trust = match &flags.target.credential.ca_file {
             Some(file) => trust_in(file)?,
             None => trust_of(&resolved)?,
         };
@@ -102,10 +103,29 @@ impl Session {
             impersonation: impersonation_config::choose(&flags.impersonation, Some(&resolved))?,
             trust,
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
-            request_timeout: flags.credential.timeout,
+            request_timeout: flags.target.credential.timeout,
         };
         let namespace = text_in(resolved.context, "namespace").unwrap_or(HOME_NAMESPACE);
         Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned(), process)
+    }
+
+    /// Returns a session with what a context of a kubeconfig says, whatever the environment says: as the
+    /// bearer of its own key.
+    pub(crate) fn of_context(
+        config: &Kubeconfig,
+        resolved: &ResolvedContext<'_>,
+        request_timeout: Duration,
+        process: &Process,
+    ) -> Result<Self, CliError> {
+        let settings = Settings {
+            server: server_of(config, resolved)?,
+            key: key_of(resolved)?,
+            impersonation: None,
+            trust: trust_of(resolved)?,
+            tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
+            request_timeout,
+        };
+        Self::new(settings, Some(resolved.name.to_owned()), HOME_NAMESPACE.to_owned(), process)
     }
 
     /// Returns a session with settings that have been chosen. The server's warnings are printed.

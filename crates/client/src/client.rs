@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use postern_kinds::{Impersonation, SecretText};
 use postern_meta::object::Object;
+use postern_meta::status::Reason;
 use rustls::ClientConfig;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -36,6 +37,8 @@ const RESPONSE_MAX_BYTES: usize = 80 * 1024 * 1024;
 const ATTEMPTS_MAX: usize = 4;
 /// The longest wait before the next attempt that the server may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// How often an object is read and replaced when others change it at the same time.
+const EDITS_MAX: usize = 5;
 /// How many pages of a list are read at most.
 const PAGES_MAX: usize = 100_000;
 /// The `User-Agent` of every request.
@@ -153,6 +156,43 @@ impl Client {
         let request = ApiRequest::new(Method::PATCH, of.path_of(name)?)
             .body("application/merge-patch+json", patch.to_string().into_bytes());
         decode_object(self.send(request).await?)
+    }
+
+    /// Replaces an object by one with the same name. With a resourceVersion in it, the server refuses
+    /// (409) when the object has been changed since. Unknown fields are errors.
+    pub async fn update(&mut self, of: Collection<'_>, new: &Object) -> Result<Object, Error> {
+        let path = of.path_of(&new.metadata.name)?;
+        let request = ApiRequest::new(Method::PUT, path).query(STRICT);
+        let request = request.body("application/json", new.to_json_bytes());
+        decode_object(self.send(request).await?)
+    }
+
+    /// Reads an object, changes it and replaces it; starts again when others have changed it
+    /// meanwhile. `change` returns whether there is anything to write, and may be called several times,
+    /// each time with the object as it is then. Returns the object as it was written, or as it was read
+    /// where there was nothing to write.
+    ///
+    /// # Errors
+    /// Those of reading and replacing: a conflict only after several attempts.
+    pub async fn edit(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        mut change: impl FnMut(&mut Object) -> bool,
+    ) -> Result<Object, Error> {
+        for attempt in 1.. {
+            let mut object = self.get(of, name).await?;
+            if !change(&mut object) {
+                return Ok(object);
+            }
+            match self.update(of, &object).await {
+                Err(error) if error.reason() == Some(Reason::Conflict) && attempt < EDITS_MAX => {
+                    tracing::debug!(attempt, "changed by others meanwhile");
+                }
+                answer => return answer,
+            }
+        }
+        unreachable!("the last attempt returns")
     }
 
     /// Deletes an object. Returns the object if it is still there, because it waits for its

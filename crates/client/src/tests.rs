@@ -84,6 +84,20 @@ fn secrets() -> Collection<'static> {
     Collection::of::<SharedSecret>(Some("platform"))
 }
 
+/// The answer to a GET of an object at a version, with the names in its list.
+fn at_version(version: &str, names: &[&str]) -> String {
+    let object = json!({
+        "metadata": { "name": "db", "resourceVersion": version },
+        "spec": { "names": names, "data": { "a": "QQ==" } },
+    });
+    answer("200 OK", &object.to_string())
+}
+
+fn conflict() -> String {
+    let status = json!({ "kind": "Status", "reason": "Conflict", "message": "modified" });
+    answer("409 Conflict", &status.to_string())
+}
+
 const LONG_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -110,6 +124,50 @@ async fn attempts_end_and_changes_are_sent_once() {
     let error = writing.client.merge_patch(secrets(), "db", &json!({})).await.unwrap_err();
     assert_eq!(error.status().unwrap().code, 429);
     assert_eq!(writing.seen.lock().unwrap().len(), 1);
+}
+
+/// Adds a name to the list; nothing where it is there.
+fn add_name(object: &mut postern_meta::object::Object, name: &str) -> bool {
+    let names = object.fields["spec"]["names"].as_array_mut().unwrap();
+    let is_new = !names.contains(&json!(name));
+    if is_new {
+        names.push(json!(name));
+    }
+    is_new
+}
+
+#[tokio::test]
+async fn an_edit_starts_again_from_what_others_have_written() {
+    let answers =
+        [at_version("1", &["a"]), conflict(), at_version("2", &["a", "b"]), at_version("3", &[])];
+    let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+    let mut script = script(&answers, LONG_TIMEOUT).await;
+    let edited = script.client.edit(secrets(), "db", |object| add_name(object, "c")).await;
+    assert_eq!(edited.unwrap().metadata.resource_version, "3");
+    let seen = script.seen.lock().unwrap();
+    let methods: Vec<_> = seen.iter().map(|request| request.split(' ').next().unwrap()).collect();
+    assert_eq!(methods, ["GET", "PUT", "GET", "PUT"]);
+    for (request, wanted) in [
+        (&seen[1], [r#""resourceVersion":"1""#, r#"["a","c"]"#, r#""data":{"a":"QQ=="}"#]),
+        (&seen[3], [r#""resourceVersion":"2""#, r#"["a","b","c"]"#, r#""data":{"a":"QQ=="}"#]),
+    ] {
+        assert!(request.contains("/sharedsecrets/db?fieldValidation=Strict "), "{request}");
+        assert!(wanted.iter().all(|part| request.contains(part)), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn an_edit_ends_when_there_is_nothing_to_do_or_no_end_of_conflicts() {
+    let mut unchanged = script(&[&at_version("1", &["a"])], LONG_TIMEOUT).await;
+    let read = unchanged.client.edit(secrets(), "db", |object| add_name(object, "a")).await;
+    assert_eq!(read.unwrap().metadata.resource_version, "1");
+    assert_eq!(unchanged.seen.lock().unwrap().len(), 1);
+    let (found, conflict) = (at_version("1", &[]), conflict());
+    let answers = [&found, &conflict].map(String::as_str).repeat(6);
+    let mut contended = script(&answers, LONG_TIMEOUT).await;
+    let error = contended.client.edit(secrets(), "db", |object| add_name(object, "a")).await;
+    assert_eq!(error.unwrap_err().reason(), Some(Reason::Conflict));
+    assert_eq!(contended.seen.lock().unwrap().len(), 10);
 }
 
 #[tokio::test]

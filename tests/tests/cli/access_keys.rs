@@ -81,6 +81,48 @@ async fn rotating_the_own_key_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_successor_works_next_to_the_old_key_which_then_ends() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    let scope = admin.file("scope.yaml", "{}");
+    let create = ["create", "accesskey", "ci", "--user", "ada", "--scope-file", &scope];
+    let old = key_of(&admin, &create).await;
+    let output = admin.run(&["rotate", "accesskey", "ci", "--overlap", "24h"]).await;
+    assert_eq!(output.code, 0, "{}", output.all_output());
+    let new = output.text().trim_end();
+    assert!(new.starts_with("pst_") && !output.err.contains(new), "the key alone is printed");
+    assert!(output.err.contains("the old access key ci ends in 1d"), "{}", output.err);
+    let name = output.err.split("access key ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(name.starts_with("ci-"), "{}", output.err);
+    for key in [&old, new] {
+        let who = admin.clone().with("POSTERN_ACCESS_KEY", key).ok(&["whoami"]).await;
+        assert!(who.contains("ada") && who.contains("limited"), "{who}");
+    }
+    let spec = async |name: &str| {
+        let json = admin.ok(&["get", "accesskey", name, "-o", "json"]).await;
+        serde_json::from_str::<serde_json::Value>(&json).unwrap()["spec"].clone()
+    };
+    let (old_spec, new_spec) = (spec("ci").await, spec(name).await);
+    assert!((86_400..90_000).contains(&old_spec["ttl"].as_i64().unwrap()), "{old_spec}");
+    assert_eq!(
+        (&new_spec["ttl"], &new_spec["scope"]),
+        (&serde_json::Value::Null, &old_spec["scope"])
+    );
+
+    let named = ["rotate", "accesskey", "ci", "--overlap", "1h", "--new-name", "cj"];
+    let output = admin.run(&named).await;
+    assert!(output.err.contains("access key cj created"), "{}", output.err);
+    let output = admin.run(&["rotate", "accesskey", "ci", "--overlap", "2d"]).await;
+    assert!(output.err.contains("ends by itself before that"), "{}", output.err);
+    admin.ok(&["disable", "accesskey", "ci"]).await;
+    let said = admin.fails(1, &named).await;
+    assert!(said.contains("disabled") && said.contains("nothing was changed"), "{said}");
+    let said = admin.fails(1, &["rotate", "accesskey", "ck", "--overlap", "1h"]).await;
+    assert!(said.contains("not found"), "{said}");
+}
+
+#[tokio::test]
 async fn users_and_teams_have_keys() {
     let server = Server::start().await;
     let admin = admin(&server);

@@ -92,6 +92,46 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
 }
 
 #[tokio::test]
+async fn a_logout_deletes_the_key_that_was_made_for_the_login_and_no_other() {
+    let server = Server::start().await;
+    let (admin, user) = (admin(&server), CliUser::new());
+    let (url, ca) = (url(&server), authority(&user, &server));
+    admin.ok(&["create", "user", "ada"]).await;
+    let log_in = async |name: &str, kind: &str| {
+        let text = format!(
+            "apiVersion: management.platform.sh/v1\nkind: OwnedAccessKey\nmetadata: {{name: {name}}}\n\
+             spec: {{user: ada, type: {kind}}}\n"
+        );
+        let yaml = admin.ok(&["create", "-f", &admin.file(name, text), "-o", "yaml"]).await;
+        let key = yaml.split_once("  key: ").unwrap().1.lines().next().unwrap().to_owned();
+        let login = ["login", &url, "--ca-file", &ca];
+        user.clone().with("POSTERN_ACCESS_KEY", &key).ok(&login).await;
+    };
+    // The key in the environment is not the login's.
+    let elsewhere = user.clone().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    log_in("session", "Login").await;
+    let output = elsewhere.run(&["logout"]).await;
+    assert!(output.code == 0 && output.err.contains("session was deleted"), "{}", output.err);
+    admin.fails(1, &["get", "accesskey", "session"]).await;
+
+    log_in("gone", "Login").await;
+    admin.ok(&["delete", "accesskey", "gone"]).await;
+    let output = user.run(&["logout"]).await;
+    assert!(output.code == 0 && !output.err.contains("warning:"), "{}", output.err);
+
+    log_in("own", "User").await;
+    let output = user.run(&["logout"]).await;
+    assert!(output.code == 0 && !output.err.contains("deleted"), "{}", output.err);
+    admin.ok(&["get", "accesskey", "own"]).await;
+
+    log_in("unreachable", "Login").await;
+    server.stop().await;
+    let output = user.run(&["logout"]).await;
+    assert!(output.code == 0 && output.err.contains("may stay valid"), "{}", output.err);
+    assert!(output.err.contains("logged out"), "{}", output.err);
+}
+
+#[tokio::test]
 async fn the_administrators_only_login_is_not_removed() {
     let server = Server::start().await;
     let admin = admin(&server);

@@ -2,12 +2,16 @@
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
+mod access_reviews;
 mod create;
 mod impersonation;
 mod kinds;
 mod login;
 mod operator;
+mod projects;
+mod scopes;
 mod secrets;
+mod sharing;
 mod tour;
 mod usage;
 

@@ -2,6 +2,13 @@
 
 use postern_tests::cli::CliUser;
 
+/// Runs a command that has to fail before any request, with these words in the error.
+async fn makes_no_sense(user: &CliUser, arguments: &[&str], wanted: &str) {
+    let said = user.fails(2, arguments).await;
+    assert!(said.contains(wanted), "{arguments:?}: {said}");
+    assert!(!said.contains("hush") && !said.contains("panicked"), "{arguments:?}: {said}");
+}
+
 #[tokio::test]
 async fn what_makes_no_sense_exits_with_2_and_says_why() {
     let user = CliUser::new();
@@ -53,15 +60,47 @@ async fn what_makes_no_sense_exits_with_2_and_says_why() {
         (&["whoami", "--access-key", "hush\u{7f}", "--server", "https://h"], "one word"),
         (&["frobnicate"], "unrecognized subcommand"),
     ] {
-        let said = user.fails(2, arguments).await;
-        assert!(said.contains(wanted), "{arguments:?}: {said}");
-        assert!(!said.contains("hush") && !said.contains("panicked"), "{arguments:?}: {said}");
+        makes_no_sense(&user, arguments, wanted).await;
     }
     let said = user.fails(1, &["list", "secrets"]).await;
     assert!(said.contains("not logged in") && said.contains("postern login"), "{said}");
     let said = user.clone().with("KUBECONFIG", "").fails(1, &["logout"]).await;
     assert!(said.contains("not logged in"), "{said}");
     assert!(!user.kubeconfig().exists(), "no file is created");
+}
+
+#[tokio::test]
+async fn questions_and_changes_of_access_that_make_no_sense_exit_with_2() {
+    let user = CliUser::new();
+    for (arguments, wanted) in [
+        (&["share", "secret", "db"][..], "--all-users"),
+        (&["share", "secret", "db", "--user", "ada", "--verbs", "Get"], "--verbs"),
+        (&["share", "secret", "db", "--user", "a/b"], "--user"),
+        (&["share", "user", "ada", "--user", "bob"], "unrecognized subcommand"),
+        (&["unshare", "secret", "db"], "--team"),
+        (&["can-i", "get"], "RESOURCE"),
+        (&["can-i", "Get", "secrets"], "lower case"),
+        (&["can-i", "get", "Secrets"], "begins with a slash"),
+        (&["can-i", "get", "secrets/"], "not empty"),
+        (&["can-i", "get", "secrets", "--as", "ada", "--as-team", "red"], "cannot be used"),
+        (&["can-i", "get", "secrets", "--as", "ada", "--with-key", "ci"], "cannot be used"),
+        (&["can-i", "get", "secrets", "-A", "-n", "x"], "cannot be used"),
+        (&["who-can", "get"], "RESOURCE"),
+        (&["create", "accesskey", "--space", "dev"], "PROJECT/"),
+        (&["create", "accesskey", "--read-only", "--space", "web/dev"], "cannot be used"),
+        (&["create", "accesskey", "--read-only", "--project", "*"], "cannot be said in a scope"),
+        (&["rotate", "accesskey", "ci", "--overlap", "0"], "above zero"),
+        (&["rotate", "accesskey", "ci", "--overlap", "-5m"], "negative"),
+        (&["rotate", "accesskey", "ci", "--new-name", "cj"], "--overlap"),
+        (&["create", "project", "a/b"], "NAME"),
+        (&["create", "project", "web", "--member", "ada"], "user/NAME"),
+        (&["create", "project", "web", "--member", "user/ada:"], "ClusterRole"),
+        (&["add", "member", "web"], "--team"),
+        (&["add", "member", "web", "--user", "ada", "--team", "red"], "cannot be used"),
+        (&["remove", "member", "--user", "ada"], "PROJECT"),
+    ] {
+        makes_no_sense(&user, arguments, wanted).await;
+    }
 }
 
 #[tokio::test]
@@ -100,6 +139,17 @@ async fn help_completions_and_manual_pages() {
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(wanted), "{kind}: {help}");
         assert!(!help.replace("...", "").contains(".."), "{kind}: {help}");
+    }
+    for (command, wanted) in [
+        ("login", "checked against the server"),
+        ("logout", "of type Login"),
+        ("create", "several documents"),
+        ("can-i", "1 for no"),
+        ("who-can", "not complete"),
+    ] {
+        let help = user.ok(&[command, "--help"]).await;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(wanted), "the whole text: {help}");
     }
     assert!(user.ok(&["--version"]).await.starts_with("postern "));
     for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {

@@ -10,12 +10,13 @@ use postern_kinds::{Kind as _, Owner, SecretText, access_key};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::json;
 
-use super::{new_object, whoami};
+use super::{new_object, successor, whoami};
 use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::output::{self, escape};
 use crate::process::Process;
+use crate::scope_flags::ScopeFlags;
 use crate::session::Session;
 use crate::{kinds, parse};
 
@@ -47,6 +48,9 @@ pub(crate) struct Create {
     /// alone]
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    scope: ScopeFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -89,7 +93,10 @@ impl AccessKeyArgs for Replace {
 
     const LONG_ABOUT: Option<&'static str> = Some(
         "Replace the value of an access key, and print the new key, alone, on the standard output.\n\n\
-         The old value stops working at once. The new one is shown this once.",
+         The old value stops working at once. The new one is shown this once.\n\n\
+         With --overlap the key is left as it is, and gets a successor: a new access key of the same \
+         owner, with the same groups, scope, type and time to live. The old key ends when the time has \
+         passed.",
     );
 }
 
@@ -115,17 +122,27 @@ pub struct Replace {
     #[arg(value_parser = parse::name)]
     name: String,
 
+    /// Make a successor, and let this key work for so long, as 24h, 30m, 7d, or plain seconds
+    #[arg(long, value_name = "DURATION", value_parser = parse::overlap, allow_hyphen_values = true)]
+    overlap: Option<Duration>,
+
+    /// The name of the successor [default: NAME- and what the server adds]
+    #[arg(long, value_name = "NAME", value_parser = parse::name, requires = "overlap")]
+    new_name: Option<String>,
+
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
-fn keys() -> Collection<'static> {
+/// Returns all access keys.
+pub(super) fn keys() -> Collection<'static> {
     Collection::of::<OwnedAccessKey>(None)
 }
 
 impl Create {
     /// Creates, and prints the key.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let scope = self.scope.scope()?;
         let mut session = Session::open(&self.connection, process)?;
         let metadata =
             ObjectMeta { name: self.name.clone().unwrap_or_default(), ..ObjectMeta::default() };
@@ -134,21 +151,13 @@ impl Create {
             user: self.user.unwrap_or_default(),
             team: self.team.unwrap_or_default(),
             ttl: self.ttl.unwrap_or(0),
+            scope,
             ..Spec::default()
         };
         let fields_of_new = Fields { spec, ..Fields::default() };
         let new = new_object::<OwnedAccessKey>(metadata, &fields_of_new)?;
-        let created = session.client.create(keys(), &new).await.map_err(|error| {
-            session.explain(&error).hint_if(
-                error.is_uncertain(),
-                "if the key was created, its value is lost: `postern list accesskeys` shows it, \
-                 `postern delete accesskey` deletes it",
-            )
-        })?;
+        let (created, spec) = create(&mut session, &new).await?;
         let name = created.metadata.name.clone();
-        let spec = decode_fields::<OwnedAccessKey>(&created)
-            .map_err(|error| session.explain(&error))?
-            .spec;
         let printed = print_created(created, &spec.key, self.output, process);
         printed.map_err(|error| value_lost(error, &name))?;
         process.print_status(&format!("access key {} created{}", escape(&name), describe(&spec)));
@@ -157,6 +166,22 @@ impl Create {
         }
         Ok(())
     }
+}
+
+/// Creates a key, and returns its object with its spec, in which the key is.
+pub(super) async fn create(
+    session: &mut Session,
+    new: &Object,
+) -> Result<(Object, Spec), CliError> {
+    let created = session.client.create(keys(), new).await.map_err(|error| {
+        session.explain(&error).hint_if(
+            error.is_uncertain(),
+            "if the key was created, its value is lost: `postern list accesskeys` shows it, \
+             `postern delete accesskey` deletes it",
+        )
+    })?;
+    let fields = decode_fields::<OwnedAccessKey>(&created);
+    Ok((created, fields.map_err(|error| session.explain(&error))?.spec))
 }
 
 /// Prints the key alone, unless a format was asked for.
@@ -175,13 +200,14 @@ fn print_created(
     print_key(key, process)
 }
 
-fn print_key(key: &SecretText, process: &Process) -> Result<(), CliError> {
+/// Prints a key alone on the standard output.
+pub(super) fn print_key(key: &SecretText, process: &Process) -> Result<(), CliError> {
     let line = SecretText::from(format!("{}\n", key.expose()));
     process.write_stdout(line.expose().as_bytes())
 }
 
 /// Returns the error for a key that could not be printed: it is valid, and nobody has it.
-fn value_lost(error: CliError, name: &str) -> CliError {
+pub(super) fn value_lost(error: CliError, name: &str) -> CliError {
     error.output_matters().hint(format!(
         "the access key {} works, but nobody has it: `postern rotate accesskey {0}` makes a new \
          value, `postern delete accesskey {0}` deletes it",
@@ -190,7 +216,7 @@ fn value_lost(error: CliError, name: &str) -> CliError {
 }
 
 /// Returns whose key it is, and how long it is valid.
-fn describe(spec: &Spec) -> String {
+pub(super) fn describe(spec: &Spec) -> String {
     let owner = match spec.owner() {
         Some(Owner::User(name)) => format!(" for the user {}", escape(&name)),
         Some(Owner::Team(name)) => format!(" for the team {}", escape(&name)),
@@ -225,27 +251,19 @@ impl<const DISABLED: bool> Switch<DISABLED> {
 }
 
 impl Replace {
-    /// Makes the new value on this machine, so that it is in no answer.
+    /// Replaces the value, or makes a successor.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
         // Asked first: the session's own key may be the one that is replaced.
         let own = whoami::ask(&mut session).await;
         let own = own.is_ok_and(|(_, status)| status.access_key == self.name);
-        let key = access_key::generate(&mut || process.random());
-        let patch = json!({ "spec": { "key": key.expose() } });
-        if let Err(error) = session.client.merge_patch(keys(), &self.name, &patch).await {
-            let explained = session.explain_named(keys(), &self.name, &error).await;
-            return Err(explained.hint_if(
-                error.is_uncertain(),
-                "run it again: the value of this attempt is not printed",
-            ));
+        match self.overlap {
+            None => replace_value(&mut session, &self.name, process).await?,
+            Some(overlap) => {
+                let new_name = self.new_name.as_deref();
+                successor::rotate(&mut session, &self.name, new_name, overlap, process).await?;
+            }
         }
-        print_key(&key, process).map_err(|error| value_lost(error, &self.name))?;
-        process.print_status(&format!(
-            "access key {} rotated; its old value is no longer valid",
-            self.name
-        ));
-        process.print_note("the key is shown this once; keep it safe");
         if own {
             let server = session.client.server();
             process.print_note(&format!(
@@ -255,6 +273,27 @@ impl Replace {
         }
         Ok(())
     }
+}
+
+/// Makes the new value on this machine, so that it is in no answer.
+async fn replace_value(
+    session: &mut Session,
+    name: &str,
+    process: &Process,
+) -> Result<(), CliError> {
+    let key = access_key::generate(&mut || process.random());
+    let patch = json!({ "spec": { "key": key.expose() } });
+    if let Err(error) = session.client.merge_patch(keys(), name, &patch).await {
+        let explained = session.explain_named(keys(), name, &error).await;
+        return Err(explained.hint_if(
+            error.is_uncertain(),
+            "run it again: the value of this attempt is not printed",
+        ));
+    }
+    print_key(&key, process).map_err(|error| value_lost(error, name))?;
+    process.print_status(&format!("access key {name} rotated; its old value is no longer valid"));
+    process.print_note("the key is shown this once; keep it safe");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
-use postern_kinds::{Info, Verb};
+use postern_kinds::{AnyKind, Info, Verb};
 
 use crate::kinds;
 
@@ -13,6 +13,11 @@ use crate::kinds;
 pub trait KindArgs: Args {
     /// Kinds that serve this verb get a subcommand.
     const VERB: Verb;
+
+    /// Returns whether a kind that serves the verb has the command.
+    fn is_for(_kind: &dyn AnyKind) -> bool {
+        true
+    }
 
     /// Flags that only kinds with namespaces have.
     type NamespaceArgs: Args + Debug;
@@ -86,7 +91,7 @@ fn add_kind<A: KindArgs>(command: Command, info: &'static Info) -> Command {
 impl<A: KindArgs> Subcommand for ByKind<A> {
     fn augment_subcommands(command: Command) -> Command {
         let command = A::Special::augment_subcommands(command);
-        kinds::served(A::VERB)
+        infos::<A>()
             .fold(command, add_kind::<A>)
             .subcommand_required(true)
             .arg_required_else_help(true)
@@ -101,9 +106,14 @@ impl<A: KindArgs> Subcommand for ByKind<A> {
     }
 }
 
+/// Returns the kinds that have the command.
+fn infos<A: KindArgs>() -> impl Iterator<Item = &'static Info> {
+    kinds::served_where(A::VERB, A::is_for)
+}
+
 /// Returns the kind that a name is of.
 fn find<A: KindArgs>(name: &str) -> Option<&'static Info> {
-    kinds::served(A::VERB).find(|info| kinds::names(info).contains(&name))
+    infos::<A>().find(|info| kinds::names(info).contains(&name))
 }
 
 impl<A: KindArgs> FromArgMatches for ByKind<A> {

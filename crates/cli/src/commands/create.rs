@@ -8,7 +8,7 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{Info, Kind as _};
 use postern_meta::object::Object;
 
-use super::{access_keys, principals};
+use super::{access_keys, principals, projects};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
 use crate::kinds;
@@ -20,11 +20,7 @@ use crate::session::Session;
 /// The largest file with objects that is read.
 const FILE_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Create objects, from files or from arguments.
-///
-/// Files are YAML, also with several documents, or JSON. The kind and the apiVersion in a document
-/// decide what is created. After an error the others are created all the same, and the exit code
-/// is 1.
+/// The arguments of `postern create`.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -59,6 +55,9 @@ pub(crate) enum Special {
     /// Create a team: users who hold rights together.
     #[command(alias = "teams")]
     Team(principals::CreateTeam),
+    /// Create a project: a namespace with members.
+    #[command(alias = "projects")]
+    Project(projects::CreateProject),
 }
 
 /// Objects to create from files.
@@ -88,6 +87,7 @@ impl Create {
             Some(Special::AccessKey(command)) => command.run(process).await,
             Some(Special::User(command)) => command.run(process).await,
             Some(Special::Team(command)) => command.run(process).await,
+            Some(Special::Project(command)) => command.run(process).await,
         }
     }
 }
@@ -140,7 +140,7 @@ impl FromFiles {
     /// Reads everything before anything is created.
     fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
         let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
-        let key_from_stdin = self.connection.credential.reads_key_from_stdin();
+        let key_from_stdin = self.connection.target.credential.reads_key_from_stdin();
         if stdin_count + usize::from(key_from_stdin) > 1 {
             let message = "the standard input can be read once only: as one file, or as the access \
                            key";

@@ -3,27 +3,30 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use postern_client::{ServerUrl, Settings, Trust};
+use postern_client::{Collection, ServerUrl, Settings, Trust};
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{HOME_NAMESPACE, SecretText, access_key, selves};
 use postern_meta::status::Reason;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
-use crate::kubeconfig::{self, Files, Kubeconfig};
+use crate::kubeconfig::{self, Files, Kubeconfig, ResolvedContext};
+use crate::output::escape;
 use crate::process::Process;
 use crate::session::{Session, given_key, given_trust, start_log};
 
 /// The prefix of the names of contexts that `login` writes.
 const CONTEXT_PREFIX: &str = "postern_";
+/// How long each request of a logout may take: it does not wait long for a server that is gone.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The type of keys that are made for one login, and end with it.
+const LOGIN_TYPE: &str = "Login";
 
+/// The arguments of `postern login`.
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
-/// Log in: check an access key and write it into the kubeconfig.
-///
-/// The key is checked against the server before anything is written. A context, a cluster and a
-/// user named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and
-/// become the current context, for this command and for kubectl. All else in the file stays.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem\n  \
@@ -45,10 +48,7 @@ pub struct Login {
     credential: CredentialFlags,
 }
 
-/// Log out: remove what `login` wrote into the kubeconfig.
-///
-/// The access key itself stays valid, for everybody who has it; `postern delete accesskey` deletes
-/// it.
+/// The arguments of `postern logout`.
 #[derive(Args, Debug)]
 pub struct Logout {
     /// The context to remove [default: the current one]
@@ -144,8 +144,8 @@ impl Login {
 }
 
 impl Logout {
-    /// Removes the entries, if `login` wrote them.
-    pub(crate) fn run(self, process: &Process) -> Result<(), CliError> {
+    /// Deletes the key, if it was made for a login, and removes the entries, if `login` wrote them.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let files = Files::find(self.kubeconfig.as_ref(), process)?;
         let config = Kubeconfig::load(&files)?;
         config.check_missing(process)?;
@@ -169,12 +169,63 @@ impl Logout {
                 .hint("it may hold the only copy of its key, so it is left alone")
                 .hint("`kubectl config delete-context` and `delete-user` remove it"));
         }
+        delete_login_key(&config, &resolved, process).await?;
         kubeconfig::logout(&files, &name)?;
         process.print_status(&format!(
             "logged out: the context {name} was removed from the kubeconfig"
         ));
         Ok(())
     }
+}
+
+/// Deletes the key of a context if it was made for one login. That it is gone already is no error. Where
+/// the server cannot be asked what the key is, a warning says so.
+///
+/// # Errors
+/// When the key should be deleted and cannot be: then it can be tried again, as the key is still there.
+async fn delete_login_key(
+    config: &Kubeconfig,
+    resolved: &ResolvedContext<'_>,
+    process: &Process,
+) -> Result<(), CliError> {
+    let unknown = |why: &str| {
+        process.print_warning(&format!(
+            "the server could not be asked about the access key, which may stay valid: {why}"
+        ));
+    };
+    let mut session = match Session::of_context(config, resolved, LOGOUT_TIMEOUT, process) {
+        Ok(session) => session,
+        Err(error) => {
+            unknown(&error.message);
+            return Ok(());
+        }
+    };
+    let status = match whoami::ask(&mut session).await {
+        Ok((_, status)) => status,
+        // It is of no use to anybody.
+        Err(error) if error.reason() == Some(Reason::Unauthorized) => return Ok(()),
+        Err(error) => {
+            unknown(&session.explain(&error).message);
+            return Ok(());
+        }
+    };
+    if status.access_key_type != LOGIN_TYPE || status.access_key.is_empty() {
+        return Ok(());
+    }
+    let key = &status.access_key;
+    match session.client.delete(Collection::of::<OwnedAccessKey>(None), key).await {
+        Ok(_) => process.print_status(&format!("the access key {} was deleted", escape(key))),
+        Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}
+        Err(error) => {
+            return Err(session.explain(&error).hint(format!(
+                "the access key {} is still valid, so you are still logged in: try again, or remove \
+                 the context alone with `kubectl config delete-context {}`",
+                escape(key),
+                resolved.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns `postern_HOST`, with the port where it is not 443.

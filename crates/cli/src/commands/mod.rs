@@ -2,6 +2,7 @@
 //! `delete.rs`, with `by_kind.rs` for what they share); the others are for one thing.
 
 mod access_keys;
+mod access_reviews;
 mod by_kind;
 mod create;
 mod delete;
@@ -10,8 +11,11 @@ mod get;
 mod list;
 mod login;
 mod principals;
+mod projects;
 mod secret_names;
 mod secrets;
+mod share;
+mod successor;
 mod whoami;
 
 use clap::Subcommand;
@@ -26,13 +30,31 @@ use by_kind::ByKind;
 
 /// Everything that is done with a server.
 #[derive(Subcommand, Debug)]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub enum Command {
     /// Log in: check an access key and write it into the kubeconfig.
+    ///
+    /// The key is checked against the server before anything is written. A context, a cluster and a
+    /// user named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and
+    /// become the current context, for this command and for kubectl. All else in the file stays.
     Login(login::Login),
     /// Log out: remove what `login` wrote into the kubeconfig.
+    ///
+    /// A key that was made for one login (of type Login) is deleted on the server. Any other access key stays
+    /// valid, for everybody who has it; `postern delete accesskey` deletes it.
     Logout(login::Logout),
     /// Print whose access key is used, or as whom it acts.
     Whoami(whoami::Whoami),
+    /// Say whether you, or somebody else, may do something: yes or no.
+    ///
+    /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for
+    /// yes and 1 for no. To ask about somebody else takes the right to create subjectaccessreviews.
+    CanI(Box<access_reviews::CanI>),
+    /// List who may do something, and through what.
+    ///
+    /// Users, teams and access keys have a row each, and so have groups and *, which stands for all users,
+    /// with their size. The answer is the server's; where it is not complete, a note says so.
+    WhoCan(Box<access_reviews::WhoCan>),
     /// Print one object.
     #[command(subcommand)]
     Get(ByKind<get::Get>),
@@ -43,10 +65,26 @@ pub enum Command {
     #[command(subcommand)]
     List(ByKind<list::List>),
     /// Create objects, from files or from arguments.
+    ///
+    /// Files are YAML, also with several documents, or JSON. The kind and the apiVersion in a document
+    /// decide what is created. After an error the others are created all the same, and the exit code
+    /// is 1.
     Create(Box<create::Create>),
     /// Delete objects.
     #[command(subcommand)]
     Delete(ByKind<delete::Delete>),
+    /// Give users and teams access to an object.
+    #[command(subcommand)]
+    Share(ByKind<share::Share>),
+    /// Take the access to an object back.
+    #[command(subcommand)]
+    Unshare(ByKind<share::Unshare>),
+    /// Add a member to a project.
+    #[command(subcommand)]
+    Add(projects::Add),
+    /// Remove a member from a project.
+    #[command(subcommand)]
+    Remove(projects::Remove),
     /// Disable an access key.
     #[command(subcommand)]
     Disable(OfAccessKey<Switch<true>>),
@@ -71,7 +109,6 @@ pub(crate) fn run(
     match command {
         Command::Completion(command) => command.run(root, process),
         Command::Man(command) => command.run(root, process),
-        Command::Logout(command) => command.run(process),
         command => tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -83,7 +120,10 @@ pub(crate) fn run(
 async fn run_with_server(command: Command, process: &Process) -> Result<(), CliError> {
     match command {
         Command::Login(command) => command.run(process).await,
+        Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
+        Command::CanI(command) => command.run(process).await,
+        Command::WhoCan(command) => command.run(process).await,
         Command::Get(ByKind::Special(secrets::Get::Secret(command))) => command.run(process).await,
         Command::Get(ByKind::Generic(command)) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
@@ -92,11 +132,18 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Create(command) => command.run(process).await,
         Command::Delete(ByKind::Special(command)) => command.run(process).await,
         Command::Delete(ByKind::Generic(command)) => command.run(process).await,
+        Command::Share(ByKind::Special(none)) | Command::Unshare(ByKind::Special(none)) => {
+            match none {}
+        }
+        Command::Share(ByKind::Generic(command)) => command.run(process).await,
+        Command::Unshare(ByKind::Generic(command)) => command.run(process).await,
+        Command::Add(command) => command.run(process).await,
+        Command::Remove(command) => command.run(process).await,
         Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         // They need no server and are done already.
-        Command::Completion(_) | Command::Man(_) | Command::Logout(_) => Ok(()),
+        Command::Completion(_) | Command::Man(_) => Ok(()),
     }
 }
 

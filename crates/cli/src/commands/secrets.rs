@@ -320,7 +320,7 @@ fn no_key(name: &str, key: &str, data: &Data) -> CliError {
 impl SetSecret {
     /// Sets one key, and creates the secret where it does not exist.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        if self.reads_stdin() && self.connection.credential.reads_key_from_stdin() {
+        if self.reads_stdin() && self.connection.target.credential.reads_key_from_stdin() {
             return Err(CliError::usage(
                 "the standard input cannot be both the access key and the value",
             )

@@ -1,0 +1,318 @@
+//! `postern can-i` and `postern who-can`: who may do what, as the server decides it. Nothing is decided
+//! here.
+
+use clap::Args;
+use postern_client::{Collection, decode_fields};
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::reviews::AccessStatus;
+use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
+use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
+use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
+use postern_kinds::{Info, Kind, MANAGEMENT_V1};
+use postern_meta::object::Object;
+use serde_json::{Map, Value, json};
+
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, ImpersonationFlags, NamespaceFlag, ObjectFormat, TargetFlags};
+use crate::output::{self, escape};
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+use crate::target::{Resource, Target, target};
+
+/// The key of a review's `extra` that names an access key.
+const KEY_EXTRA: &str = "platform.sh/access-key";
+/// The user name of a team's keys begins with it.
+const TEAM_PREFIX: &str = "platform:team:";
+
+/// What is asked about.
+#[derive(Args, Debug)]
+struct Question {
+    /// The verb, such as get, or * for all
+    #[arg(value_parser = parse::verb)]
+    verb: String,
+
+    /// The resource, as in other commands or with its group: secret/db, users,
+    /// roles.rbac.authorization.k8s.io; or a path: /metrics
+    #[arg(value_name = "RESOURCE[/NAME]", value_parser = target)]
+    target: Target,
+
+    /// The subresource, such as status
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    subresource: String,
+
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+
+    /// In all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+impl Question {
+    /// Returns what the server is asked. Says what the user may not have meant.
+    fn attributes(&self, session: &Session, process: &Process) -> Map<String, Value> {
+        let resource = self.target.resource();
+        if let Some(warning) = resource.and_then(Resource::warning) {
+            process.print_warning(&escape(&warning));
+        }
+        let has_none = resource.is_none_or(|resource| resource.is_namespaced == Some(false));
+        if has_none && self.namespace.namespace.is_some() {
+            process.print_note("what is asked about has no namespace; -n does not count");
+        }
+        let namespace =
+            if self.all_namespaces { String::new() } else { session.namespace_or(&self.namespace) };
+        self.target.attributes(&self.verb, &self.subresource, &namespace)
+    }
+}
+
+/// The arguments of `postern can-i`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    postern can-i get secret/db\n  \
+    postern can-i delete secrets -n shop --as ada --why\n  \
+    postern can-i list projects --with-key ci")]
+pub struct CanI {
+    #[command(flatten)]
+    question: Question,
+
+    /// Ask about this user, instead of yourself
+    #[arg(id = "as", long, value_name = "USER", value_parser = parse::identity)]
+    user: Option<String>,
+
+    /// Ask about the access keys of this team
+    #[arg(long, value_name = "TEAM", value_parser = parse::name, conflicts_with = "as")]
+    as_team: Option<String>,
+
+    /// Ask about this access key: its owner, in its scope
+    #[arg(long, value_name = "NAME", value_parser = parse::name, conflicts_with_all = ["as", "as_team"])]
+    with_key: Option<String>,
+
+    /// Print why, too: what allows it, or what comes nearest and fails
+    #[arg(long)]
+    why: bool,
+
+    #[command(flatten)]
+    target_flags: TargetFlags,
+}
+
+/// The arguments of `postern who-can`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    postern who-can get secret/db\n  \
+    postern who-can create projects -o json")]
+pub struct WhoCan {
+    #[command(flatten)]
+    question: Question,
+
+    /// How to print it [default: a table]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// A review's spec.
+enum Review {
+    /// About the caller.
+    Own(Map<String, Value>),
+    /// About somebody else.
+    OfSubject(Map<String, Value>),
+}
+
+impl CanI {
+    /// Asks, and prints the answer. No is exit code 1.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let connection = ConnectionFlags {
+            target: self.target_flags.clone(),
+            // The review names whom it is about. As whom the question is asked, a kubeconfig may say.
+            impersonation: ImpersonationFlags::default(),
+        };
+        let mut session = Session::open(&connection, process)?;
+        let attributes = self.question.attributes(&session, process);
+        let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } =
+            match self.review(attributes) {
+                Review::Own(spec) => ask::<SelfSubjectAccessReview>(&mut session, spec).await?.1,
+                Review::OfSubject(spec) => ask::<SubjectAccessReview>(&mut session, spec).await?.1,
+            };
+        let mut text = if is_allowed { "yes\n".to_owned() } else { "no\n".to_owned() };
+        if self.why {
+            text.push_str(&lines(&reason));
+        }
+        if !evaluation_error.is_empty() {
+            let error = escape(&evaluation_error);
+            process.print_warning(&format!("the server could not decide all: {error}"));
+        }
+        process.write_stdout(text.as_bytes())?;
+        if is_allowed { Ok(()) } else { Err(CliError::reported()) }
+    }
+
+    /// Returns what to ask.
+    fn review(&self, attributes: Map<String, Value>) -> Review {
+        let field = match self.question.target {
+            Target::Resource(_) => "resourceAttributes",
+            Target::Path(_) => "nonResourceAttributes",
+        };
+        let mut spec = Map::from_iter([(field.to_owned(), Value::Object(attributes))]);
+        let team = self.as_team.as_ref().map(|team| format!("{TEAM_PREFIX}{team}"));
+        if let Some(user) = self.user.clone().or(team) {
+            spec.insert("user".to_owned(), json!(user));
+        }
+        if let Some(key) = &self.with_key {
+            spec.insert("extra".to_owned(), json!({ KEY_EXTRA: [key] }));
+        }
+        if spec.len() == 1 { Review::Own(spec) } else { Review::OfSubject(spec) }
+    }
+}
+
+impl WhoCan {
+    /// Asks, and prints the answer.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let spec = self.question.attributes(&session, process);
+        let (answer, status) = ask::<ResourceAccessReview>(&mut session, spec).await?;
+        if !status.complete {
+            let reason = match status.incomplete_reason.as_str() {
+                "" => "the server does not say why",
+                reason => reason,
+            };
+            process.print_warning(&format!("there may be others who can: {}", escape(reason)));
+        }
+        let subjects = status.subjects.as_slice();
+        if subjects.is_empty() {
+            process.print_status("nobody is known who can");
+        }
+        let text = match self.output {
+            Some(ObjectFormat::Json) => output::json(answer.into_value()),
+            Some(ObjectFormat::Yaml) => output::yaml(answer.into_value()),
+            Some(ObjectFormat::Name) => subjects.iter().map(full_name).collect::<String>().into(),
+            None if subjects.is_empty() => return Ok(()),
+            None => table(subjects).into(),
+        };
+        process.write_stdout(text.as_bytes())
+    }
+}
+
+/// Returns the server's answer to a review, and its status.
+async fn ask<K: Kind>(
+    session: &mut Session,
+    spec: Map<String, Value>,
+) -> Result<(Object, K::Status), CliError> {
+    let review = Object {
+        api_version: K::INFO.version.to_string(),
+        kind: K::INFO.kind.to_owned(),
+        fields: Map::from_iter([("spec".to_owned(), Value::Object(spec))]),
+        ..Object::default()
+    };
+    let answer = session.client.create(Collection::of::<K>(None), &review).await;
+    let answer = answer.map_err(|error| session.explain(&error))?;
+    let fields = decode_fields::<K>(&answer).map_err(|error| session.explain(&error))?;
+    Ok((answer, fields.status))
+}
+
+/// Returns a reason of the server, line by line, each with a line break.
+fn lines(text: &str) -> String {
+    text.lines().map(|line| escape(line) + "\n").collect()
+}
+
+/// Returns who can, one a row, with all that they can through.
+fn table(subjects: &[AllowedSubject]) -> String {
+    let headings = ["KIND", "NAME", "SIZE", "THROUGH"].map(str::to_owned).to_vec();
+    let rows = subjects.iter().map(|subject| {
+        let size = subject.size.map_or_else(String::new, |size| size.to_string());
+        let via = escape(&subject.via.join("; "));
+        vec![escape(&subject.kind), escape(&subject.name), size, via]
+    });
+    output::table(headings, rows.collect())
+}
+
+/// Returns `KIND/NAME` of a subject as a line, as kubectl takes it where the subject is an object.
+fn full_name(subject: &AllowedSubject) -> String {
+    let name = escape(&subject.name);
+    let of_object = |info: &&Info| info.version == MANAGEMENT_V1 && info.kind == subject.kind;
+    let info = match subject.kind.as_str() {
+        "AccessKey" => Some(&OwnedAccessKey::INFO),
+        _ => postern_kinds::all().iter().map(|kind| kind.info()).find(of_object),
+    };
+    match info {
+        Some(info) => output::full_name(info, &name) + "\n",
+        None => format!("{}/{name}\n", escape(&subject.kind.to_lowercase())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        command: CanI,
+    }
+
+    fn review(words: &str) -> (bool, Value) {
+        let line = Line::try_parse_from(words.split(' ')).map_err(|error| error.to_string());
+        let command = line.unwrap().command;
+        let attributes = command.question.target.attributes(&command.question.verb, "", "shop");
+        match command.review(attributes) {
+            Review::Own(spec) => (true, Value::Object(spec)),
+            Review::OfSubject(spec) => (false, Value::Object(spec)),
+        }
+    }
+
+    #[test]
+    fn a_question_about_somebody_else_is_another_review() {
+        let attributes = json!({
+            "verb": "get", "group": "management.platform.sh", "resource": "sharedsecrets",
+            "name": "db", "namespace": "shop",
+        });
+        for (flags, wanted) in [
+            ("", json!({})),
+            (" --as ada", json!({ "user": "ada" })),
+            (" --as-team red", json!({ "user": "platform:team:red" })),
+            (" --with-key ci", json!({ "extra": { "platform.sh/access-key": ["ci"] } })),
+        ] {
+            let (is_own, mut spec) = review(&format!("can-i get secret/db{flags}"));
+            assert_eq!(is_own, flags.is_empty(), "{flags}");
+            let found = spec.as_object_mut().unwrap().remove("resourceAttributes");
+            assert_eq!((found, spec), (Some(attributes.clone()), wanted), "{flags}");
+        }
+        let (_, spec) = review("can-i get /metrics");
+        let wanted = json!({ "nonResourceAttributes": { "verb": "get", "path": "/metrics" } });
+        assert_eq!(spec, wanted);
+    }
+
+    #[test]
+    fn a_row_for_each_subject() {
+        let subject = |kind: &str, name: &str, size, via: &[&str]| AllowedSubject {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            size,
+            via: via.iter().map(|&text| text.to_owned()).collect(),
+        };
+        let subjects = [
+            subject("User", "ada", None, &["owner of the object", "team red"]),
+            subject("Group", "ops\u{1b}[2J", Some(12), &["ClusterRoleBinding ops"]),
+        ];
+        let wanted = [
+            "KIND    NAME           SIZE   THROUGH",
+            "User    ada                   owner of the object; team red",
+            "Group   ops\\u{1b}[2J   12     ClusterRoleBinding ops",
+            "",
+        ];
+        assert_eq!(table(&subjects), wanted.join("\n"));
+        let names: String = subjects.iter().map(full_name).collect();
+        assert_eq!(names, "user.management.platform.sh/ada\ngroup/ops\\u{1b}[2J\n");
+        let key = full_name(&subject("AccessKey", "ci", None, &[]));
+        assert_eq!(key, "ownedaccesskey.management.platform.sh/ci\n");
+    }
+
+    #[test]
+    fn a_reason_keeps_its_lines_and_controls_no_terminal() {
+        assert_eq!(lines("a:\n  - b\u{1b}[2J"), "a:\n  - b\\u{1b}[2J\n");
+        assert_eq!(lines(""), "");
+    }
+}

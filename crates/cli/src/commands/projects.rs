@@ -1,0 +1,320 @@
+//! Creating projects from arguments, and changing who their members are. Everything else about projects
+//! is as for other kinds.
+
+use clap::{Args, Subcommand};
+use postern_client::Collection;
+use postern_kinds::Kind as _;
+use postern_kinds::project::namespace_of;
+use postern_kinds::project::{DEFAULT_MEMBER_ROLE, Fields, MEMBER_ROLES, Member, Project, Spec};
+use postern_meta::object::{Object, ObjectMeta};
+use serde_json::{Value, json};
+
+use super::new_object;
+use crate::access_rules::list_in_spec;
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, ObjectFormat};
+use crate::output;
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+
+/// The short names of the roles that every project has: what is after this is the short name.
+const ROLE_PREFIX: &str = "platform-project-";
+
+/// A new project.
+#[derive(Args, Debug)]
+pub(crate) struct CreateProject {
+    /// The name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// The display name
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    display_name: String,
+
+    /// What the project is for
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    description: String,
+
+    /// A member, as user/NAME or team/NAME, with :ROLE where it is not user; may be repeated. ROLE is
+    /// admin, user, viewer or the name of a ClusterRole
+    #[arg(long = "member", value_name = "MEMBER[:ROLE]", value_parser = member)]
+    members: Vec<Member>,
+
+    /// How to print what was created [default: not at all]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<ObjectFormat>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// What can be added to an object.
+#[derive(Subcommand, Debug)]
+pub enum Add {
+    /// Add a user or a team to the members of a project.
+    ///
+    /// Members have their role in the namespace of the project. Of a team, all of its users have it.
+    #[command(alias = "members")]
+    Member(AddMember),
+}
+
+/// What can be removed from an object.
+#[derive(Subcommand, Debug)]
+pub enum Remove {
+    /// Remove a user or a team from the members of a project.
+    ///
+    /// What they have in other ways stays: as the owner, by access rules, or through a team.
+    #[command(alias = "members")]
+    Member(RemoveMember),
+}
+
+/// Who is, or is to be, a member.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct MemberFlags {
+    /// A user
+    #[arg(long, value_name = "USER", value_parser = parse::name)]
+    user: Option<String>,
+
+    /// A team
+    #[arg(long, value_name = "TEAM", value_parser = parse::name)]
+    team: Option<String>,
+}
+
+/// A member to add.
+#[derive(Args, Debug)]
+pub struct AddMember {
+    /// The project
+    #[arg(value_parser = parse::name)]
+    project: String,
+
+    #[command(flatten)]
+    who: MemberFlags,
+
+    /// Their role: admin, user, viewer or the name of a ClusterRole
+    #[arg(long, value_name = "ROLE", default_value = "user", value_parser = role)]
+    role: String,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// A member to remove.
+#[derive(Args, Debug)]
+pub struct RemoveMember {
+    /// The project
+    #[arg(value_parser = parse::name)]
+    project: String,
+
+    #[command(flatten)]
+    who: MemberFlags,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// Parses a role: the short name of one that every project has, or the name of a `ClusterRole`.
+fn role(text: &str) -> Result<String, String> {
+    let own = MEMBER_ROLES.iter().find(|own| own.strip_prefix(ROLE_PREFIX) == Some(text));
+    if let Some(own) = own {
+        return Ok((*own).to_owned());
+    }
+    if text.is_empty() {
+        return Err("a role is admin, user, viewer or the name of a ClusterRole".to_owned());
+    }
+    postern_meta::names::path_segment(text).map(|()| text.to_owned())
+}
+
+/// Parses `user/NAME` or `team/NAME`, with `:ROLE` or without.
+fn member(text: &str) -> Result<Member, String> {
+    // Names have no colons, but those of roles may.
+    let (who, role) = match text.split_once(':') {
+        None => (text, Ok(DEFAULT_MEMBER_ROLE.to_owned())),
+        Some((who, text)) => (who, role(text)),
+    };
+    let (kind, name) = match who.split_once('/') {
+        Some(("user", name)) => ("User", name),
+        Some(("team", name)) => ("Team", name),
+        _ => return Err("a member is user/NAME or team/NAME, with :ROLE or without".to_owned()),
+    };
+    Ok(Member { kind: kind.to_owned(), name: parse::name(name)?, cluster_role: role? })
+}
+
+/// Returns a member in a sentence.
+fn describe(member: &Member) -> String {
+    format!("the {} {}", member.kind.to_lowercase(), member.name)
+}
+
+impl MemberFlags {
+    fn member(self, role: &str) -> Member {
+        let (kind, name) = match (self.user, self.team) {
+            (Some(user), _) => ("User", user),
+            (None, team) => ("Team", team.unwrap_or_default()),
+        };
+        Member { kind: kind.to_owned(), name, cluster_role: role.to_owned() }
+    }
+}
+
+impl CreateProject {
+    /// Creates.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
+        let spec = Spec {
+            display_name: self.display_name,
+            description: self.description,
+            members: self.members,
+            ..Spec::default()
+        };
+        let fields = Fields { spec, ..Fields::default() };
+        let new = new_object::<Project>(metadata, &fields)?;
+        let created = session.client.create(projects(), &new).await;
+        let created = created.map_err(|error| session.explain(&error))?;
+        let namespace = namespace_of(&self.name);
+        process.print_status(&format!(
+            "project {} created, with the namespace {namespace}",
+            self.name
+        ));
+        output::print_object(created, &Project::INFO, self.output, process)
+    }
+}
+
+impl Add {
+    /// Adds.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self::Member(command) = self;
+        let member = command.who.member(&command.role);
+        let mut session = Session::open(&command.connection, process)?;
+        let mut others = Vec::new();
+        let change = |members: &mut Vec<Value>| {
+            others = roles_of(members, &member);
+            add(members, &member)
+        };
+        let is_new = edit_members(&mut session, &command.project, change).await?;
+        let (who, role) = (describe(&member), &member.cluster_role);
+        let project = &command.project;
+        if is_new {
+            process.print_status(&format!("{who} is a member of the project {project}: {role}"));
+        } else {
+            process.print_note(&format!("{who} was a member of the project {project}: {role}"));
+        }
+        others.retain(|other| other != role);
+        if !others.is_empty() {
+            process.print_note(&format!(
+                "{who} has there, as before: {}",
+                output::escape(&others.join(", "))
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Remove {
+    /// Removes.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self::Member(command) = self;
+        let member = command.who.member("");
+        let mut session = Session::open(&command.connection, process)?;
+        let change = |members: &mut Vec<Value>| remove(members, &member);
+        let was_there = edit_members(&mut session, &command.project, change).await?;
+        let (who, project) = (describe(&member), &command.project);
+        if was_there {
+            process.print_status(&format!("{who} is no member of the project {project} any more"));
+        } else {
+            process.print_note(&format!("{who} was no member of the project {project}"));
+        }
+        Ok(())
+    }
+}
+
+fn projects() -> Collection<'static> {
+    Collection::of::<Project>(None)
+}
+
+/// Changes the members of a project, and returns whether `change` has changed them.
+async fn edit_members(
+    session: &mut Session,
+    project: &str,
+    mut change: impl FnMut(&mut Vec<Value>) -> bool,
+) -> Result<bool, CliError> {
+    let mut changed = Some(false);
+    let edited = session.client.edit(projects(), project, |object: &mut Object| {
+        changed = list_in_spec(&mut object.fields, "members").map(&mut change);
+        changed == Some(true)
+    });
+    match (edited.await, changed) {
+        (Ok(_), Some(changed)) => Ok(changed),
+        (Ok(_), None) => {
+            Err(CliError::new(format!("the members of the project {project} are not a list")))
+        }
+        (Err(error), _) => Err(session.explain_named(projects(), project, &error).await),
+    }
+}
+
+/// Is this entry about the same user or team?
+fn is_same(entry: &Value, member: &Member) -> bool {
+    entry["kind"] == member.kind.as_str() && entry["name"] == member.name.as_str()
+}
+
+/// Returns the roles that a user or a team has.
+fn roles_of(members: &[Value], member: &Member) -> Vec<String> {
+    let own = members.iter().filter(|entry| is_same(entry, member));
+    own.filter_map(|entry| entry["clusterRole"].as_str()).map(str::to_owned).collect()
+}
+
+/// Adds a member, unless they are there with the same role.
+fn add(members: &mut Vec<Value>, member: &Member) -> bool {
+    let is_new = !roles_of(members, member).contains(&member.cluster_role);
+    if is_new {
+        members.push(json!(member));
+    }
+    is_new
+}
+
+/// Removes a member, with all roles. Returns whether they were there.
+fn remove(members: &mut Vec<Value>, member: &Member) -> bool {
+    let before = members.len();
+    members.retain(|entry| !is_same(entry, member));
+    members.len() < before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> String {
+        match member(text) {
+            Ok(Member { kind, name, cluster_role }) => format!("{kind} {name} {cluster_role}"),
+            Err(what) => what,
+        }
+    }
+
+    #[test]
+    fn members_are_written_with_their_kind_and_their_role() {
+        assert_eq!(parsed("user/ada"), "User ada platform-project-user");
+        assert_eq!(parsed("team/red:admin"), "Team red platform-project-admin");
+        assert_eq!(parsed("team/red:viewer"), "Team red platform-project-viewer");
+        assert_eq!(parsed("user/ada:example.com:ops"), "User ada example.com:ops");
+        for wrong in ["ada", "user/", "group/ops", "user/ada:", "user/A", "user/ada:a/b", ":admin"]
+        {
+            assert!(member(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn members_are_added_once_for_each_role_and_removed_with_all() {
+        let ada = |role: &str| json!({ "kind": "User", "name": "ada", "clusterRole": role });
+        let team = json!({ "kind": "Team", "name": "ada", "clusterRole": "a", "future": 1 });
+        let member = |role| Member { cluster_role: role, ..self::member("user/ada").unwrap() };
+        let mut members = vec![team.clone()];
+        assert!(add(&mut members, &member("a".to_owned())));
+        assert!(!add(&mut members, &member("a".to_owned())));
+        assert!(add(&mut members, &member("b".to_owned())));
+        assert_eq!(members, [team.clone(), ada("a"), ada("b")]);
+        assert_eq!(roles_of(&members, &member(String::new())), ["a", "b"]);
+        assert!(remove(&mut members, &member(String::new())));
+        assert!(!remove(&mut members, &member(String::new())));
+        assert_eq!(members, [team]);
+    }
+}

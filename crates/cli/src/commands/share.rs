@@ -1,0 +1,247 @@
+//! `postern share KIND NAME` and `postern unshare KIND NAME`: who else gets which verbs on an object. How
+//! the access rules change is in `access_rules.rs`.
+
+use std::convert::Infallible;
+
+use clap::Args;
+use postern_client::Collection;
+use postern_kinds::{AnyKind, Info, Verb};
+use postern_meta::object::Object;
+use serde_json::Value;
+
+use super::by_kind::{KindArgs, OfKind};
+use crate::access_rules::{self, Subject};
+use crate::error::CliError;
+use crate::flags::{ConnectionFlags, NamespaceFlag};
+use crate::process::Process;
+use crate::session::Session;
+use crate::{kinds, parse};
+
+/// With whom.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+struct SubjectFlags {
+    /// A user; may be repeated
+    #[arg(long = "user", value_name = "USER", value_parser = parse::name)]
+    users: Vec<String>,
+
+    /// A team, that is, its members; may be repeated
+    #[arg(long = "team", value_name = "TEAM", value_parser = parse::name)]
+    teams: Vec<String>,
+
+    /// Every user
+    #[arg(long)]
+    all_users: bool,
+}
+
+impl SubjectFlags {
+    fn subjects(&self) -> Vec<Subject> {
+        let users = self.users.iter().cloned().map(Subject::User);
+        let teams = self.teams.iter().cloned().map(Subject::Team);
+        let all = self.all_users.then_some(Subject::AllUsers);
+        let mut subjects = Vec::new();
+        for subject in users.chain(teams).chain(all) {
+            if !subjects.contains(&subject) {
+                subjects.push(subject);
+            }
+        }
+        subjects
+    }
+}
+
+/// An object to share.
+#[derive(Args, Debug)]
+pub struct Share {
+    /// The object's whole name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    #[command(flatten)]
+    with: SubjectFlags,
+
+    /// What they may do with it, separated by commas; * is everything. You can give only what you may
+    /// do yourself
+    #[arg(
+        long,
+        value_name = "VERBS",
+        value_delimiter = ',',
+        default_value = "get,list,watch",
+        value_parser = parse::verb
+    )]
+    verbs: Vec<String>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// An object that is not to be shared with somebody any more.
+#[derive(Args, Debug)]
+pub struct Unshare {
+    /// The object's whole name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    #[command(flatten)]
+    with: SubjectFlags,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl KindArgs for Share {
+    const VERB: Verb = Verb::Update;
+    type NamespaceArgs = NamespaceFlag;
+    type Special = Infallible;
+
+    fn is_for(kind: &dyn AnyKind) -> bool {
+        kind.has_ownership()
+    }
+
+    fn about(info: &Info) -> String {
+        format!("Give users and teams access to one of the {}", kinds::plural_name(info))
+    }
+
+    fn consequence(_info: &Info) -> Option<&'static str> {
+        Some(
+            "They are added to the object's access rules (spec.access), which everybody who may read \
+             the object can see. Roles and bindings are made from them at once.",
+        )
+    }
+}
+
+impl KindArgs for Unshare {
+    const VERB: Verb = Verb::Update;
+    type NamespaceArgs = NamespaceFlag;
+    type Special = Infallible;
+
+    fn is_for(kind: &dyn AnyKind) -> bool {
+        kind.has_ownership()
+    }
+
+    fn about(info: &Info) -> String {
+        format!("Take the access to one of the {} back", kinds::plural_name(info))
+    }
+
+    fn consequence(_info: &Info) -> Option<&'static str> {
+        Some(
+            "They are taken out of all access rules of the object (spec.access), whoever made these. \
+             Their open watches end. What they hold otherwise stays: as owners, by a role, or through \
+             a team or all users, with whom it is shared.",
+        )
+    }
+}
+
+impl OfKind<Share> {
+    /// Shares.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Share { name, with, verbs, connection } = &self.args;
+        let mut session = Session::open(connection, process)?;
+        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        let of = Collection::new(self.info, namespace.as_deref());
+        let wanted = with.subjects();
+        let (_, new) =
+            edit(&mut session, of, name, |access| access_rules::grant(access, &wanted, verbs))
+                .await?;
+        let (kind, verbs) = (kinds::name(self.info), verbs.join(", "));
+        let old: Vec<_> = wanted.into_iter().filter(|one| !new.contains(one)).collect();
+        if !new.is_empty() {
+            let with = access_rules::list(&new);
+            process.print_status(&format!("{kind} {name} shared with {with}: {verbs}"));
+        }
+        if !old.is_empty() {
+            let with = access_rules::list(&old);
+            process.print_note(&format!("{kind} {name} was shared with {with} already: {verbs}"));
+        }
+        Ok(())
+    }
+}
+
+impl OfKind<Unshare> {
+    /// Takes back.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Unshare { name, with, connection } = &self.args;
+        let mut session = Session::open(connection, process)?;
+        let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
+        let of = Collection::new(self.info, namespace.as_deref());
+        let wanted = with.subjects();
+        let (object, found) =
+            edit(&mut session, of, name, |access| access_rules::revoke(access, &wanted)).await?;
+        let kind = kinds::name(self.info);
+        let absent: Vec<_> = wanted.iter().filter(|one| !found.contains(one)).cloned().collect();
+        if !found.is_empty() {
+            let with = access_rules::list(&found);
+            process.print_status(&format!("{kind} {name} is not shared with {with} any more"));
+        }
+        if !absent.is_empty() {
+            let with = access_rules::list(&absent);
+            process.print_note(&format!("{kind} {name} was not shared with {with}"));
+        }
+        for note in left(&object, &wanted) {
+            process.print_note(&note);
+        }
+        Ok(())
+    }
+}
+
+/// Changes the access rules of an object, and returns it with what `change` returned. An empty list from
+/// it is no change.
+async fn edit(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    mut change: impl FnMut(&mut Vec<Value>) -> Vec<Subject>,
+) -> Result<(Object, Vec<Subject>), CliError> {
+    let mut changed = Some(Vec::new());
+    let edited = session.client.edit(of, name, |object| {
+        changed = access_rules::of_object(&mut object.fields).map(&mut change);
+        changed.as_ref().is_some_and(|changed| !changed.is_empty())
+    });
+    match (edited.await, changed) {
+        (Ok(object), Some(changed)) => Ok((object, changed)),
+        (Ok(_), None) => {
+            Err(CliError::new(format!("the access rules of {name} are not a list of rules")))
+        }
+        (Err(error), _) => Err(session.explain_named(of, name, &error).await),
+    }
+}
+
+/// Returns by what, in the object itself, some of the subjects still have access.
+fn left(object: &Object, subjects: &[Subject]) -> Vec<String> {
+    let spec = &object.fields.get("spec").unwrap_or(&Value::Null);
+    let mut notes = Vec::new();
+    let access = spec["access"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_user = |one: &Subject| matches!(one, Subject::User(_));
+    if access_rules::is_open(access) && subjects.iter().any(is_user) {
+        notes.push("it is still shared with all users: --all-users takes that back".to_owned());
+    }
+    for subject in subjects {
+        let owns = match subject {
+            Subject::User(name) => spec["owner"]["user"] == name.as_str(),
+            Subject::Team(name) => spec["owner"]["team"] == name.as_str(),
+            Subject::AllUsers => false,
+        };
+        if owns {
+            notes.push(format!("{subject} owns it, and so may do everything with it"));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_note_says_by_what_somebody_still_has_access() {
+        let spec = json!({ "owner": { "user": "ada" }, "access": [{ "users": ["*"] }] });
+        let mut object = Object::default();
+        object.fields.insert("spec".to_owned(), spec);
+        let user = |name: &str| [Subject::User(name.to_owned())];
+        assert_eq!(left(&object, &user("ada")).len(), 2);
+        assert_eq!(left(&object, &user("bob")).len(), 1);
+        assert!(left(&object, &[Subject::Team("ada".to_owned()), Subject::AllUsers]).is_empty());
+        assert!(left(&Object::default(), &user("ada")).is_empty());
+    }
+}

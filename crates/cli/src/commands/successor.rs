@@ -1,0 +1,249 @@
+//! `postern rotate accesskey --overlap`: a new access key that takes the place of another one, which works
+//! for some time longer. Both are valid meanwhile, so that whoever has the old one can be given the new.
+
+use std::time::Duration;
+
+use postern_client::decode_fields;
+use postern_kinds::owned_access_key::{Fields, OwnedAccessKey, Spec};
+use postern_kinds::principal::Lifetime;
+use postern_kinds::{Kind as _, SecretText};
+use postern_meta::Timestamp;
+use postern_meta::object::{Object, ObjectMeta, OwnerReference};
+use serde_json::json;
+
+use super::access_keys::{self, keys};
+use super::new_object;
+use crate::duration::display_duration;
+use crate::error::CliError;
+use crate::output::escape;
+use crate::process::Process;
+use crate::session::Session;
+
+/// A successor that was created.
+struct Successor {
+    name: String,
+    key: SecretText,
+    /// `None` if the server does not say.
+    created_unix_seconds: Option<i64>,
+}
+
+/// How the old key ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It has ended already.
+    Ended,
+    /// By itself, no later than it should.
+    ByItself,
+    /// By this time to live in seconds, counted from its creation.
+    ByTtl(i64),
+}
+
+/// Creates the successor of a key, prints it, and lets the old key end after `overlap`.
+pub(super) async fn rotate(
+    session: &mut Session,
+    name: &str,
+    new_name: Option<&str>,
+    overlap: Duration,
+    process: &Process,
+) -> Result<(), CliError> {
+    let old = match session.client.get(keys(), name).await {
+        Ok(old) => old,
+        Err(error) => return Err(session.explain_named(keys(), name, &error).await),
+    };
+    let spec = decode_fields::<OwnedAccessKey>(&old).map_err(|error| session.explain(&error))?.spec;
+    if spec.disabled {
+        let message = format!("the access key {name} is disabled, and its successor would not be");
+        return Err(CliError::new(message)
+            .hint(format!("nothing was changed; `postern enable accesskey {name}` enables it"))
+            .hint("`postern create accesskey` makes a new key"));
+    }
+    let new = successor_of(&old.metadata, &spec, new_name)?;
+    let successor = create(session, &new).await?;
+    access_keys::print_key(&successor.key, process)
+        .map_err(|error| access_keys::value_lost(error, &successor.name))?;
+    let new_name = escape(&successor.name);
+    let what = access_keys::describe(&spec);
+    process
+        .print_status(&format!("access key {new_name} created as the successor of {name},{what}"));
+    process.print_note("the key is shown this once; keep it safe");
+    if spec.identity.is_some() || spec.oidc_provider.is_some() || spec.oidc_login.is_some() {
+        process.print_note("it has no data of the single sign-on that the old key came from");
+    }
+    let end = end_old(session, name, &successor, overlap).await.map_err(|mut error| {
+        error.message =
+            format!("{new_name} works, but {name} could not be made to end: {}", error.message);
+        error.hint(format!("`postern disable accesskey {name}` ends it at once"))
+    })?;
+    let when = match end {
+        End::Ended => "had ended already".to_owned(),
+        End::ByItself => "ends by itself before that".to_owned(),
+        End::ByTtl(_) => format!("ends in {}", display_duration(overlap)),
+    };
+    process.print_status(&format!("the old access key {name} {when}"));
+    Ok(())
+}
+
+async fn create(session: &mut Session, new: &Object) -> Result<Successor, CliError> {
+    let (created, spec) = access_keys::create(session, new).await?;
+    if spec.key.expose().is_empty() {
+        return Err(CliError::new("the server answered without the key"));
+    }
+    let created_unix_seconds = created_unix_seconds(&created);
+    Ok(Successor { name: created.metadata.name, key: spec.key, created_unix_seconds })
+}
+
+fn created_unix_seconds(key: &Object) -> Option<i64> {
+    key.metadata.creation_timestamp.map(Timestamp::unix_seconds)
+}
+
+/// Returns the new key: it is the old one's in all that decides what it gives access to.
+fn successor_of(old: &ObjectMeta, spec: &Spec, new_name: Option<&str>) -> Result<Object, CliError> {
+    let generate_name = match (new_name, old.generate_name.as_str()) {
+        (Some(_), _) => String::new(),
+        (None, "") => format!("{}-", old.name),
+        // A successor's successor does not have a longer and longer name.
+        (None, prefix) => prefix.to_owned(),
+    };
+    // A key that stops with the key that made it must have no successor that goes on.
+    let is_key = |one: &&OwnerReference| one.kind == OwnedAccessKey::INFO.kind;
+    let parents = old.owner_references.iter().filter(is_key).cloned();
+    let parents = parents.map(|one| OwnerReference { block_owner_deletion: None, ..one });
+    let metadata = ObjectMeta {
+        name: new_name.unwrap_or_default().to_owned(),
+        generate_name,
+        owner_references: parents.collect(),
+        ..ObjectMeta::default()
+    };
+    let spec = Spec {
+        display_name: spec.display_name.clone(),
+        description: spec.description.clone(),
+        user: spec.user.clone(),
+        team: spec.team.clone(),
+        subject: spec.subject.clone(),
+        groups: spec.groups.clone(),
+        ttl: spec.ttl,
+        ttl_after_last_activity: spec.ttl_after_last_activity,
+        scope: spec.scope.clone(),
+        r#type: spec.r#type.clone(),
+        ..Spec::default()
+    };
+    new_object::<OwnedAccessKey>(metadata, &Fields { spec, ..Fields::default() })
+}
+
+/// Sets the old key's time to live. The time is the server's: that of the successor's creation.
+async fn end_old(
+    session: &mut Session,
+    name: &str,
+    successor: &Successor,
+    overlap: Duration,
+) -> Result<End, CliError> {
+    let mut end = None;
+    let edited = session.client.edit(keys(), name, |object| {
+        end = successor.created_unix_seconds.and_then(|now| end_of(object, now, overlap));
+        let Some(End::ByTtl(ttl)) = end else { return false };
+        let spec = object.fields.entry("spec").or_insert_with(|| json!({}));
+        spec["ttl"] = json!(ttl);
+        spec["ttlAfterLastActivity"] = json!(false);
+        true
+    });
+    edited.await.map_err(|error| session.explain(&error))?;
+    end.ok_or_else(|| CliError::new("the server did not say when the two keys were created"))
+}
+
+/// Returns how a key ends that should end after `overlap`, or before. `None` for an object that is no key.
+fn end_of(object: &Object, now_unix_seconds: i64, overlap: Duration) -> Option<End> {
+    let fields = decode_fields::<OwnedAccessKey>(object).ok()?;
+    let created = created_unix_seconds(object)?;
+    let lifetime = Lifetime {
+        created_unix_seconds: created,
+        ttl_seconds: fields.spec.ttl,
+        after_last_activity: fields.spec.ttl_after_last_activity,
+    };
+    let overlap = i64::try_from(overlap.as_secs()).unwrap_or(i64::MAX);
+    let wanted = now_unix_seconds.saturating_add(overlap);
+    let last_activity = fields.status.last_activity.map(Timestamp::unix_seconds);
+    Some(match lifetime.ends_at(last_activity) {
+        Some(own) if own <= now_unix_seconds => End::Ended,
+        // Each use of the others makes them end later.
+        Some(own) if own <= wanted && !lifetime.after_last_activity => End::ByItself,
+        _ => End::ByTtl(wanted.saturating_sub(created).max(1)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::scope::Scope;
+
+    use super::*;
+
+    fn key(spec: &serde_json::Value, last_activity: Option<&str>) -> Object {
+        let object = json!({
+            "metadata": { "name": "ci", "creationTimestamp": "1970-01-01T00:16:40Z" },
+            "spec": spec,
+            "status": { "lastActivity": last_activity },
+        });
+        Object::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn the_old_key_ends_when_the_overlap_has_passed_and_never_later_than_by_itself() {
+        let used_at_1500 = Some("1970-01-01T00:25:00Z");
+        for (spec, last_activity, now, wanted) in [
+            (json!({}), None, 2000, End::ByTtl(1100)),
+            (json!({ "ttl": 5000 }), None, 2000, End::ByTtl(1100)),
+            (json!({ "ttl": 1100 }), None, 2000, End::ByItself),
+            (json!({ "ttl": 1000 }), None, 2000, End::Ended),
+            (
+                json!({ "ttl": 550, "ttlAfterLastActivity": true }),
+                used_at_1500,
+                2000,
+                End::ByTtl(1100),
+            ),
+            (json!({ "ttl": 400, "ttlAfterLastActivity": true }), used_at_1500, 2000, End::Ended),
+            (json!({}), None, 0, End::ByTtl(1)),
+        ] {
+            let object = key(&spec, last_activity);
+            let end = end_of(&object, now, Duration::from_secs(100));
+            assert_eq!(end, Some(wanted), "{spec} {now}");
+        }
+    }
+
+    #[test]
+    fn the_successor_gives_access_to_the_same_and_stops_with_the_same_parent() {
+        let reference = |kind: &str| OwnerReference {
+            kind: kind.to_owned(),
+            uid: format!("uid of the {kind}"),
+            block_owner_deletion: Some(true),
+            ..OwnerReference::default()
+        };
+        let old = ObjectMeta {
+            name: "ci".to_owned(),
+            owner_references: vec![reference("User"), reference("OwnedAccessKey")],
+            ..ObjectMeta::default()
+        };
+        let spec = Spec {
+            user: "ada".to_owned(),
+            groups: vec!["ops".to_owned()],
+            ttl: 3600,
+            ttl_after_last_activity: true,
+            scope: Some(Scope { allow_platform_cli: true, ..Scope::default() }),
+            r#type: "Other".to_owned(),
+            ..Spec::default()
+        };
+        let new = successor_of(&old, &spec, None).unwrap();
+        assert_eq!((new.metadata.name.as_str(), new.metadata.generate_name.as_str()), ("", "ci-"));
+        let wanted = OwnerReference { block_owner_deletion: None, ..reference("OwnedAccessKey") };
+        assert_eq!(new.metadata.owner_references, [wanted]);
+        assert_eq!(
+            new.fields["spec"],
+            json!({
+                "user": "ada", "groups": ["ops"], "ttl": 3600, "ttlAfterLastActivity": true,
+                "scope": { "allowPlatformCli": true }, "type": "Other",
+            })
+        );
+        let again = ObjectMeta { name: "ci-x7k2p".to_owned(), ..new.metadata };
+        assert_eq!(successor_of(&again, &spec, None).unwrap().metadata.generate_name, "ci-");
+        let named = successor_of(&again, &spec, Some("ci-2027")).unwrap().metadata;
+        assert_eq!((named.name.as_str(), named.generate_name.as_str()), ("ci-2027", ""));
+    }
+}

@@ -1,0 +1,317 @@
+//! The flags that say what a new access key gives access to at most, and the scope that they make.
+//! `postern create accesskey` has them.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::project::{Project, namespace_of};
+use postern_kinds::scope::{
+    Scope, ScopeProject, ScopeResources, ScopeRule, ScopeSpace, ScopeVirtualCluster,
+};
+use postern_kinds::{AnyKind, Kind as _, MANAGEMENT_V1};
+use postern_meta::names::dns1123_subdomain;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::manifest;
+use crate::output::escape;
+use crate::process::read_file;
+
+/// The largest file with a scope that is read: no access key can have a larger one.
+const FILE_MAX_BYTES: usize = 64 * 1024;
+/// Stands for every project, or every space or virtual cluster of a project.
+const ALL: &str = "*";
+/// The verbs of requests that change nothing.
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+/// Requests that stay on this server, and go to no cluster through it.
+const THIS_SERVER: &str = "Management";
+
+/// What the key gives access to at most.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Scope")]
+pub(crate) struct ScopeFlags {
+    /// This project with everything in it, * for every project; may be repeated. With any flag of the
+    /// scope, the key gives access to what these flags name, and to nothing else
+    #[arg(long = "project", value_name = "PROJECT", value_parser = name_or_all)]
+    projects: Vec<String>,
+
+    /// This space of a project, * for every space of it; may be repeated
+    #[arg(long = "space", value_name = "PROJECT/SPACE", value_parser = in_project)]
+    spaces: Vec<InProject>,
+
+    /// This virtual cluster of a project, * for every one of it; may be repeated
+    #[arg(long = "virtual-cluster", value_name = "PROJECT/NAME", value_parser = in_project)]
+    virtual_clusters: Vec<InProject>,
+
+    /// The requests that read what the command line needs, such as the list of projects
+    #[arg(long)]
+    allow_cli: bool,
+
+    /// Reading alone: get, list and watch of everything that the owner may read, or of the projects of
+    /// --project, without what is in their clusters
+    #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "scope_files"])]
+    read_only: bool,
+
+    /// The scope in this file, in YAML or JSON, as in spec.scope; may be repeated, and all add up
+    #[arg(long = "scope-file", value_name = "FILE")]
+    scope_files: Vec<PathBuf>,
+}
+
+/// An object of a project: the names of both.
+#[derive(Clone, Debug)]
+struct InProject {
+    project: String,
+    name: String,
+}
+
+/// Parses a name, or `*`.
+fn name_or_all(text: &str) -> Result<String, String> {
+    if text != ALL {
+        dns1123_subdomain(text)?;
+    }
+    Ok(text.to_owned())
+}
+
+/// Parses `PROJECT/NAME`.
+fn in_project(text: &str) -> Result<InProject, String> {
+    let Some((project, name)) = text.split_once('/') else {
+        return Err("give the project, too: PROJECT/NAME, or PROJECT/* for all of it".to_owned());
+    };
+    Ok(InProject { project: name_or_all(project)?, name: name_or_all(name)? })
+}
+
+impl ScopeFlags {
+    /// Returns the scope that the flags name; `None` without any flag: the key may do what its owner may.
+    ///
+    /// # Errors
+    /// For what a scope cannot say, and for a file that is no scope.
+    pub(crate) fn scope(&self) -> Result<Option<Scope>, CliError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let mut scope = Scope { allow_platform_cli: self.allow_cli, ..Scope::default() };
+        if self.read_only {
+            scope.rules = self.read_rules()?;
+        } else {
+            let projects = self.projects.iter().cloned();
+            scope.projects.extend(projects.map(|project| ScopeProject { project }));
+        }
+        scope.spaces.extend(
+            self.spaces
+                .iter()
+                .cloned()
+                .map(|one| ScopeSpace { project: one.project, space: one.name }),
+        );
+        let virtual_clusters = self.virtual_clusters.iter().cloned();
+        scope.virtual_clusters.extend(
+            virtual_clusters
+                .map(|one| ScopeVirtualCluster { project: one.project, virtual_cluster: one.name }),
+        );
+        for file in &self.scope_files {
+            add(&mut scope, read(file)?);
+        }
+        Ok(Some(scope))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.projects.is_empty()
+            && self.spaces.is_empty()
+            && self.virtual_clusters.is_empty()
+            && self.scope_files.is_empty()
+            && !self.allow_cli
+            && !self.read_only
+    }
+
+    /// Returns the rules for reading alone. The parts of a scope add up, so the projects must not be
+    /// among its projects: they are named in the rules.
+    fn read_rules(&self) -> Result<Vec<ScopeRule>, CliError> {
+        let verbs = READ_VERBS.map(str::to_owned).to_vec();
+        if self.projects.is_empty() {
+            return Ok(vec![ScopeRule { verbs, ..ScopeRule::default() }]);
+        }
+        if self.projects.iter().any(|project| project == ALL) {
+            let message = "--read-only with --project '*' cannot be said in a scope: its rules name \
+                           namespaces, and new projects have new ones";
+            return Err(CliError::usage(message).hint(
+                "name the projects, or give --read-only alone: it reads all that the owner may",
+            ));
+        }
+        let rule = ScopeRule {
+            verbs,
+            request_targets: vec![THIS_SERVER.to_owned()],
+            ..ScopeRule::default()
+        };
+        let plural = Project::INFO.plural;
+        let themselves = ScopeResources {
+            group: MANAGEMENT_V1.group.to_owned(),
+            resources: vec![plural.to_owned(), format!("{plural}/*")],
+            resource_names: self.projects.clone(),
+        };
+        let namespaces = self.projects.iter().map(|project| namespace_of(project)).collect();
+        Ok(vec![
+            ScopeRule {
+                resources: vec![themselves],
+                namespaces: vec![String::new()],
+                ..rule.clone()
+            },
+            ScopeRule { namespaces, ..rule },
+        ])
+    }
+}
+
+/// Adds all parts of a scope to another.
+fn add(scope: &mut Scope, more: Scope) {
+    scope.allow_platform_cli |= more.allow_platform_cli;
+    scope.projects.extend(more.projects);
+    scope.spaces.extend(more.spaces);
+    scope.virtual_clusters.extend(more.virtual_clusters);
+    scope.rules.extend(more.rules);
+}
+
+fn read(file: &Path) -> Result<Scope, CliError> {
+    let bytes = read_file(file, FILE_MAX_BYTES)?;
+    parse(&bytes).map_err(|what| {
+        CliError::new(format!("{}: {}", file.display(), escape(&what))).hint(
+            "a scope is a mapping, as in spec.scope of an access key: projects, spaces, virtualClusters, \
+             rules, allowPlatformCli; {} gives access to nothing",
+        )
+    })
+}
+
+/// Reads a scope. What is not understood is an error: left out, the scope could be wider.
+fn parse(bytes: &[u8]) -> Result<Scope, String> {
+    const PATH: &str = "spec.scope";
+    let scope = manifest::value_of(bytes)?;
+    if !scope.is_object() {
+        return Err("there is no mapping in it".to_owned());
+    }
+    let whole = json!({ "spec": { "scope": scope } });
+    let schema = OwnedAccessKey.schema();
+    if let Some(field) = schema.unknown_below(&whole, PATH).first() {
+        return Err(format!("{field} is no field of a scope"));
+    }
+    if let Some(field) = schema.nulls_below(&whole, PATH).first() {
+        return Err(format!("{field} is null: leave it out, or give a value"));
+    }
+    schema.check_types(&whole).map_err(|mismatch| mismatch.to_string())?;
+    let Value::Object(mut whole) = whole else { return Err("it is no mapping".to_owned()) };
+    let scope = whole["spec"]["scope"].take();
+    serde_json::from_value(scope).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: ScopeFlags,
+    }
+
+    fn scope(words: &str) -> Result<Value, String> {
+        let words = std::iter::once("x").chain(words.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let scope = line.flags.scope().map_err(|error| error.message)?;
+        Ok(serde_json::to_value(scope).unwrap())
+    }
+
+    #[test]
+    fn each_flag_adds_to_the_scope_and_no_flag_is_no_scope() {
+        assert_eq!(scope(""), Ok(Value::Null));
+        for (words, wanted) in [
+            ("--allow-cli", json!({ "allowPlatformCli": true })),
+            (
+                "--project web --project *",
+                json!({ "projects": [{ "project": "web" }, { "project": "*" }] }),
+            ),
+            (
+                "--space web/dev --virtual-cluster web/* --allow-cli",
+                json!({
+                    "allowPlatformCli": true,
+                    "spaces": [{ "project": "web", "space": "dev" }],
+                    "virtualClusters": [{ "project": "web", "virtualCluster": "*" }],
+                }),
+            ),
+            ("--read-only", json!({ "rules": [{ "verbs": ["get", "list", "watch"] }] })),
+        ] {
+            assert_eq!(scope(words), Ok(wanted), "{words}");
+        }
+        for wrong in ["--project a/b", "--space dev", "--space /dev", "--virtual-cluster web/"] {
+            assert!(scope(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reading_alone_narrows_the_projects_or_is_refused() {
+        let wanted = json!({ "rules": [
+            {
+                "verbs": ["get", "list", "watch"],
+                "resources": [{
+                    "group": "management.platform.sh",
+                    "resources": ["projects", "projects/*"],
+                    "resourceNames": ["web", "shop"],
+                }],
+                "namespaces": [""],
+                "requestTargets": ["Management"],
+            },
+            {
+                "verbs": ["get", "list", "watch"],
+                "namespaces": ["p-web", "p-shop"],
+                "requestTargets": ["Management"],
+            },
+        ]});
+        assert_eq!(scope("--read-only --project web --project shop"), Ok(wanted));
+        let refused = scope("--read-only --project *").unwrap_err();
+        assert!(refused.contains("cannot be said in a scope"), "{refused}");
+        for other in ["--space a/b", "--virtual-cluster a/b", "--scope-file f"] {
+            let refused = scope(&format!("--read-only {other}")).unwrap_err();
+            assert!(refused.contains("cannot be used with"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_adds_to_the_flags() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+            path.display().to_string()
+        };
+        let one = file("one", "projects:\n- project: web\nrules:\n- verbs: [get]\n");
+        let two = file("two", "{\"rules\": [{\"verbs\": [\"list\"]}], \"allowPlatformCli\": true}");
+        let words = format!("--project shop --scope-file {one} --scope-file {two}");
+        let wanted = json!({
+            "allowPlatformCli": true,
+            "projects": [{ "project": "shop" }, { "project": "web" }],
+            "rules": [{ "verbs": ["get"] }, { "verbs": ["list"] }],
+        });
+        assert_eq!(scope(&words), Ok(wanted));
+        let empty = file("empty", "{}");
+        assert_eq!(scope(&format!("--scope-file {empty}")), Ok(json!({})), "nothing is allowed");
+    }
+
+    #[test]
+    fn what_is_not_understood_in_a_file_is_an_error() {
+        for (text, wanted) in [
+            ("", "no mapping"),
+            ("- projects", "no mapping"),
+            ("projects", "no mapping"),
+            ("project: [{project: web}]", "spec.scope.project is no field"),
+            ("rules: [{verb: [get]}]", "spec.scope.rules[0].verb is no field"),
+            ("rules: null", "spec.scope.rules is null"),
+            ("projects: web", "spec.scope.projects: expected"),
+            ("rules: []\nrules: []", "occurs twice"),
+            ("rules: [", "line"),
+        ] {
+            let what = parse(text.as_bytes()).expect_err(text);
+            assert!(what.contains(wanted), "{text:?}: {what}");
+        }
+    }
+}

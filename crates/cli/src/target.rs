@@ -1,0 +1,245 @@
+//! What a question about access is about: `RESOURCE[/NAME]`, or a path of the server. Resources are named
+//! as in the other commands, or with their group.
+
+use postern_kinds::Info;
+use postern_meta::names::path_segment;
+use serde_json::{Map, Value, json};
+
+use crate::kinds;
+use crate::similar::nearest;
+
+/// What stands for every resource, in every group.
+const ALL: &str = "*";
+
+/// What a question is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Objects.
+    Resource(Resource),
+    /// A path, such as `/metrics`.
+    Path(String),
+}
+
+/// Objects of one resource, or one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The API group; empty for the core group.
+    pub(crate) group: String,
+    /// The plural name, or `*`.
+    pub(crate) plural: String,
+    /// The object's name; empty for every one.
+    pub(crate) name: String,
+    /// Do the objects live in namespaces? `None` for a resource that this program does not know.
+    pub(crate) is_namespaced: Option<bool>,
+}
+
+impl Resource {
+    fn of_kind(info: &Info, name: &str) -> Self {
+        Self {
+            group: info.version.group.to_owned(),
+            plural: info.plural.to_owned(),
+            name: name.to_owned(),
+            is_namespaced: Some(info.is_namespaced()),
+        }
+    }
+
+    /// Returns what to tell somebody who may have mistyped the name; `None` for a known resource.
+    pub(crate) fn warning(&self) -> Option<String> {
+        if self.is_namespaced.is_some() || self.plural == ALL {
+            return None;
+        }
+        let known = infos().flat_map(kinds::names);
+        let near = nearest(&self.plural, known);
+        let near = match near.first() {
+            Some(near) => format!("; did you mean {near}?"),
+            None => String::new(),
+        };
+        let group = if self.group.is_empty() { "core" } else { &self.group };
+        Some(format!(
+            "there is no resource {} in the group {group} on this server that this program knows of{near}",
+            self.plural
+        ))
+    }
+}
+
+impl Target {
+    /// Returns the attributes that a review asks about. `namespace` is empty for all namespaces, and does
+    /// not count for what has none.
+    pub(crate) fn attributes(
+        &self,
+        verb: &str,
+        subresource: &str,
+        namespace: &str,
+    ) -> Map<String, Value> {
+        let resource = match self {
+            Self::Path(path) => return filled(&[("verb", verb), ("path", path)]),
+            Self::Resource(resource) => resource,
+        };
+        let namespace = if resource.is_namespaced == Some(false) { "" } else { namespace };
+        filled(&[
+            ("verb", verb),
+            ("group", &resource.group),
+            ("resource", &resource.plural),
+            ("subresource", subresource),
+            ("name", &resource.name),
+            ("namespace", namespace),
+        ])
+    }
+
+    /// Returns the resource, unless the question is about a path.
+    pub(crate) fn resource(&self) -> Option<&Resource> {
+        match self {
+            Self::Resource(resource) => Some(resource),
+            Self::Path(_) => None,
+        }
+    }
+}
+
+/// Returns the fields that are not empty.
+fn filled(fields: &[(&str, &str)]) -> Map<String, Value> {
+    let fields = fields.iter().filter(|(_, value)| !value.is_empty());
+    fields.map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+}
+
+/// Returns all kinds. First those that have commands: a name of two kinds is that of the commands.
+fn infos() -> impl Iterator<Item = &'static Info> {
+    let all = || postern_kinds::all().iter().map(|kind| kind.info());
+    let others = all().filter(|info| !info.on_command_line);
+    all().filter(|info| info.on_command_line).chain(others)
+}
+
+/// Parses `RESOURCE[/NAME]`, or a path, which begins with a slash. A resource is any name of a kind,
+/// alone or with its group as kubectl has it: `roles.rbac.authorization.k8s.io`, `secrets.v1.`.
+pub(crate) fn target(text: &str) -> Result<Target, String> {
+    if text.starts_with('/') {
+        return Ok(Target::Path(text.to_owned()));
+    }
+    let (resource, name) = match text.split_once('/') {
+        None => (text, ""),
+        Some((_, "")) => return Err("a name is not empty".to_owned()),
+        Some((resource, name)) => {
+            path_segment(name).map_err(|what| format!("the name {what}"))?;
+            (resource, name)
+        }
+    };
+    let allowed = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+    };
+    let is_word =
+        resource.starts_with(|c: char| c.is_ascii_lowercase()) && resource.bytes().all(allowed);
+    if !is_word && resource != ALL {
+        return Err(
+            "a resource is a word in lower case, such as secrets, or * for all; a path begins \
+                    with a slash"
+                .to_owned(),
+        );
+    }
+    Ok(Target::Resource(resolve(resource, name)))
+}
+
+fn resolve(text: &str, name: &str) -> Resource {
+    if text == ALL {
+        let all = || ALL.to_owned();
+        return Resource {
+            group: all(),
+            plural: all(),
+            name: name.to_owned(),
+            is_namespaced: None,
+        };
+    }
+    let (word, suffix) = match text.split_once('.') {
+        None => (text, None),
+        Some((word, suffix)) => (word, Some(suffix)),
+    };
+    let is_meant = |info: &&Info| {
+        let version = info.version;
+        let in_group = suffix.is_none_or(|suffix| {
+            suffix == version.group
+                || suffix.strip_prefix(version.version).and_then(|rest| rest.strip_prefix('.'))
+                    == Some(version.group)
+        });
+        in_group && kinds::names(info).contains(&word)
+    };
+    match infos().find(is_meant) {
+        Some(info) => Resource::of_kind(info, name),
+        None => Resource {
+            group: suffix.unwrap_or_default().to_owned(),
+            plural: word.to_owned(),
+            name: name.to_owned(),
+            is_namespaced: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> String {
+        match target(text) {
+            Ok(Target::Path(path)) => format!("path {path}"),
+            Ok(Target::Resource(one)) => {
+                format!("{}|{}|{}|{:?}", one.group, one.plural, one.name, one.is_namespaced)
+            }
+            Err(what) => what,
+        }
+    }
+
+    #[test]
+    fn resources_have_all_the_names_of_their_kinds() {
+        let secrets = "management.platform.sh|sharedsecrets||Some(true)";
+        for text in ["ss", "secret", "secrets", "sharedsecret", "sharedsecrets"] {
+            assert_eq!(parsed(text), secrets, "{text}");
+            assert_eq!(parsed(&format!("{text}.management.platform.sh")), secrets, "{text}");
+        }
+        let roles = "rbac.authorization.k8s.io|roles||Some(true)";
+        assert_eq!(parsed("roles.rbac.authorization.k8s.io"), roles);
+        assert_eq!(parsed("roles.v1.rbac.authorization.k8s.io"), roles);
+        assert_eq!(parsed("user/ada"), "management.platform.sh|users|ada|Some(false)");
+        assert_eq!(parsed("ns"), "|namespaces||Some(false)");
+        assert_eq!(parsed("namespaces.v1."), "|namespaces||Some(false)");
+        assert_eq!(
+            parsed("roles.rbac.authorization.k8s.io/platform:access:a"),
+            "rbac.authorization.k8s.io|roles|platform:access:a|Some(true)"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_asked_about_as_it_is_written() {
+        assert_eq!(parsed("*"), "*|*||None");
+        assert_eq!(parsed("pods"), "|pods||None");
+        assert_eq!(parsed("deployments.apps/web"), "apps|deployments|web|None");
+        assert_eq!(parsed("users.example.com"), "example.com|users||None");
+        assert_eq!(parsed("/metrics"), "path /metrics");
+        assert_eq!(parsed("/"), "path /");
+        for wrong in ["", "Secrets", "secrets/", "secrets/a/b", "secrets/..", "a b", "-", "**", "."]
+        {
+            assert!(target(wrong).is_err(), "{wrong:?}");
+        }
+        let warning = |text: &str| match target(text).unwrap() {
+            Target::Resource(resource) => resource.warning(),
+            Target::Path(_) => None,
+        };
+        assert!(warning("secrest").unwrap().contains("did you mean secret"));
+        assert!(warning("zzzzzzzzz").unwrap().ends_with("knows of"));
+        assert_eq!((warning("secrets"), warning("*"), warning("/metrics")), (None, None, None));
+    }
+
+    #[test]
+    fn attributes_are_those_that_are_set() {
+        let of = |text: &str| target(text).unwrap().attributes("get", "", "shop");
+        let secret = json!({
+            "verb": "get",
+            "group": "management.platform.sh",
+            "resource": "sharedsecrets",
+            "name": "db",
+            "namespace": "shop",
+        });
+        assert_eq!(Value::Object(of("secret/db")), secret);
+        assert_eq!(of("users").get("namespace"), None, "users have none");
+        assert_eq!(of("pods")["namespace"], "shop", "they may have one");
+        assert_eq!(Value::Object(of("/x")), json!({ "verb": "get", "path": "/x" }));
+        let keys = target("user/ada").unwrap().attributes("get", "accesskeys", "");
+        assert_eq!((&keys["subresource"], &keys["name"]), (&json!("accesskeys"), &json!("ada")));
+    }
+}

@@ -1,0 +1,69 @@
+//! Projects and their members.
+
+use postern_tests::Server;
+use postern_tests::cli::CliUser;
+use serde_json::{Value, json};
+
+use crate::admin;
+
+async fn members_of(user: &CliUser, project: &str) -> Value {
+    let json = user.ok(&["get", "project", project, "-o", "json"]).await;
+    serde_json::from_str::<Value>(&json).unwrap()["spec"]["members"].clone()
+}
+
+fn member(kind: &str, name: &str, role: &str) -> Value {
+    json!({ "kind": kind, "name": name, "clusterRole": format!("platform-project-{role}") })
+}
+
+#[tokio::test]
+async fn a_project_is_created_with_members_who_come_and_go() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["ada", "bob"] {
+        admin.ok(&["create", "user", name]).await;
+    }
+    admin.ok(&["create", "team", "red", "--users", "bob"]).await;
+    let create =
+        ["create", "project", "web", "--display-name", "Shop", "--description", "It sells"];
+    let members = ["--member", "user/ada:admin", "--member", "team/red", "-o", "name"];
+    let output = admin.run(&[&create[..], &members].concat()).await;
+    assert_eq!(output.text(), "project.management.platform.sh/web\n", "{}", output.err);
+    assert!(output.err.contains("namespace p-web"), "{}", output.err);
+    let (ada, red) = (member("User", "ada", "admin"), member("Team", "red", "user"));
+    assert_eq!(members_of(&admin, "web").await, json!([ada, red]));
+    assert!(admin.ok(&["get", "project", "web"]).await.contains("Shop"));
+
+    admin.ok(&["add", "member", "web", "--user", "bob", "--role", "viewer"]).await;
+    let bob = member("User", "bob", "viewer");
+    assert_eq!(members_of(&admin, "web").await, json!([ada, red, bob]));
+    let again = admin.run(&["add", "member", "web", "--user", "bob", "--role", "viewer"]).await;
+    assert!(again.code == 0 && again.err.contains("was a member"), "{}", again.err);
+    let more = admin.run(&["add", "member", "web", "--user", "bob"]).await;
+    assert!(more.err.contains("as before: platform-project-viewer"), "{}", more.err);
+    admin.ok(&["remove", "member", "web", "--user", "bob"]).await;
+    admin.ok(&["remove", "member", "web", "--team", "red"]).await;
+    assert_eq!(members_of(&admin, "web").await, json!([ada]));
+    let output = admin.run(&["remove", "member", "web", "--team", "ada"]).await;
+    assert!(output.code == 0 && output.err.contains("was no member"), "{}", output.err);
+    let said = admin.fails(1, &["add", "member", "wbe", "--user", "bob"]).await;
+    assert!(said.contains("not found") && said.contains("did you mean web?"), "{said}");
+    let said = admin.fails(1, &["add", "member", "web", "--user", "nobody"]).await;
+    assert!(said.contains("nobody"), "{said}");
+}
+
+#[tokio::test]
+async fn a_member_may_do_in_the_project_what_their_role_says() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    admin.ok(&["create", "project", "web"]).await;
+    let key = admin.ok(&["create", "accesskey", "--user", "ada"]).await;
+    let ada = admin.clone().with("POSTERN_ACCESS_KEY", key.trim());
+    let may_create = ["can-i", "create", "secrets", "-n", "p-web"];
+    assert_eq!(ada.run(&may_create).await.text(), "no\n");
+    admin.ok(&["add", "member", "web", "--user", "ada", "--role", "admin"]).await;
+    assert_eq!(ada.run(&may_create).await.text(), "yes\n");
+    ada.ok(&["set", "secret", "db.password", "hush", "-n", "p-web"]).await;
+    admin.ok(&["remove", "member", "web", "--user", "ada"]).await;
+    assert_eq!(ada.run(&may_create).await.text(), "no\n");
+}
