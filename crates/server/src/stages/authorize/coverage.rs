@@ -72,7 +72,7 @@ impl Coverage {
         let is_open = identity.is_in(AUTHENTICATED_GROUP);
         let verb = if target.verb == Verb::DeleteCollection { Verb::Delete } else { Verb::Get };
         if !is_open || !policy.scope_can_match(identity, verb.as_str(), group, plural) {
-            return Err(forbidden(identity, target, &attributes_of(target)));
+            return Err(forbidden(policy, identity, target, &attributes_of(target)));
         }
         let named = policy.readable(identity, verb.as_str(), group, plural);
         if named == Readable::All {
@@ -106,7 +106,7 @@ fn filters(kind: &dyn AnyKind) -> bool {
 pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
     let info = target.kind.info();
     let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
-        return forbidden(identity, target, &attributes_of(target));
+        return forbidden(policy, identity, target, &attributes_of(target));
     };
     let namespace = target.namespace.as_deref();
     let get = ResourceTarget::object(target.kind, Verb::Get, namespace, name);
@@ -115,7 +115,7 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
         target.kind.is_delegated() && may_hold_by_owner(policy, identity, &attributes_of(&get));
     let has_any = by_owner || policy.touches(identity, info.version.group, info.plural);
     if may_get || !has_any {
-        return forbidden(identity, target, &attributes_of(target));
+        return forbidden(policy, identity, target, &attributes_of(target));
     }
     ApiError::not_found(info.group_resource(), name)
 }

@@ -6,11 +6,12 @@ mod coverage;
 use std::sync::Arc;
 
 use postern_auth::attributes::Attributes;
+use postern_auth::explanation::{rule_yaml, scope_yaml};
 use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
-use postern_auth::policy::Decision;
+use postern_auth::policy::{Decision, Policy};
 use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
-use postern_meta::status::ApiError;
+use postern_meta::status::{ApiError, StatusCause};
 
 pub(crate) use self::coverage::Coverage;
 use self::coverage::{attributes_of, refused};
@@ -19,6 +20,11 @@ use super::impersonate::Acting;
 use super::parse::{Document, Parsed, ResourceTarget, Target};
 use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::storage_key;
+
+/// The reasons of the causes of a 403: the rule of a role, or the entry of a scope, that would allow what
+/// was refused.
+const MISSING_RULE: &str = "MissingRule";
+const MISSING_SCOPE: &str = "MissingScope";
 
 /// The proof that a caller may do one thing. It carries what that thing is, and the registry
 /// acts on nothing else: a permit for one object cannot be used on another. Only [`authorize`]
@@ -189,7 +195,7 @@ impl Permit {
     }
 
     fn forbidden(&self) -> ApiError {
-        forbidden(self.identity(), &self.target, &attributes_of(&self.target))
+        forbidden(&self.policy, self.identity(), &self.target, &attributes_of(&self.target))
     }
 
     /// Checks that it covers a new object that has such an owner.
@@ -221,7 +227,7 @@ impl Permit {
         if self.holds(required) {
             return Ok(());
         }
-        Err(forbidden(self.identity(), &self.target, &required.first().into()))
+        Err(forbidden(&self.policy, self.identity(), &self.target, &required.first().into()))
     }
 
     /// Returns whether the caller meets a requirement.
@@ -397,12 +403,27 @@ fn check_path(
     }
 }
 
+/// Returns a 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
+/// it follows from their request alone.
 fn forbidden(
+    policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
 ) -> ApiError {
     let name = target.name.as_deref().unwrap_or_default();
     let text = forbidden_message(identity, attributes);
-    ApiError::forbidden(target.kind.info().group_resource(), name, &text)
+    let info = target.kind.info();
+    let error = ApiError::forbidden(info.group_resource(), name, &text);
+    if !policy.touches(identity, info.version.group, info.plural) {
+        return error;
+    }
+    let explanation = policy.explain(identity, attributes);
+    let rule =
+        explanation.missing_rule.iter().map(|missing| (MISSING_RULE, rule_yaml(&missing.rule)));
+    let scopes = explanation.refusing_scopes.iter();
+    let scopes = scopes.map(|refusing| (MISSING_SCOPE, scope_yaml(&refusing.missing)));
+    rule.chain(scopes).fold(error, |error, (reason, message)| {
+        error.with_cause(StatusCause { reason: reason.to_owned(), message, field: String::new() })
+    })
 }
