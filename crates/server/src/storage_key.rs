@@ -41,6 +41,9 @@ pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
 /// The version of this layout.
 pub(crate) const FORMAT: &str = "/postern/format";
 
+/// The note that all objects have the roles of their access rules.
+pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
+
 const OBJECTS: &str = "/objects/";
 
 /// Returns the prefix of all keys of objects of a kind.

@@ -13,7 +13,7 @@ use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::rbac::{MANAGED_BY, PolicyRule};
 use postern_kinds::role::Role;
 use postern_kinds::role_binding::RoleBinding;
-use postern_kinds::{AnyKind, Verb, of_reference};
+use postern_kinds::{AnyKind, Verb, all, of_reference};
 use postern_meta::object::OwnerReference;
 use postern_meta::status::ApiError;
 use postern_store::Position;
@@ -21,8 +21,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cache::{CachedObject, Next, ResourceCache};
+use crate::errors::from_store;
 use crate::operations;
-use crate::registry::Registry;
+use crate::registry::{Registry, format};
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -43,6 +44,10 @@ type Concerned = (String, String, Option<String>, String);
 pub(crate) async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     let mut repair = Repair::new(registry);
+    while let Err(error) = repair.make_all().await {
+        tracing::warn!(inner = error.inner(), "roles of access rules could not be made: {error}");
+        tokio::time::sleep(RETRY).await;
+    }
     loop {
         progress.mark_unchanged();
         repair.catch_up();
@@ -68,6 +73,43 @@ impl Repair {
         let cursors =
             KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
         Self { registry, cursors, concerned: BTreeSet::new(), cluster_roles_changed: true }
+    }
+
+    /// Makes the roles of objects from a version of the server that made none. Once for a store.
+    async fn make_all(&self) -> Result<(), ApiError> {
+        let registry = &self.registry;
+        if format::has_roles_of_all(registry.store()).await.map_err(from_store)? {
+            return Ok(());
+        }
+        for kind in all().iter().filter(|kind| kind.has_dependents()) {
+            let (info, mut done, mut after) = (kind.info(), 0, None);
+            loop {
+                let page = registry.cache().of(info).page(after.as_deref(), ROLES_PER_READ);
+                let Some(last) = page.last() else { break };
+                after = Some(last.key().clone());
+                for object in &page {
+                    let (namespace, name) = storage_key::name_of(object.key());
+                    let version = info.version.to_string();
+                    let namespace = namespace.map(str::to_owned);
+                    let one = (version, info.kind.to_owned(), namespace, name.to_owned());
+                    match self.put_back(&one).await {
+                        // One that cannot be written, in a namespace that is being deleted, keeps none
+                        // of the others from it.
+                        Err(error) if error.code() < 500 => {
+                            tracing::warn!(object = one.3, "it gets no roles: {error}");
+                        }
+                        result => result?,
+                    }
+                }
+                done += page.len();
+                tracing::info!(
+                    kind = info.kind,
+                    done,
+                    "objects get the roles of their access rules"
+                );
+            }
+        }
+        format::note_roles_of_all(registry.store()).await.map_err(from_store)
     }
 
     /// Reads all events since the last call.

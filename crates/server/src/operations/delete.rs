@@ -8,6 +8,7 @@ use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
+use crate::cache::CachedObject;
 use crate::registry::read::ObjectPage;
 use crate::registry::{EncodedObject, Registry, decoded, key_of};
 use crate::stages::admit::{self, Previous};
@@ -87,7 +88,7 @@ async fn delete_corrupt(
 }
 
 /// Deletes all objects that a list would have, one after the other. This is not atomic. Objects
-/// that are gone by then are no error.
+/// that are gone by then are no error. Returns those that the caller may get.
 ///
 /// # Errors
 /// Those of the list, or of the first deletion that fails.
@@ -97,11 +98,17 @@ pub(crate) async fn delete_collection(
     which: &ListOptions,
     options: &DeleteOptions,
 ) -> Result<ObjectPage, ApiError> {
-    let list = registry.list(permit, which).await?;
+    let mut list = registry.list(permit, which).await?;
     let resource = registry.cache().of(permit.kind().info());
-    for object in &list.objects {
+    let narrowed = |verb, object: &CachedObject| {
         let (namespace, name) = storage_key::split(resource.prefix(), object.key());
-        let permit = permit.narrowed(Verb::Delete, namespace, name);
+        permit.narrowed(verb, namespace, name)
+    };
+    let deleted = list.objects.clone();
+    // Before they are deleted: the rights on an object go with it.
+    list.objects.retain(|object| narrowed(Verb::Get, object).may(Verb::Get, Some(object)));
+    for object in &deleted {
+        let permit = narrowed(Verb::Delete, object);
         match delete(registry, &permit, options).await {
             Err(error) if error.code() != 404 => return Err(error),
             _ => {}

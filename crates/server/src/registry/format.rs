@@ -17,7 +17,11 @@ use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, li
 use crate::storage_key;
 
 /// The version that this server reads and writes.
-pub(crate) const CURRENT: u32 = 2;
+///
+/// - 2: side records have the group and the namespace of their object in their keys.
+/// - 3: access rules have their roles. A controller makes those of objects from before, and notes when it
+///   is done.
+pub(crate) const CURRENT: u32 = 3;
 
 /// The version of a store from before there were versions.
 const UNVERSIONED: u32 = 1;
@@ -64,6 +68,24 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
     store.commit(Txn { conditions: Vec::new(), changes: vec![record()] }).await?;
     tracing::info!(moved, "the database has the format {CURRENT}");
     Ok(())
+}
+
+/// Have all objects the roles of their access rules? Those of a server before version 3 have none.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
+    Ok(store.get(storage_key::ROLES_OF_ALL).await?.value.is_some())
+}
+
+/// Notes that all objects have the roles of their access rules.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> {
+    let note = Change::Put { key: storage_key::ROLES_OF_ALL.into(), value: Bytes::new() };
+    let txn = Txn { conditions: Vec::new(), changes: vec![note] };
+    store.commit(txn).await.map(|_| ())
 }
 
 async fn version_of(store: &Arc<dyn Store>) -> anyhow::Result<u32> {
