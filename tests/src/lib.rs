@@ -19,6 +19,7 @@ mod relay;
 mod server;
 
 pub mod cli;
+pub mod documents;
 pub mod http;
 pub mod kubectl;
 pub mod objects;

@@ -77,8 +77,8 @@ pub async fn disallow(admin: &Client, name: &str, namespace: Option<&str>) {
 }
 
 /// Sends a JSON merge patch.
-pub async fn merge(client: &Client, path: &str, change: Value) -> Response {
-    client.patch(path, "merge-patch", &change).send().await
+pub async fn merge(client: &Client, path: &str, changes: Value) -> Response {
+    client.patch(path, "merge-patch", &changes).send().await
 }
 
 /// Sets fields of an object's `spec`, which has to succeed, and returns the object.

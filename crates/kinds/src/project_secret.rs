@@ -52,6 +52,8 @@ impl Kind for ProjectSecret {
         ..Info::DEFAULT
     };
 
+    const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["spec", "data"]];
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
         ColumnInfo::text("Owner", "The user or team that owns the secret."),

@@ -79,6 +79,8 @@ impl Kind for Secret {
 
     const LAYOUT: Layout = Layout::TopLevel;
 
+    const READ_PROTECTED: &'static [&'static [&'static str]] = &[&["data"], &["stringData"]];
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Type", "Which keys the data must have."),
         ColumnInfo::integer("Data", "How many keys the data has."),

@@ -368,6 +368,11 @@ impl Cache {
         self.access.policies_after(known)
     }
 
+    /// Returns the version of what decides: while it is the same, every decision is.
+    pub(crate) fn access_version(&self) -> u64 {
+        self.access.version()
+    }
+
     /// Returns a subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()

@@ -6,7 +6,7 @@
 //! objects of the same revision do: what decides is at least as new as what it lets through.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
@@ -32,6 +32,8 @@ pub(crate) struct AccessState {
     principals: RwLock<PrincipalIndex>,
     policies: Policies,
     unannounced: AtomicBool,
+    /// It grows with each change of what decides.
+    version: AtomicU64,
     changes: watch::Sender<u64>,
 }
 
@@ -68,6 +70,7 @@ impl AccessState {
             principals: RwLock::default(),
             policies: Policies::new(),
             unannounced: AtomicBool::new(false),
+            version: AtomicU64::new(1),
             changes: watch::Sender::new(0),
         }
     }
@@ -92,6 +95,11 @@ impl AccessState {
     /// any more.
     pub(super) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.policies.after(known)
+    }
+
+    /// Returns the version of what decides. While it is the same, every decision is.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Returns a subscription to changes of who has access, and to what.
@@ -132,6 +140,7 @@ impl AccessState {
         while has_more {
             has_more = self.principals.write().resolve_next();
         }
+        self.version.fetch_add(1, Ordering::AcqRel);
         self.unannounced.store(true, Ordering::Release);
     }
 
@@ -159,6 +168,7 @@ impl AccessState {
         }
         *principals = loaded;
         drop(principals);
+        self.version.fetch_add(1, Ordering::AcqRel);
         self.changes.send_modify(|changes| *changes += 1);
     }
 

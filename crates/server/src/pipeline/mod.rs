@@ -279,7 +279,8 @@ async fn identified(
     } else {
         hold.has_clean_path = true;
     }
-    let authenticated = authenticate(parsed, digester, &principals(), now);
+    let version = registry.cache().access_version();
+    let authenticated = authenticate(parsed, digester, &principals(), version, now);
     let authenticated = authenticated.map_err(|refused| {
         audit_context.set_unauthenticated(refused.key);
         refused.error

@@ -102,8 +102,12 @@ async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
-    let object = server.registry.get(permit, &options).await?;
+    let mut object = server.registry.get(permit, &options).await?;
     let kind = permit.kind();
+    if permit.target().action.is_some() {
+        // Who may read the status alone is not thereby shown the rest.
+        object = server.registry.for_writer(permit, object)?;
+    }
     if object.json.len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
         let encode = move || respond::object(kind, StatusCode::OK, object, negotiated);
         return Box::pin(large_work(server, permit).run(encode)).await?;

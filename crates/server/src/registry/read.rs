@@ -13,6 +13,7 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Position};
 
 use super::observe::{Observer, observed};
+use super::visibility::rights_changed;
 use super::{EncodedObject, Registry, key_of, not_found};
 use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
@@ -61,6 +62,8 @@ pub(crate) struct Selection {
     everything: bool,
     /// The permit, when it does not cover all objects and has to be checked for each.
     permit: Option<Permit>,
+    /// The permit of a time in the past, which has to cover an object as well.
+    then: Option<Permit>,
     /// The owner, when only their objects are selected.
     owner: Option<OwnedBy>,
 }
@@ -84,7 +87,17 @@ impl Selection {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
             name.is_none() && labels.is_everything() && fields.is_everything() && permit.is_none();
-        Self { collection, prefix, name, labels, fields, everything, permit, owner: None }
+        Self {
+            collection,
+            prefix,
+            name,
+            labels,
+            fields,
+            everything,
+            permit,
+            then: None,
+            owner: None,
+        }
     }
 
     /// Returns whether the object is selected.
@@ -151,7 +164,8 @@ impl Selection {
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
-        self.permit.as_ref().is_none_or(|permit| permit.covers(object))
+        let permits = self.permit.iter().chain(&self.then);
+        permits.into_iter().all(|permit| permit.covers(object))
     }
 }
 
@@ -189,7 +203,8 @@ impl Registry {
         let resource = self.cache().of(kind.info());
         let found = resource.get(&key_of(permit, resource)?);
         // Decided again, if who may do what has changed before the object was read.
-        let permit = &permit.renewed(self.cache())?;
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let permit = renewed.as_ref().unwrap_or(permit);
         let found = found.map_err(|corrupt| {
             // Whose it is cannot be read: callers who do not hold the right on all learn nothing.
             permit.check_corrupt().err().unwrap_or(corrupt)
@@ -216,7 +231,8 @@ impl Registry {
         let resource = self.cache().of(permit.kind().info());
         let found = resource.get(&key_of(permit, resource)?)?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
-        permit.renewed(self.cache())?.check(&found)?;
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        renewed.as_ref().unwrap_or(permit).check(&found)?;
         found.decode()
     }
 
@@ -247,18 +263,16 @@ impl Registry {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         let list = match at {
             ListRevision::Exactly(version) if resource.revision() != version.revision() => {
-                let revision = version.revision();
-                let past = self.past(resource, &selection, after, limit, revision).await;
-                past.map_err(|error| past_error(error, token.as_ref()))?
+                self.past_list(permit, &selection, token.as_ref(), limit, version.revision())
+                    .await?
             }
             _ => {
                 let (list, _) = self.visible(permit, &selection, after, limit).await?;
                 match at {
                     // There was a change since it was looked at.
                     ListRevision::Exactly(version) if list.revision != version.revision() => {
-                        let revision = version.revision();
-                        let past = self.past(resource, &selection, after, limit, revision).await;
-                        past.map_err(|error| past_error(error, token.as_ref()))?
+                        let (token, revision) = (token.as_ref(), version.revision());
+                        self.past_list(permit, &selection, token, limit, revision).await?
                     }
                     _ => list,
                 }
@@ -306,12 +320,9 @@ impl Registry {
         let (mut permit, mut selection) = (permit.clone(), selection.clone());
         for _ in 0..POLICY_ATTEMPTS {
             let list = selected(resource, &selection, after, limit).await?;
-            let then = self.cache().policy_at(list.revision);
-            let is_same = then.as_ref().is_none_or(|then| Arc::ptr_eq(then, permit.policy()));
-            if is_same || permit.credential().is_server() {
+            let Some(renewed) = self.at_revision(&permit, list.revision)? else {
                 return Ok((list, permit));
-            }
-            let renewed = permit.under(then.unwrap_or_else(|| self.cache().policy()))?;
+            };
             if renewed.coverage() == permit.coverage() {
                 return Ok((list, renewed));
             }
@@ -323,6 +334,36 @@ impl Registry {
         Err(ApiError::conflict(resource, permit.name(), text))
     }
 
+    /// Returns the permit as its caller is now, and as the policy of a revision decides, if that is not
+    /// what it is. It is renewed after a list was made: what decides is at least as new as the list.
+    fn at_revision(&self, permit: &Permit, revision: u64) -> Result<Option<Permit>, ApiError> {
+        if permit.credential().is_server() {
+            return Ok(None);
+        }
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let current = renewed.as_ref().unwrap_or(permit);
+        match self.cache().policy_at(revision) {
+            Some(then) if !Arc::ptr_eq(&then, current.policy()) => current.under(then).map(Some),
+            _ => Ok(renewed),
+        }
+    }
+
+    /// Returns the permit as it was at a revision of the past: what its caller could list then is what
+    /// they might see then, in the policy of that time and as who they were.
+    ///
+    /// # Errors
+    /// 410 when that is not known any more, or they might see nothing then.
+    pub(super) fn permit_at(&self, permit: &Permit, revision: u64) -> Result<Permit, ApiError> {
+        if permit.covers_all() || permit.credential().is_server() {
+            return Ok(permit.clone());
+        }
+        if permit.credential().since(&self.cache().principals()) > revision {
+            return Err(rights_changed());
+        }
+        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
+        permit.under(then).map_err(|_| rights_changed())
+    }
+
     async fn wait_for(&self, at: ListRevision) -> Result<(), ApiError> {
         match at {
             ListRevision::Any => Ok(()),
@@ -331,6 +372,31 @@ impl Registry {
                 self.cache().wait_for_revision(version).await
             }
         }
+    }
+
+    /// Returns a list as it was at a past revision, of what its caller might see then and may see now: an
+    /// object can have been somebody else's under the same name, or have had another value.
+    async fn past_list(
+        &self,
+        permit: &Permit,
+        selection: &Selection,
+        token: Option<&ContinueToken>,
+        limit: usize,
+        revision: u64,
+    ) -> Result<ObjectList, ApiError> {
+        let then = self.permit_at(permit, revision).map_err(|expired| match token {
+            Some(token) => {
+                let newest = ContinueToken { resource_version: 0, start: token.start.clone() };
+                ApiError::expired_continue(newest.encode())
+            }
+            None => expired,
+        })?;
+        let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
+        let selection =
+            Selection { then: Some(then).filter(|then| !then.covers_all()), ..selection.clone() };
+        let resource = self.cache().of(permit.kind().info());
+        let past = self.past(resource, &selection, after.as_deref(), limit, revision).await;
+        past.map_err(|error| past_error(error, token))
     }
 
     /// Returns a list as it was at a past revision, from the store.

@@ -171,7 +171,7 @@ impl Registry {
         let (cursor, initial, permit) = match options.resource_version {
             Some(RequestedVersion::At(version)) if !initial_wanted => {
                 let cursor = Position::from_packed(version);
-                let then = self.permit_at(permit, cursor);
+                let then = self.permit_at(permit, cursor.revision());
                 expired = then.as_ref().err().cloned();
                 (cursor, VecDeque::new(), then.unwrap_or_else(|_| permit.clone()))
             }
@@ -199,24 +199,6 @@ impl Registry {
             access: WatchAccess::new(self, permit, prefix),
             expired,
         })
-    }
-
-    /// Returns the permit as it was at the position from which a watch goes on: what its caller has
-    /// listed until then is what they might see then.
-    ///
-    /// # Errors
-    /// 410 when that is not known any more, or they might see nothing then.
-    fn permit_at(&self, permit: &Permit, cursor: Position) -> Result<Permit, ApiError> {
-        let revision = cursor.revision();
-        let since = permit.credential().since(&self.cache().principals());
-        if permit.covers_all() || permit.credential().is_server() {
-            return Ok(permit.clone());
-        }
-        if since > revision {
-            return Err(rights_changed());
-        }
-        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
-        permit.under(then).map_err(|_| rights_changed())
     }
 
     async fn wait_for_start(&self, options: &ListOptions) -> Result<(), ApiError> {

@@ -33,6 +33,8 @@ impl Registry {
             remove(&mut written.fields, path);
         }
         written.metadata.annotations.remove(LAST_APPLIED);
+        // They name the fields, keys of data among them.
+        written.metadata.managed_fields.clear();
         Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()) })
     }
 

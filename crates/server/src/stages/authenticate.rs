@@ -28,6 +28,8 @@ pub(crate) struct Authenticated {
 pub(crate) struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
+    /// The version of what decides, as of which the identity is known.
+    version: u64,
     /// Set while the caller impersonates somebody: what they asked for, and the resulting identity.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
@@ -35,12 +37,12 @@ pub(crate) struct Credential {
 impl Credential {
     /// Returns the credential of the server itself, which has no key.
     pub(crate) fn of_server(identity: Identity) -> Self {
-        Self { identity: Arc::new(identity), digest: None, acting: None }
+        Self { identity: Arc::new(identity), digest: None, version: 0, acting: None }
     }
 
     /// Returns the credential of a caller with the key of a digest.
     pub(crate) fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
-        Self { identity, digest: Some(digest), acting: None }
+        Self { identity, digest: Some(digest), version: 0, acting: None }
     }
 
     /// Returns the same credential while the caller impersonates somebody.
@@ -112,8 +114,19 @@ impl Credential {
         Self {
             identity: current.key.identity.clone(),
             digest: self.digest,
+            version: self.version,
             acting: acting.map(|(acting, now)| Arc::new((acting.0.clone(), now.identity.clone()))),
         }
+    }
+
+    /// Returns the credential, known as of a version of what decides.
+    pub(crate) fn as_of(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
+    /// Returns whether it is known as of this version of what decides.
+    pub(crate) fn is_as_of(&self, version: u64) -> bool {
+        self.version == version
     }
 
     /// Returns the revision since which the caller is who they are now, as far as is known.
@@ -179,7 +192,8 @@ impl Authenticated {
     }
 }
 
-/// Looks up the key by its digest, and records that it was used.
+/// Looks up the key by its digest, and records that it was used. `version` is that of what decides, read
+/// before the principals.
 ///
 /// # Errors
 /// 401 that says why. No message contains the key.
@@ -187,6 +201,7 @@ pub(crate) fn authenticate(
     parsed: Parsed,
     digester: &Digester,
     principals: &PrincipalIndex,
+    version: u64,
     now: Timestamp,
 ) -> Result<Authenticated, Unauthenticated> {
     let headers = parsed.headers().get_all(AUTHORIZATION);
@@ -198,7 +213,7 @@ pub(crate) fn authenticate(
         Unauthenticated { error: refused(refusal), key }
     })?;
     key.activity.note(now.unix_seconds());
-    let credential = Credential::of_key(key.identity.clone(), digest);
+    let credential = Credential::of_key(key.identity.clone(), digest).as_of(version);
     Ok(Authenticated { parsed, credential })
 }
 

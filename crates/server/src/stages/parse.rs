@@ -142,6 +142,17 @@ impl Parsed {
         self.uri.path()
     }
 
+    /// Returns the path without the base path: the same path has the same rules at both places.
+    pub(crate) fn path_below_base(&self) -> &str {
+        let path = self.uri.path();
+        path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/')).unwrap_or(path)
+    }
+
+    /// Returns whether the client wants to go on in another protocol over the connection.
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.headers.contains_key(http::header::UPGRADE)
+    }
+
     /// Returns the path and the query as they were sent, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri

@@ -223,7 +223,10 @@ pub(crate) fn update(
     finish(kind, &object.metadata, errors)?;
     // A new value of a write-only field is a change of the desired state, too.
     let new_secret = secrets.differs(kind, &write_only, view.digester);
-    if new_secret || desired_state_differs(&object, old) {
+    // Whoever may write and not read could guess a value, and see that the write changed nothing.
+    let is_blind =
+        !kind.read_protected().is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
+    if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
     write_for(view, permit, object, previous, Some((write_only, secrets)))

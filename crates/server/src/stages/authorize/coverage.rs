@@ -47,7 +47,10 @@ impl Coverage {
         if target.action.is_none() && lists && filters(target.kind) {
             return Self::of_list(policy, identity, target);
         }
-        if policy.decide(identity, &attributes) == Decision::Allow {
+        // A right on the object can stand for an action; a scope is asked about the action itself.
+        let is_in_scope = policy.scopes_allow(identity, &own_attributes_of(target));
+        let is_open = || policy.decide(identity, &own_attributes_of(target)) == Decision::Allow;
+        if policy.decide(identity, &attributes) == Decision::Allow && (is_in_scope || is_open()) {
             return Ok(Self::All);
         }
         let is_object = target.action.is_none();
@@ -111,13 +114,27 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     let namespace = target.namespace.as_deref();
     let get = ResourceTarget::object(target.kind, Verb::Get, namespace, name);
     let may_get = policy.decide(identity, &attributes_of(&get)) == Decision::Allow;
-    let by_owner =
-        target.kind.is_delegated() && may_hold_by_owner(policy, identity, &attributes_of(&get));
+    let on_owner = target.kind.verb_on_owner(Verb::Get);
+    let by_owner = on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
+        && may_hold_by_owner(policy, identity, &attributes_of(&get));
     let has_any = by_owner || policy.touches(identity, info.version.group, info.plural);
     if may_get || !has_any {
         return forbidden(policy, identity, target, &attributes_of(target));
     }
     ApiError::not_found(info.group_resource(), name)
+}
+
+/// Returns the attributes of a request as it is.
+fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
+    let info = target.kind.info();
+    Attributes::Resource {
+        verb: target.action.map_or(target.verb, |action| action.verb).as_str(),
+        group: info.version.group,
+        resource: info.plural,
+        subresource: target.subresource(),
+        namespace: target.namespace.as_deref().unwrap_or_default(),
+        name: target.name.as_deref().unwrap_or_default(),
+    }
 }
 
 /// Returns the attributes of a request; for an action, with the right that the action requires.

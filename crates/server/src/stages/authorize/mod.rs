@@ -12,6 +12,7 @@ use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_auth::policy::{Decision, Policy};
 use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
 use postern_meta::status::{ApiError, StatusCause};
+use postern_meta::time::Timestamp;
 
 pub(crate) use self::coverage::Coverage;
 use self::coverage::{attributes_of, refused};
@@ -115,17 +116,21 @@ impl Permit {
         self.policy.has_delegated(self.identity(), &right, owned, &request)
     }
 
-    /// Returns the permit as the newest snapshot of the policy decides: what decides is at least as
-    /// new as an object that was read before this call (decision 5).
+    /// Returns the permit as it is decided now, if anything has changed that decides: what decides is at
+    /// least as new as an object that was read before this call (decision 5).
     ///
     /// # Errors
-    /// As [`authorize`].
-    pub(crate) fn renewed(&self, cache: &Cache) -> Result<Self, ApiError> {
-        let newest = cache.policy();
-        if Arc::ptr_eq(&newest, &self.policy) || self.credential.is_server() {
-            return Ok(self.clone());
+    /// As [`authorize`]; 401 when the key does not work any more.
+    pub(crate) fn renewed(&self, cache: &Cache, now: Timestamp) -> Result<Option<Self>, ApiError> {
+        if self.credential.is_server() || self.credential.is_as_of(cache.access_version()) {
+            return Ok(None);
         }
-        self.under(newest)
+        let mut renewed = self.clone();
+        let version = cache.access_version();
+        if let Some(current) = self.credential.current(&cache.principals(), now)? {
+            renewed.credential = self.credential.renewed(&current).as_of(version);
+        }
+        renewed.under(cache.policy()).map(Some)
     }
 
     /// Returns the permit as a snapshot of the policy decides.
@@ -334,17 +339,29 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
     match parsed.target() {
         Target::Resource(target) => {
             let coverage = Coverage::of(&policy, identity, target)?;
+            if parsed.is_upgrade() && target.verb != Verb::Watch {
+                // Over an upgraded connection anything can be sent: it is no read (decision 4).
+                let create = ResourceTarget { verb: Verb::Create, ..target.clone() };
+                let attributes = attributes_of(&create);
+                if policy.decide(identity, &attributes) != Decision::Allow {
+                    return Err(forbidden(&policy, identity, target, &attributes));
+                }
+            }
             let permit = Permit { target: target.clone(), credential, policy, coverage };
             Ok(Authorized::Resource(parsed, permit))
         }
         Target::Document(document) => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
-            check_path(&policy, identity, &path_attributes(*document, &verb, parsed.path()))?;
+            check_path(
+                &policy,
+                identity,
+                &path_attributes(*document, &verb, parsed.path_below_base()),
+            )?;
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
-            let attributes = Attributes::Path { verb: &verb, path: parsed.path() };
+            let attributes = Attributes::Path { verb: &verb, path: parsed.path_below_base() };
             check_path(&policy, identity, &attributes)?;
             Ok(Authorized::Document(parsed))
         }
