@@ -1,0 +1,17 @@
+//! Who may do what: every operation that the server describes, asked by every sort of identity, and
+//! compared with the tables in `golden/`.
+//!
+//! One file of tables for each kind. [`world`] makes the users, keys and roles, [`fixture`] the objects,
+//! [`routes`] the requests out of the `OpenAPI` documents, [`answer`] the words in the cells.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
+
+mod answer;
+mod canaries;
+mod fixture;
+mod golden;
+mod hidden;
+mod identities;
+mod matrix;
+mod paths;
+mod routes;
+mod world;
