@@ -11,6 +11,7 @@ mod fixture;
 mod golden;
 mod hidden;
 mod identities;
+mod leaks;
 mod matrix;
 mod paths;
 mod routes;
