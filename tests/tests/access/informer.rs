@@ -162,7 +162,6 @@ struct World {
     model: Model,
     timeline: Timeline,
     writes: u64,
-    informers: Vec<Shared>,
 }
 
 impl World {
@@ -173,7 +172,6 @@ impl World {
             model: Model { existing: (0..SECRETS).collect(), ..Model::default() },
             timeline: Timeline::default(),
             writes: 0,
-            informers: Vec::new(),
         };
         let admin = &world.admin;
         make(admin, "users", "bob", json!({})).await;
@@ -208,17 +206,6 @@ impl World {
         self.timeline.until(revision_of(&list), self.model.visible(), change);
     }
 
-    /// Waits until all informers hold what the user may get. A list that is on its way while the
-    /// user's teams or scope change is decided by those from before.
-    async fn settled(&self) {
-        let wanted = self.model.visible();
-        wait::until(&format!("all informers to hold {wanted:?}"), async || {
-            let held = |informer: &Shared| informer.lock().unwrap().held == wanted;
-            self.informers.iter().all(held).then_some(())
-        })
-        .await;
-    }
-
     async fn change(&mut self) {
         match self.below(12) {
             0..=2 => self.share().await,
@@ -248,7 +235,6 @@ impl World {
     }
 
     async fn change_team(&mut self) {
-        self.settled().await;
         let number = self.below(TEAMS);
         let spec = if self.below(3) == 0 {
             let reads = toggle(&mut self.model.reading_teams, number);
@@ -275,7 +261,6 @@ impl World {
     }
 
     async fn change_scope(&mut self) {
-        self.settled().await;
         let mut allowed: BTreeSet<usize> = some_below(&mut self.random, SECRETS);
         allowed.insert(self.below(SECRETS));
         let is_all = self.below(2) == 0;
@@ -334,15 +319,17 @@ async fn informers_hold_what_their_user_may_get_and_never_more() {
     tasks.spawn(follow_plainly(ada.clone(), plain.clone()));
     tasks.spawn(follow_by_kube_rs(api.clone(), lists.clone(), config.clone().page_size(3)));
     tasks.spawn(follow_by_kube_rs(api, streams.clone(), config.streaming_lists()));
-    world.informers = informers.to_vec();
     for _ in 0..wanted_changes() {
         world.change().await;
     }
-    world.settled().await;
     let wanted = world.model.visible();
     let read: Names = crate::scene::visible(&ada).await.into_iter().collect();
     assert_eq!(read, wanted, "the test's own account is right");
-    for informer in &informers {
+    for (what, informer) in [("plain", plain), ("lists", lists), ("streams", streams)] {
+        wait::until(&format!("the informer by {what} to hold {wanted:?}"), async || {
+            (informer.lock().unwrap().held == wanted).then_some(())
+        })
+        .await;
         informer.lock().unwrap().check(&world.timeline);
     }
     assert!(plain.lock().unwrap().lists > 5, "rights were lost and gained");

@@ -3,11 +3,11 @@
 
 mod bugs_of_others;
 mod defaults;
-mod found;
 mod granting;
 mod informer;
 mod model;
 mod own_objects;
+mod regressions;
 mod revoking;
 mod scene;
 mod scoped_keys;

@@ -120,12 +120,12 @@ impl Credential {
     }
 
     /// Returns the credential, known as of a version of what decides.
-    pub(crate) fn as_of(self, version: u64) -> Self {
+    pub(crate) fn known_at(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
     /// Returns whether it is known as of this version of what decides.
-    pub(crate) fn is_as_of(&self, version: u64) -> bool {
+    pub(crate) fn is_known_at(&self, version: u64) -> bool {
         self.version == version
     }
 
@@ -213,7 +213,7 @@ pub(crate) fn authenticate(
         Unauthenticated { error: refused(refusal), key }
     })?;
     key.activity.note(now.unix_seconds());
-    let credential = Credential::of_key(key.identity.clone(), digest).as_of(version);
+    let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
 }
 

@@ -47,17 +47,11 @@ impl Coverage {
         if target.action.is_none() && lists && filters(target.kind) {
             return Self::of_list(policy, identity, target);
         }
-        // A right on the object can stand for an action; a scope is asked about the action itself.
-        let is_in_scope = policy.scopes_allow(identity, &own_attributes_of(target));
-        let is_open = || policy.decide(identity, &own_attributes_of(target)) == Decision::Allow;
-        if policy.decide(identity, &attributes) == Decision::Allow && (is_in_scope || is_open()) {
+        let allowed = policy.decide(identity, &attributes) == Decision::Allow;
+        if allowed && is_in_scope(policy, identity, target) {
             return Ok(Self::All);
         }
-        let is_object = target.action.is_none();
-        if is_object
-            && target.kind.is_delegated()
-            && may_hold_by_owner(policy, identity, &attributes)
-        {
+        if target.action.is_none() && may_hold_by_owner(policy, identity, target) {
             return Ok(Self::Some(Arc::new(Covered::nothing_named())));
         }
         Err(refused(policy, identity, target))
@@ -92,10 +86,23 @@ impl Coverage {
     }
 }
 
-/// Can the caller hold a right on an object by its owner, who is not known yet?
-fn may_hold_by_owner(policy: &Policy, identity: &Identity, attributes: &Attributes<'_>) -> bool {
-    let Attributes::Resource { verb, group, resource, .. } = attributes else { return false };
-    identity.is_in(AUTHENTICATED_GROUP) && policy.scope_can_match(identity, verb, group, resource)
+/// Does the scope allow an action for which a right on the object stands? It is asked about the action
+/// itself; for all other requests, the decision has asked it.
+fn is_in_scope(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
+    let stands_for = |action: &Action| matches!(action.right, ActionRight::OnObject(_));
+    !target.action.is_some_and(stands_for)
+        || policy.scopes_allow(identity, &own_attributes_of(target))
+}
+
+/// Can the caller hold a right on an object by its owner, who is not known yet: this one, or to get it?
+fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
+    let info = target.kind.info();
+    [target.verb, Verb::Get].into_iter().any(|verb| {
+        target.kind.verb_on_owner(verb).is_some_and(|on_owner| {
+            policy.has_right_on_any_owner(identity, on_owner)
+                && policy.scope_can_match(identity, verb.as_str(), info.version.group, info.plural)
+        })
+    }) && identity.is_in(AUTHENTICATED_GROUP)
 }
 
 /// Are lists of a kind filtered, and objects hidden from those who may not get them?
@@ -114,10 +121,8 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     let namespace = target.namespace.as_deref();
     let get = ResourceTarget::object(target.kind, Verb::Get, namespace, name);
     let may_get = policy.decide(identity, &attributes_of(&get)) == Decision::Allow;
-    let on_owner = target.kind.verb_on_owner(Verb::Get);
-    let by_owner = on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
-        && may_hold_by_owner(policy, identity, &attributes_of(&get));
-    let has_any = by_owner || policy.touches(identity, info.version.group, info.plural);
+    let has_any = may_hold_by_owner(policy, identity, target)
+        || policy.touches(identity, info.version.group, info.plural);
     if may_get || !has_any {
         return forbidden(policy, identity, target, &attributes_of(target));
     }

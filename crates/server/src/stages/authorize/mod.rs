@@ -122,13 +122,13 @@ impl Permit {
     /// # Errors
     /// As [`authorize`]; 401 when the key does not work any more.
     pub(crate) fn renewed(&self, cache: &Cache, now: Timestamp) -> Result<Option<Self>, ApiError> {
-        if self.credential.is_server() || self.credential.is_as_of(cache.access_version()) {
+        if self.credential.is_server() || self.credential.is_known_at(cache.access_version()) {
             return Ok(None);
         }
         let mut renewed = self.clone();
         let version = cache.access_version();
         if let Some(current) = self.credential.current(&cache.principals(), now)? {
-            renewed.credential = self.credential.renewed(&current).as_of(version);
+            renewed.credential = self.credential.renewed(&current).known_at(version);
         }
         renewed.under(cache.policy()).map(Some)
     }
