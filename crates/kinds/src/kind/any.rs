@@ -156,6 +156,9 @@ pub trait AnyKind: Send + Sync {
     /// Have its objects dependents?
     fn has_dependents(&self) -> bool;
 
+    /// Can a change of an object change its dependents? `false` is certain.
+    fn changes_dependents(&self, new: &Object, old: &Object) -> bool;
+
     /// Returns the objects that are to be kept in step with an object, which has its uid. `previous` are
     /// those that there are now under the names that the dependents have or had: whom they name by uid
     /// is still who is meant. So the uids of a hand edit are taken as they are.
@@ -475,6 +478,10 @@ impl<K: Kind> AnyKind for K {
 
     fn has_dependents(&self) -> bool {
         K::OWNERSHIP.is_some() || K::DEPENDENTS.is_some()
+    }
+
+    fn changes_dependents(&self, new: &Object, old: &Object) -> bool {
+        K::DEPENDENTS.is_some() || self.ownership(new) != self.ownership(old)
     }
 
     fn dependents(

@@ -245,8 +245,14 @@ fn write_for(
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
     let is_removed =
         due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)?;
-    // Copies, but of kinds that need them.
-    let states = kind.has_dependents().then(|| (previous.object.clone(), object.clone()));
+    // Copies, but of objects that need them. What the server itself writes is put in step in any case.
+    let may_differ = || {
+        is_removed
+            || permit.credential().is_server()
+            || kind.changes_dependents(&object, &previous.object)
+    };
+    let needs_states = kind.has_dependents() && may_differ();
+    let states = needs_states.then(|| (previous.object.clone(), object.clone()));
     let admitted = if is_removed {
         let metadata = object.metadata.clone();
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous });
