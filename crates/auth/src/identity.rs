@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use postern_kinds::rbac::BoundSubject;
+
 use crate::scope::{Holder, ScopeRules};
 
 /// Members of this group may do everything.
@@ -54,6 +56,17 @@ impl Identity {
     /// Is the identity in a group?
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|mine| mine == group)
+    }
+
+    /// Is the identity one whom a binding with this subject is for? Nobody has an empty uid.
+    pub(crate) fn is_subject(&self, subject: &BoundSubject) -> bool {
+        match subject {
+            BoundSubject::User(name) => *name == self.name,
+            BoundSubject::Group(group) => self.is_in(group),
+            BoundSubject::Principal { uid, .. } => {
+                !uid.is_empty() && self.principal_uids.contains(uid)
+            }
+        }
     }
 
     /// Does the key have a scope?

@@ -77,11 +77,7 @@ impl Policy {
         held: &Held,
         rule: usize,
     ) -> Option<Source> {
-        let is_theirs = |subject: &BoundSubject| match subject {
-            BoundSubject::User(name) => *name == identity.name,
-            BoundSubject::Group(group) => identity.is_in(group),
-            BoundSubject::Principal { uid, .. } => identity.principal_uids.contains(uid),
-        };
+        let is_theirs = |subject: &BoundSubject| identity.is_subject(subject);
         let mut bindings: Vec<&str> = held.bindings.keys().map(|name| &**name).collect();
         bindings.sort_unstable();
         bindings.into_iter().find_map(|binding| {

@@ -8,17 +8,29 @@ use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyRule};
 
 use super::place::Holdings;
 use super::role::{PolicyKey, Role};
+use super::role_finder::RoleFinder;
 use super::rule::ResourceQuery;
 use crate::identity::Identity;
-use crate::shared_map::{SharedMap, SharedSet};
+use crate::shared_map::SharedMap;
+
+/// So many roles and subjects are looked at before a decision is made subject by subject instead.
+const MAX_LOOKED_AT: usize = 32;
+
+/// An identity with so few groups and uids is asked what it holds, before it is asked who holds a role.
+const FEW_SUBJECTS: usize = 16;
+
+/// The bindings that name a role, by their namespace, which is empty for those that hold everywhere, and
+/// their name.
+type Naming = SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<BindingFacts>>>;
 
 /// Who holds which roles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     roles: SharedMap<PolicyKey, Arc<Role>>,
+    finder: RoleFinder,
     bindings: SharedMap<PolicyKey, Arc<BindingFacts>>,
     /// The bindings that name a role, whether it is there or not.
-    bindings_of: SharedMap<PolicyKey, SharedSet<PolicyKey>>,
+    bindings_of: SharedMap<PolicyKey, Naming>,
     users: SharedMap<Arc<str>, Arc<Holdings>>,
     groups: SharedMap<Arc<str>, Arc<Holdings>>,
     /// By the uid of a user or team.
@@ -32,16 +44,31 @@ impl Index {
         if old.as_ref().map(|role| &role.source) == rules.as_ref() {
             return;
         }
-        let naming = self.bindings_of.get(key).cloned().unwrap_or_default();
+        let naming = self.naming(key);
         if let Some(old) = old {
-            naming.keys().for_each(|binding| self.detach(binding, &old));
+            naming.iter().for_each(|(binding, facts)| self.detach(binding, facts, &old));
+            self.finder.remove(&old);
             self.roles.remove_mut(key);
         }
         if let Some(rules) = rules {
             let role = Arc::new(Role::of(key.clone(), rules));
-            naming.keys().for_each(|binding| self.attach(binding, &role));
+            naming.iter().for_each(|(binding, facts)| self.attach(binding, facts, &role));
+            self.finder.add(&role);
             self.roles.insert_mut(key.clone(), role);
         }
+    }
+
+    /// Returns the bindings that name a role.
+    fn naming(&self, role: &PolicyKey) -> Vec<(PolicyKey, Arc<BindingFacts>)> {
+        let places = self.bindings_of.get(role).into_iter().flat_map(SharedMap::iter);
+        let bindings = places.flat_map(|(namespace, bindings)| {
+            let namespace = (!namespace.is_empty()).then(|| namespace.clone());
+            bindings.iter().map(move |(name, facts)| {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                (PolicyKey { namespace, name }, facts.clone())
+            })
+        });
+        bindings.collect()
     }
 
     /// Sets a binding; `None` removes it.
@@ -52,42 +79,61 @@ impl Index {
         if let Some(old) = self.bindings.get(key).cloned() {
             if let Some(role_key) = role_of(key, &old) {
                 if let Some(role) = self.roles.get(&role_key).cloned() {
-                    self.detach(key, &role);
+                    self.detach(key, &old, &role);
                 }
-                let mut naming = self.bindings_of.get(&role_key).cloned().unwrap_or_default();
-                naming.remove_mut(key);
-                if naming.is_empty() {
-                    self.bindings_of.remove_mut(&role_key);
-                } else {
-                    self.bindings_of.insert_mut(role_key, naming);
-                }
+                self.set_naming(role_key, key, None);
             }
             self.bindings.remove_mut(key);
         }
-        let Some(facts) = facts else { return };
+        let Some(facts) = facts.map(Arc::new) else { return };
         let role_key = role_of(key, &facts);
-        self.bindings.insert_mut(key.clone(), Arc::new(facts));
+        self.bindings.insert_mut(key.clone(), facts.clone());
         if let Some(role_key) = role_key {
-            let mut naming = self.bindings_of.get(&role_key).cloned().unwrap_or_default();
-            naming.insert_mut(key.clone(), ());
-            self.bindings_of.insert_mut(role_key.clone(), naming);
             if let Some(role) = self.roles.get(&role_key).cloned() {
-                self.attach(key, &role);
+                self.attach(key, &facts, &role);
             }
+            self.set_naming(role_key, key, Some(facts));
         }
     }
 
-    fn attach(&mut self, binding: &PolicyKey, role: &Arc<Role>) {
-        self.each_holdings(binding, |holdings| holdings.add(role, binding));
+    /// Sets that a binding names a role, or does so no more.
+    fn set_naming(
+        &mut self,
+        role: PolicyKey,
+        binding: &PolicyKey,
+        facts: Option<Arc<BindingFacts>>,
+    ) {
+        let mut naming = self.bindings_of.get(&role).cloned().unwrap_or_default();
+        let namespace = binding.namespace.clone().unwrap_or_else(|| Arc::from(""));
+        let mut there = naming.get(&namespace).cloned().unwrap_or_default();
+        match facts {
+            Some(facts) => there.insert_mut(binding.name.clone(), facts),
+            None => {
+                there.remove_mut(&binding.name);
+            }
+        }
+        if there.is_empty() {
+            naming.remove_mut(&namespace);
+        } else {
+            naming.insert_mut(namespace, there);
+        }
+        if naming.is_empty() {
+            self.bindings_of.remove_mut(&role);
+        } else {
+            self.bindings_of.insert_mut(role, naming);
+        }
     }
 
-    fn detach(&mut self, binding: &PolicyKey, role: &Role) {
-        self.each_holdings(binding, |holdings| holdings.remove(role, binding));
+    fn attach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Arc<Role>) {
+        self.each_holdings(facts, |holdings| holdings.add(role, binding));
+    }
+
+    fn detach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Role) {
+        self.each_holdings(facts, |holdings| holdings.remove(role, binding));
     }
 
     /// Changes what each subject of a binding holds.
-    fn each_holdings(&mut self, binding: &PolicyKey, change: impl Fn(&mut Holdings)) {
-        let Some(facts) = self.bindings.get(binding).cloned() else { return };
+    fn each_holdings(&mut self, facts: &BindingFacts, change: impl Fn(&mut Holdings)) {
         let subjects: BTreeSet<&BoundSubject> = facts.subjects.iter().collect();
         for subject in subjects {
             let (map, text) = match subject {
@@ -125,7 +171,46 @@ impl Index {
         query: &ResourceQuery<'_>,
         namespace: &str,
     ) -> bool {
-        self.of(identity).any(|holdings| holdings.allow(query, namespace))
+        let by_subject = || self.of(identity).any(|holdings| holdings.allow(query, namespace));
+        let by_role = || self.by_role(identity, query, namespace);
+        debug_assert!(by_role().is_none_or(|allows| allows == by_subject()), "{query:?}");
+        if identity.groups.len() + identity.principal_uids.len() <= FEW_SUBJECTS {
+            return by_subject();
+        }
+        by_role().unwrap_or_else(by_subject)
+    }
+
+    /// Does an identity hold one of the roles that allow this? `None` when it would take longer to tell
+    /// than subject by subject.
+    fn by_role(
+        &self,
+        identity: &Identity,
+        query: &ResourceQuery<'_>,
+        namespace: &str,
+    ) -> Option<bool> {
+        let mut looked_at = 0;
+        for role in self.finder.find(query, namespace) {
+            looked_at += 1;
+            if looked_at > MAX_LOOKED_AT {
+                return None;
+            }
+            if !role.allows(query) {
+                continue;
+            }
+            let Some(naming) = self.bindings_of.get(&role.key) else { continue };
+            let there = Some(namespace).filter(|namespace| !namespace.is_empty());
+            let bindings = [Some(""), there].into_iter().flatten().filter_map(|of| naming.get(of));
+            for subject in bindings.flat_map(SharedMap::values).flat_map(|facts| &facts.subjects) {
+                looked_at += 1;
+                if looked_at > MAX_LOOKED_AT {
+                    return None;
+                }
+                if identity.is_subject(subject) {
+                    return Some(true);
+                }
+            }
+        }
+        Some(false)
     }
 
     /// Returns the subjects of a binding.

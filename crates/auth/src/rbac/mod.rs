@@ -1,5 +1,5 @@
 //! Roles and bindings, as Kubernetes' RBAC has them: what their rules allow ([`rule`], [`role`]),
-//! and who holds which of them where ([`place`], [`index`]).
+//! who holds which of them where ([`place`], [`index`]), and which can allow a request ([`role_finder`]).
 //!
 //! Everything here is part of a snapshot. A change makes the next snapshot, which shares all but the
 //! changed paths with the one before. What identities have without a role is in
@@ -9,4 +9,5 @@ pub(crate) mod cells;
 pub(crate) mod index;
 pub(crate) mod place;
 pub(crate) mod role;
+pub(crate) mod role_finder;
 pub(crate) mod rule;
