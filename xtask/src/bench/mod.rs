@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only these groups, separated by commas: reads, writes, lists, watch, memory, ready, scale,
-    /// overload, fairness
+    /// overload, fairness, access
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! What is measured: groups that each start the servers that they need, and set the targets.
 
+mod access;
 mod fairness;
 mod lists;
 mod memory;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[Group] = &[
         title: "one owner who asks for too much",
         measure: fairness::measure,
     },
+    Group { name: "access", title: "callers who may not do everything", measure: access::measure },
 ];
 
 /// Returns the usual absolute figures of a run.
