@@ -46,13 +46,17 @@ impl Index {
         }
         let naming = self.naming(key);
         if let Some(old) = old {
-            naming.iter().for_each(|(binding, facts)| self.detach(binding, facts, &old));
+            for (binding, facts) in &naming {
+                self.detach(binding, facts, &old);
+            }
             self.finder.remove(&old);
             self.roles.remove_mut(key);
         }
         if let Some(rules) = rules {
             let role = Arc::new(Role::of(key.clone(), rules));
-            naming.iter().for_each(|(binding, facts)| self.attach(binding, facts, &role));
+            for (binding, facts) in &naming {
+                self.attach(binding, facts, &role);
+            }
             self.finder.add(&role);
             self.roles.insert_mut(key.clone(), role);
         }
