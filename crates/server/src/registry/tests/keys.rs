@@ -308,9 +308,9 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     assert_eq!(listed.objects.len(), 1);
     let read = fixture.bearing(namesake, Verb::Get, "old");
     let read = fixture.registry.get(&read, &GetOptions::default()).await;
-    assert_eq!(read.unwrap_err().code(), 403);
+    assert_eq!(read.unwrap_err().code(), 404);
     let change = fixture.change_as(namesake, "old", json!({ "description": "mine" })).await;
-    assert_eq!(code(change), 403);
+    assert_eq!(code(change), 404);
     let of_ada = Permit::for_server(&User, Verb::Get, None, "ada");
     let owner = postern_kinds::Owner::User("ada".to_owned());
     let keys = fixture.registry.access_keys_of(&of_ada, owner, &options("")).await.unwrap();
