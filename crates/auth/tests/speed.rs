@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
@@ -58,6 +58,8 @@ enum Spread {
     OneGroupInNamespaces,
     /// 4,000 for one user and 50 teams.
     FiftyTeams,
+    /// All for one user.
+    OneUser,
 }
 
 fn policy(spread: Spread, bindings: usize) -> Policy {
@@ -79,6 +81,10 @@ fn policy(spread: Spread, bindings: usize) -> Policy {
             Spread::OneGroupEverywhere => (None, on_kind(number), group("everyone")),
             Spread::OneGroupInNamespaces => {
                 (Some(own_namespace.as_str()), on_kind(0), group("everyone"))
+            }
+            Spread::OneUser => {
+                let user = BoundSubject::User("user1".to_owned());
+                (Some("platform"), on_secret(number), user)
             }
             Spread::FiftyTeams => {
                 let subject = match number % 51 {
@@ -158,7 +164,7 @@ fn measure(policy: &Policy, spread: Spread, scope: Option<&Scope>) -> (Vec<u128>
         let number = usize::try_from(random % 10_000).unwrap_or_default();
         let user = match spread {
             Spread::OverUsers if random & (1 << 40) != 0 => number % USERS,
-            Spread::FiftyTeams => 1,
+            Spread::FiftyTeams | Spread::OneUser => 1,
             _ => (number * 7) % USERS,
         };
         let is_denied = random & (1 << 41) != 0;
@@ -212,29 +218,55 @@ fn decisions_with_ten_thousand_roles_and_bindings() {
     }
 }
 
+/// Returns the median of the times of many calls.
+fn median<T>(calls: usize, mut call: impl FnMut(usize) -> T) -> Duration {
+    let mut times: Vec<_> = (0..calls)
+        .map(|number| {
+            let start = Instant::now();
+            let result = black_box(call(number));
+            let time = start.elapsed();
+            drop(result);
+            time
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn readable_by_many_bindings() {
+    let readable = |spread| {
+        let (policy, ada) = (policy(spread, 4000), identity(spread, 1));
+        median(20, |_| policy.readable(&ada, "get", OURS, "sharedsecrets"))
+    };
+    let direct = readable(Spread::OneUser);
+    let through_teams = readable(Spread::FiftyTeams);
+    let ratio = through_teams.as_secs_f64() / direct.as_secs_f64();
+    println!("4000 objects: {direct:?} direct, {through_teams:?} through 50 teams: {ratio:.2}");
+}
+
 #[test]
 #[ignore = "it measures time"]
 fn changes_of_one_binding() {
     for spread in [Spread::OverUsers, Spread::OneGroup, Spread::OneGroupEverywhere] {
+        let mut of_few = None;
         for bindings in [100, 10_000, 100_000] {
             let policy = policy(spread, bindings);
+            let is_cluster_role = matches!(spread, Spread::OneGroupEverywhere);
+            let namespace = (!is_cluster_role).then_some("platform");
             let subjects = vec![BoundSubject::Group("everyone".to_owned())];
-            let mut times: Vec<_> = (0..200)
+            let changes: Vec<_> = (0..100)
                 .map(|number| {
-                    let role = format!("r{}", number % 100);
-                    let is_cluster_role = matches!(spread, Spread::OneGroupEverywhere);
-                    let facts = BindingFacts { is_cluster_role, role, subjects: subjects.clone() };
-                    let namespace = (!is_cluster_role).then_some("platform");
-                    let change = PolicyChange::Binding(Some(facts));
-                    let start = Instant::now();
-                    let next = black_box(policy.with(&[(namespace, "new", change)]));
-                    let time = start.elapsed();
-                    drop(next);
-                    time
+                    let (role, subjects) = (format!("r{number}"), subjects.clone());
+                    let facts = BindingFacts { is_cluster_role, role, subjects };
+                    [(namespace, "new", PolicyChange::Binding(Some(facts)))]
                 })
                 .collect();
-            times.sort_unstable();
-            println!("{spread:?}, {bindings} bindings: a change in {:?}", times[times.len() / 2]);
+            let time = median(1000, |number| policy.with(&changes[number % 100]));
+            let few = *of_few.get_or_insert(time);
+            let ratio = time.as_secs_f64() / few.as_secs_f64();
+            println!("{spread:?}, {bindings} bindings: a change in {time:?}, {ratio:.2}");
         }
     }
 }

@@ -64,7 +64,7 @@ impl Index {
 
     /// Returns the bindings that name a role.
     fn naming(&self, role: &PolicyKey) -> Vec<(PolicyKey, Arc<BindingFacts>)> {
-        let places = self.bindings_of.get(role).into_iter().flat_map(SharedMap::iter);
+        let places = self.bindings_of.get(role).into_iter().flat_map(|places| places.iter());
         let bindings = places.flat_map(|(namespace, bindings)| {
             let namespace = (!namespace.is_empty()).then(|| namespace.clone());
             bindings.iter().map(move |(name, facts)| {
@@ -204,7 +204,9 @@ impl Index {
             let Some(naming) = self.bindings_of.get(&role.key) else { continue };
             let there = Some(namespace).filter(|namespace| !namespace.is_empty());
             let bindings = [Some(""), there].into_iter().flatten().filter_map(|of| naming.get(of));
-            for subject in bindings.flat_map(SharedMap::values).flat_map(|facts| &facts.subjects) {
+            for subject in
+                bindings.flat_map(|there| there.values()).flat_map(|facts| &facts.subjects)
+            {
                 looked_at += 1;
                 if looked_at > MAX_LOOKED_AT {
                     return None;

@@ -84,7 +84,8 @@ impl Roles {
         match self {
             Self::One(one) => (one.key != *key).then(|| self.clone()),
             Self::Several(several) => {
-                let several = several.remove(key);
+                let mut several = several.clone();
+                several.remove_mut(key);
                 (!several.is_empty()).then_some(Self::Several(several))
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postern_kinds::rbac::{ALL, PolicyRule};
 
-use crate::text_set::TextSet;
+use crate::text_set::{TextSet, shared};
 
 /// What is asked about a resource.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,11 @@ impl Resources {
                 Some((ALL, subresource)) => any_with.push(subresource),
                 // Names no subresource, so it is no resource that a request can be for.
                 Some((_, "")) => {}
-                Some((resource, subresource)) => exact.push((resource.into(), subresource.into())),
+                Some((resource, subresource)) => {
+                    exact.push((shared(resource), shared(subresource)))
+                }
                 None if text == ALL => {}
-                None => exact.push((text.as_str().into(), "".into())),
+                None => exact.push((shared(text), shared(""))),
             }
         }
         exact.sort_unstable();
@@ -118,7 +120,7 @@ impl Rule {
 
     /// Returns a rule that allows something on the same kinds: every verb, on every object.
     pub(crate) fn of_kinds(&self) -> Self {
-        let exact = self.resources.exact.iter().map(|(resource, _)| (resource.clone(), "".into()));
+        let exact = self.resources.exact.iter().map(|(resource, _)| (resource.clone(), shared("")));
         let mut exact: Vec<ResourcePair> = exact.collect();
         exact.sort_unstable();
         exact.dedup();
