@@ -66,7 +66,7 @@ impl Resources {
                 // Names no subresource, so it is no resource that a request can be for.
                 Some((_, "")) => {}
                 Some((resource, subresource)) => {
-                    exact.push((shared(resource), shared(subresource)))
+                    exact.push((shared(resource), shared(subresource)));
                 }
                 None if text == ALL => {}
                 None => exact.push((shared(text), shared(""))),
