@@ -14,7 +14,7 @@ use postern_kinds::rbac::{MANAGED_BY, PolicyRule};
 use postern_kinds::role::Role;
 use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::{AnyKind, Verb, all, of_reference};
-use postern_meta::event::WatchEventType;
+use postern_meta::decode::decode_typed;
 use postern_meta::object::OwnerReference;
 use postern_meta::status::ApiError;
 use postern_store::Position;
@@ -58,6 +58,19 @@ pub(crate) async fn run(registry: Arc<Registry>) {
             return;
         }
     }
+}
+
+/// What is read of a role or binding.
+#[derive(Deserialize)]
+struct Owned {
+    metadata: OwnerReferences,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerReferences {
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
 }
 
 struct Repair {
@@ -124,7 +137,7 @@ impl Repair {
                         self.cluster_roles_changed |= kind.info().kind == ClusterRole.info().kind;
                         for event in events {
                             self.cursors[index] = event.position();
-                            self.note(&event.object, event.event_type);
+                            self.note(&event.object);
                         }
                     }
                     Next::Idle(revision) => {
@@ -143,35 +156,40 @@ impl Repair {
         self.cursors[index] = Position::end_of(resource.revision());
         self.cluster_roles_changed = true;
         for object in resource.page(None, usize::MAX) {
-            self.note(&object, WatchEventType::Added);
+            self.note(&object);
         }
     }
 
-    /// Notes the object that a role or binding follows from, if there is one, and somebody else than the
-    /// server may have changed that.
-    fn note(&mut self, object: &CachedObject, event_type: WatchEventType) {
-        let is_removal = event_type == WatchEventType::Deleted;
-        let is_managed = object.labels().contains_key(MANAGED_BY);
-        if !is_managed || (!is_removal && is_only_by_server(&object.json())) {
+    /// Notes the object that a role or binding follows from, if there is one, and if the two were not
+    /// written together.
+    fn note(&mut self, object: &CachedObject) {
+        if !object.labels().contains_key(MANAGED_BY) {
             return;
         }
-        let Ok(decoded) = object.decode() else { return };
+        let Ok(Owned { metadata }) = decode_typed(&object.json()) else { return };
         let (namespace, _) = storage_key::name_of(object.key());
-        for OwnerReference { api_version, kind, name, .. } in decoded.metadata.owner_references {
-            let namespace = namespace.map(str::to_owned);
-            let one = (api_version, kind, namespace, name);
-            // What went together with its object is not put back.
-            if !is_removal || self.is_there(&one) {
+        for OwnerReference { api_version, kind, name, .. } in metadata.owner_references {
+            let one = (api_version, kind, namespace.map(str::to_owned), name);
+            if self.has_other_revision(&one, object.position().revision()) {
                 self.concerned.insert(one);
             }
         }
     }
 
-    fn is_there(&self, (api_version, kind, namespace, name): &Concerned) -> bool {
+    /// Is an object there, and was it written last at another revision than this one?
+    fn has_other_revision(
+        &self,
+        (api_version, kind, namespace, name): &Concerned,
+        at: u64,
+    ) -> bool {
         let Some(kind) = of_reference(api_version, kind) else { return false };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
         let key = storage_key::object(kind.info(), namespace, name);
-        !matches!(self.registry.cache().of(kind.info()).get(&key), Ok(None))
+        match self.registry.cache().of(kind.info()).get(&key) {
+            Ok(None) => false,
+            Ok(Some(object)) => object.position().revision() != at,
+            Err(_) => true,
+        }
     }
 
     /// Repairs what was noted. Returns whether anything failed; that is tried again.
@@ -250,14 +268,6 @@ impl Repair {
             _ => Ok(()),
         }
     }
-}
-
-/// Has nobody but the server set any field of an object, by its managed fields? Their text is looked for in
-/// the JSON: this is asked for each role that is made.
-fn is_only_by_server(json: &[u8]) -> bool {
-    let count = |text: &[u8]| json.windows(text.len()).filter(|part| *part == text).count();
-    let managers = count(b"\"manager\":\"");
-    managers > 0 && managers == count(b"\"manager\":\"postern\"")
 }
 
 /// Returns the rules that an aggregated role gathers: each once, by the names of the roles.
