@@ -6,7 +6,7 @@
 //! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
 //! about access in Postern is taken here.
 //!
-//! A policy is made of roles and bindings ([`rbac`]), of what everyone has without a role ([`own`]), and
+//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), and
 //! of which namespaces belong to which [`projects`]. A key with a [`scope`] may do no more than that
 //! allows. An [`explanation`] says why a decision is what it is.
 

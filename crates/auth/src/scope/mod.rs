@@ -1,7 +1,7 @@
 //! The scope of a key, compiled: what requests it allows at most (specification 2.5, decision 4).
 //!
 //! Nothing is allowed but what an entry names. What a key may do whatever its scope is in
-//! [`crate::own`]. Whether one scope is contained in another is in [`contains`].
+//! `own`. Whether one scope is contained in another is in [`contains`].
 
 use std::collections::{HashMap, HashSet};
 

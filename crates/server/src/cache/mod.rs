@@ -106,7 +106,8 @@ impl LoadedState {
     }
 }
 
-/// How often it is looked whether the cache keeps up with the store.
+/// How often it is looked whether the cache keeps up with the store, and watches are told that the policy
+/// has changed.
 const LAG_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A cache that is behind the store for longer than this is not ready.
@@ -278,10 +279,12 @@ impl Cache {
         }
     }
 
-    /// Looks now and then whether the cache has what the store has. Runs until it is dropped.
+    /// Looks now and then whether the cache has what the store has, and tells watches that the policy has
+    /// changed. Runs until it is dropped.
     pub(crate) async fn watch_lag(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LAG_INTERVAL).await;
+            self.access.announce_policy();
             // A store that does not answer is reported by itself.
             let Ok(newest) = self.newest.get().await else { continue };
             let behind = self.applied() < newest;

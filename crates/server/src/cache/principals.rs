@@ -32,6 +32,7 @@ pub(crate) struct AccessState {
     principals: RwLock<PrincipalIndex>,
     policies: Policies,
     unannounced: AtomicBool,
+    unannounced_policy: AtomicBool,
     /// It grows with each change of what decides.
     version: AtomicU64,
     changes: watch::Sender<u64>,
@@ -70,6 +71,7 @@ impl AccessState {
             principals: RwLock::default(),
             policies: Policies::new(),
             unannounced: AtomicBool::new(false),
+            unannounced_policy: AtomicBool::new(false),
             version: AtomicU64::new(1),
             changes: watch::Sender::new(0),
         }
@@ -141,12 +143,26 @@ impl AccessState {
             has_more = self.principals.write().resolve_next();
         }
         self.version.fetch_add(1, Ordering::AcqRel);
-        self.unannounced.store(true, Ordering::Release);
+        let is_policy_alone = changes.len() == values.len();
+        let unannounced =
+            if is_policy_alone { &self.unannounced_policy } else { &self.unannounced };
+        unannounced.store(true, Ordering::Release);
     }
 
-    /// Wakes those who wait for changes, after the objects of the same revision have changed.
+    /// Wakes those who wait for changes of users, teams and keys, after the objects of the same revision
+    /// have changed.
     pub(super) fn announce(&self) {
-        if self.unannounced.swap(false, Ordering::AcqRel) {
+        self.announce_one(&self.unannounced);
+    }
+
+    /// Wakes those who wait for changes of the policy. It changes with each object that has an owner, so
+    /// this is done now and then: whoever gets an event looks at the policy first in any case.
+    pub(super) fn announce_policy(&self) {
+        self.announce_one(&self.unannounced_policy);
+    }
+
+    fn announce_one(&self, unannounced: &AtomicBool) {
+        if unannounced.swap(false, Ordering::AcqRel) {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
