@@ -187,12 +187,14 @@ async fn every_read_is_correct_or_fails(server: &Server, offset: usize) {
         match reply.status {
             200 => assert_eq!(value_of(&reply.json()), value(number), "corruption at {offset}"),
             500 => assert_eq!(reply.json()["kind"], "Status"),
+            // The damage is in the file's own structure, and not in one value: a commit has found it.
+            503 => assert_eq!(reply.json()["details"]["retryAfterSeconds"], 1),
             code => panic!("corruption at {offset}: {code} {}", reply.text()),
         }
     }
     let list = server.client().get(&secrets("platform")).send().await;
     match list.status {
         200 => assert_eq!(list.json()["items"].as_array().unwrap().len(), COUNT),
-        code => assert_eq!(code, 500, "{}", list.text()),
+        code => assert!(matches!(code, 500 | 503), "{}", list.text()),
     }
 }
