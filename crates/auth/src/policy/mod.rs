@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use postern_kinds::rbac::PolicyChange;
-use postern_kinds::{OwnedBy, Owner, RequiredRight, Right};
+use postern_kinds::{OwnedBy, RequiredRight, Right};
 
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
@@ -264,13 +264,6 @@ fn is_about_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {
     let is_key_verb = |verb| KEY_VERBS.contains(&verb);
     matches!(attributes, Attributes::Resource { verb, .. } if is_key_verb(*verb))
         && own::right(identity, attributes).is_some()
-}
-
-/// Returns the owners on whom an identity that is no master has rights without a role: only themselves.
-pub fn owners_with_rights(identity: &Identity) -> Vec<Owner> {
-    let user = identity.user.clone().map(Owner::User);
-    let team = identity.team.clone().map(Owner::Team);
-    user.into_iter().chain(team).collect()
 }
 
 #[cfg(test)]

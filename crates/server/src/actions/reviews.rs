@@ -155,7 +155,8 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
     }
 }
 
-fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
+/// Returns the kind that is served under a group and a plural name, of whichever version.
+pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|kind| {
         let info = kind.info();
         info.version.group == group && info.plural == resource

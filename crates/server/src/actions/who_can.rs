@@ -9,9 +9,9 @@ use postern_auth::policy::{Grantee, WhoCan};
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::rbac::BoundSubject;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
-use postern_kinds::{Principal, Verb, all};
+use postern_kinds::{Principal, Verb};
 
-use super::reviews::{Decider, source_text, without_needless_namespace};
+use super::reviews::{Decider, kind_of, source_text, without_needless_namespace};
 use crate::registry::Registry;
 use crate::storage_key;
 
@@ -74,10 +74,7 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     let Attributes::Resource { verb, group, resource, name, .. } = *attributes else {
         return all_of_them;
     };
-    let kind = all().iter().copied().find(|kind| {
-        let info = kind.info();
-        info.version.group == group && info.plural == resource && kind.is_delegated()
-    });
+    let kind = kind_of(group, resource).filter(|kind| kind.is_delegated());
     let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb);
     let (Some(kind), Some(verb)) = (kind, verb) else { return all_of_them };
     let key = storage_key::object(kind.info(), None, name);
