@@ -13,7 +13,6 @@ use postern_auth::bearer::BearerToken;
 use postern_auth::digest::Digester;
 use postern_store::seal::Sealed;
 use postern_store::{Store, Watch};
-use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -32,7 +31,7 @@ use crate::registry::first_start::{self, Prepared};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
 use crate::supervise::supervise;
-use crate::tls::{self, GivenCertificate, Tls};
+use crate::tls::{self, GivenCertificate};
 use crate::{controllers, database, default_roles, kubeconfig, listen};
 
 /// A server that ends waits so long for each thing that it still has to do.
@@ -89,12 +88,19 @@ struct Parts {
     server: Arc<Server>,
 }
 
+/// The server's certificate while it runs.
+struct Certificate {
+    keeper: tls::Keeper,
+    /// The certificates that clients trust, as PEM.
+    trust: String,
+}
+
 /// A server that is ready to answer.
 pub struct Running {
     parts: Parts,
     watch: Box<dyn Watch>,
-    listener: TcpListener,
-    tls: Tls,
+    serving: JoinSet<()>,
+    certificate: Certificate,
     settings: Settings,
     dir: DataDir,
     address: SocketAddr,
@@ -124,13 +130,19 @@ pub async fn open(
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now())?;
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
-    let (cache, watch) = Cache::load(store.clone()).await.context("cannot read what is stored")?;
-    let registry = Registry::new(store, cache, source.clone(), digester, settings.keys);
+    let cache = Cache::new(store.clone());
+    let registry = Registry::new(store, cache.clone(), source.clone(), digester, settings.keys);
     let registry = Arc::new(registry);
     let limits = settings.limits;
     let server =
         Server::new(registry.clone(), source.clone(), audit.clone(), limits, sealed.clone());
     let server = Arc::new(server);
+    let acceptor = TlsAcceptor::from(tls.config);
+    let mut serving = JoinSet::new();
+    serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));
+    // Until this is done, requests get 503.
+    let watch = cache.load().await.context("cannot read what is stored")?;
+    server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(
             "a new certificate authority was made, {}: clients that trust an older one have to be \
@@ -141,7 +153,8 @@ pub async fn open(
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
-    Ok((Running { parts, watch, listener, tls, settings, dir, address }, welcome))
+    let certificate = Certificate { keeper: tls.keeper, trust: tls.trust };
+    Ok((Running { parts, watch, serving, certificate, settings, dir, address }, welcome))
 }
 
 /// Asks for a first random byte, on a thread of its own. The generator seeds itself from the
@@ -224,7 +237,7 @@ impl Running {
     /// requests that are under way are finished. With each change of `reload`, given certificates
     /// and the audit policy are read again.
     pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
-        let Self { parts, watch, listener, tls, settings, dir, address } = self;
+        let Self { parts, watch, mut serving, certificate, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
         let mut background = JoinSet::new();
         spawn_supervised(&mut background, &registry, &server, watch, settings.history);
@@ -235,13 +248,13 @@ impl Running {
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
             host: advertised(&settings, address),
-            trust: ArcSwap::from_pointee(tls.trust),
+            trust: ArcSwap::from_pointee(certificate.trust),
         });
         background.spawn(keep_certificate(
             source.clone(),
             reload.clone(),
             access.clone(),
-            tls.keeper,
+            certificate.keeper,
         ));
         background.spawn(audit::reload_policy(audit.clone(), reload));
         let admin = Admin {
@@ -255,8 +268,6 @@ impl Running {
             backup: Mutex::default(),
         };
         background.spawn(admin::socket::serve(Arc::new(admin)));
-        let acceptor = TlsAcceptor::from(tls.config);
-        let serving = listen::serve(server.clone(), listener, acceptor, settings.drain_timeout);
         let drain = async {
             stop.await;
             tracing::info!("draining");
@@ -264,7 +275,7 @@ impl Running {
             tokio::time::sleep(settings.shutdown_delay).await;
             server.drain();
         };
-        tokio::join!(serving, drain);
+        tokio::join!(serving.join_next(), drain);
         // A disk or a pipe that stalls must not keep a server from its end.
         let uses = controllers::access_keys::finish(&registry);
         within_end_timeout("uses of keys could not be stored", uses).await;

@@ -9,3 +9,4 @@ mod files;
 mod ledger;
 mod settings;
 mod shutdown;
+mod starting;

@@ -120,53 +120,54 @@ fn must_read_anew(error: &Error) -> bool {
 }
 
 impl Cache {
-    /// Loads a cache: the state a little in the past, and then the store's history up to now. So
-    /// watchers that resume after a restart find the events that they missed.
+    /// Returns a cache with nothing in it yet.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
+            access: AccessState::new(),
+            newest: NewestRevision::new(store.clone()),
+            behind_since: Mutex::new(None),
+            applied: watch::Sender::new(0),
+            store,
+        })
+    }
+
+    /// Loads what is stored: the state a little in the past, and then the store's history up to now. So
+    /// watchers that resume after a restart find the events that they missed. Returns a watch from
+    /// there on.
     ///
     /// # Errors
     /// The store's, when it cannot be read.
-    pub(crate) async fn load(
-        store: Arc<dyn Store>,
-    ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let newest = store.revision().await?;
+    pub(crate) async fn load(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
+        let newest = self.store.revision().await?;
         // Each event is at least one revision back.
         let window = newest.saturating_sub(EVENT_WINDOW as u64);
         // The oldest state that can still be listed is the one after what is compacted.
-        let start = (store.compacted().await? + 1).max(window).min(newest);
-        match Self::load_from(store.clone(), start, newest).await {
+        let start = (self.store.compacted().await? + 1).max(window).min(newest);
+        match self.load_from(start, newest).await {
             // Corrupt history must not keep the present state from being served.
             Err(Error::Corrupt { key, reason }) => {
                 tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
-                Self::load_from(store, newest, newest).await
+                self.load_from(newest, newest).await
             }
             // Another server has compacted in the meantime.
-            Err(Error::Compacted { .. }) => {
-                let newest = store.revision().await?;
-                Self::load_from(store, newest, newest).await
-            }
+            Err(Error::Compacted { .. }) => self.reload().await,
             loaded => loaded,
         }
     }
 
     async fn load_from(
-        store: Arc<dyn Store>,
+        self: &Arc<Self>,
         start: u64,
         newest: u64,
-    ) -> postern_store::Result<(Arc<Self>, Box<dyn Watch>)> {
-        let cache = Arc::new(Self {
-            resources: all().iter().map(|kind| ResourceCache::new(*kind, start)).collect(),
-            access: AccessState::new(),
-            newest: NewestRevision::new(store.clone()),
-            behind_since: Mutex::new(None),
-            applied: watch::Sender::new(start),
-            store,
-        });
-        cache.load_state(start).await?;
-        let mut watch = cache.watch().await?;
-        while cache.applied() < newest {
-            cache.apply(&watch.next().await?);
+    ) -> postern_store::Result<Box<dyn Watch>> {
+        self.load_state(start).await?;
+        self.applied.send_replace(start);
+        let mut watch = self.watch().await?;
+        while self.applied() < newest {
+            self.apply(&watch.next().await?);
         }
-        Ok((cache, watch))
+        Ok(watch)
     }
 
     /// Returns a watch on everything, from this cache's revision on.

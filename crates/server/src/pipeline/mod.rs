@@ -51,8 +51,8 @@ pub(crate) const SMALL_BODY_BYTES: usize = 16 * 1024;
 /// What a request on a connection with many takes until its response has gone, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
 
-/// Seconds after which a client that a draining server has rejected may try again.
-const DRAINING_RETRY_AFTER_SECONDS: u32 = 1;
+/// Seconds after which a client may try again that a server has rejected at its start or end.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// A response, and what it holds until it has gone.
 pub(crate) struct Reply {
@@ -236,12 +236,7 @@ async fn audited(
     audit_id: &HeaderValue,
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
-    if server.is_draining() {
-        return Err(ApiError::unavailable(
-            "the server is shutting down",
-            Some(DRAINING_RETRY_AFTER_SECONDS),
-        ));
-    }
+    check_phase(server)?;
     let mut audit_context =
         Box::new(AuditContext::begin(&server.audit, &parsed, client.address, audit_id));
     match identified(server, client, parsed, body, &mut audit_context, hold).await {
@@ -257,6 +252,21 @@ async fn audited(
             Err(error)
         }
     }
+}
+
+/// Checks that requests are served now. Nothing is decided from a part of the policy (decision 5).
+///
+/// # Errors
+/// 503 while the server starts, and when it ends.
+fn check_phase(server: &Server) -> Result<(), ApiError> {
+    let unavailable = |message| Err(ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS)));
+    if !server.is_loaded() {
+        return unavailable("the server is starting, and has not loaded what is stored yet");
+    }
+    if server.is_draining() {
+        return unavailable("the server is shutting down");
+    }
+    Ok(())
 }
 
 /// Serves a request whose sender has to be known first.

@@ -21,6 +21,7 @@ pub(crate) struct Server {
     pub(super) audit: Arc<Audit>,
     pub(super) flow: Arc<Flow>,
     pub(super) metrics: Arc<Metrics>,
+    loaded: AtomicBool,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     store: Arc<dyn Store>,
@@ -28,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a server of these parts. `store` is asked for its health.
+    /// Returns a server of these parts, whose cache is not loaded yet. `store` is asked for its health.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -43,6 +44,7 @@ impl Server {
             audit,
             flow: Arc::new(Flow::new(limits)),
             metrics,
+            loaded: AtomicBool::new(false),
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             store,
@@ -70,6 +72,16 @@ impl Server {
         *self.draining.borrow()
     }
 
+    /// Says that the cache has been loaded: from now on, requests are served.
+    pub(crate) fn set_loaded(&self) {
+        self.loaded.store(true, Ordering::Release);
+    }
+
+    /// Returns whether everything that decides has been loaded.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Acquire)
+    }
+
     /// Starts a shutdown: readiness fails, so that load balancers choose another server, but all
     /// requests are still served.
     pub(crate) fn fail_readiness(&self) {
@@ -91,7 +103,7 @@ impl Server {
         Condition {
             storage: self.store.health().is_ok(),
             audit: self.audit.works(),
-            cache: self.registry.cache().keeps_up(),
+            cache: self.is_loaded() && self.registry.cache().keeps_up(),
             draining: self.unready.load(Ordering::Acquire),
         }
     }

@@ -98,7 +98,8 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let source: Arc<dyn Source> = clock.clone();
     let Prepared { digester, first } =
         first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
-    let (cache, changes) = Cache::load(store.clone()).await.unwrap();
+    let cache = Cache::new(store.clone());
+    let changes = cache.load().await.unwrap();
     let following = tokio::spawn(cache.clone().follow(Some(changes)));
     let registry =
         Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
