@@ -98,6 +98,7 @@ const OURS: &[&dyn AnyKind] = &[
     &reviews::local_subject_access_review::LocalSubjectAccessReview,
     &reviews::self_subject_rules_review::SelfSubjectRulesReview,
     &reviews::self_subject_review::SelfSubjectReview,
+    &reviews::self_subject_review_v1beta1::SelfSubjectReviewV1Beta1,
     &reviews::token_review::TokenReview,
     &reviews::resource_access_review::ResourceAccessReview,
 ];

@@ -59,8 +59,12 @@ impl Operation {
 
     /// Is it about a kind?
     pub(crate) fn is_about(&self, fixture: &Fixture) -> bool {
-        let prefix = fixture.prefix();
-        let Some(rest) = self.path.strip_prefix(&format!("{prefix}/")) else { return false };
+        // Older versions of a kind are in its table, too.
+        let of_version = |version: &str| {
+            let prefix = fixture.prefix().replace("/v1", version);
+            self.path.strip_prefix(&format!("{prefix}/"))
+        };
+        let Some(rest) = of_version("/v1").or_else(|| of_version("/v1beta1")) else { return false };
         let rest = rest.strip_prefix("namespaces/{namespace}/").unwrap_or(rest);
         rest.split('/').next() == Some(fixture.plural)
     }

@@ -16,6 +16,7 @@ pub mod local_subject_access_review;
 pub mod resource_access_review;
 pub mod self_subject_access_review;
 pub mod self_subject_review;
+pub mod self_subject_review_v1beta1;
 pub mod self_subject_rules_review;
 pub mod subject_access_review;
 pub mod token_review;
@@ -27,6 +28,10 @@ pub const AUTHORIZATION_V1: GroupVersion =
 /// The group of reviews of identities.
 pub const AUTHENTICATION_V1: GroupVersion =
     GroupVersion { group: "authentication.k8s.io", version: "v1" };
+
+/// The same, as clients from before Kubernetes 1.28 ask.
+pub const AUTHENTICATION_V1BETA1: GroupVersion =
+    GroupVersion { group: "authentication.k8s.io", version: "v1beta1" };
 
 /// Returns the one action of a review.
 const fn answered_by(action: ServerAction, description: &'static str) -> Action {

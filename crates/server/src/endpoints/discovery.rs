@@ -27,26 +27,31 @@ pub(crate) fn core_versions() -> Value {
 
 /// Returns `/apis`.
 pub(crate) fn groups() -> Value {
-    let groups: Vec<Value> = versions()
-        .into_iter()
-        .filter(|version| !version.group.is_empty())
-        .map(|version| group_fields(&version))
-        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for version in versions() {
+        if !version.group.is_empty() && !names.contains(&version.group) {
+            names.push(version.group);
+        }
+    }
+    let groups: Vec<Value> = names.into_iter().map(group_fields).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// Returns `/apis/<group>`.
 pub(crate) fn group(name: &str) -> Option<Value> {
-    let version = versions().into_iter().find(|version| version.group == name)?;
-    let mut group = group_fields(&version);
+    versions().into_iter().find(|version| version.group == name)?;
+    let mut group = group_fields(name);
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
-fn group_fields(version: &GroupVersion) -> Value {
-    let entry = json!({ "groupVersion": version.to_string(), "version": version.version });
-    json!({ "name": version.group, "versions": [entry], "preferredVersion": entry })
+/// Returns a group with its versions. The first one is preferred: the kinds of newer ones come first.
+fn group_fields(name: &str) -> Value {
+    let versions = versions().into_iter().filter(|version| version.group == name);
+    let entry = |version: GroupVersion| json!({ "groupVersion": version.to_string(), "version": version.version });
+    let versions: Vec<Value> = versions.map(entry).collect();
+    json!({ "name": name, "versions": versions, "preferredVersion": versions.first() })
 }
 
 /// Returns `/api/v1` or `/apis/<group>/<version>`.

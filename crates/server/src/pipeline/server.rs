@@ -116,7 +116,10 @@ impl Server {
         Readings {
             flow: self.flow.counts(),
             connections: self.metrics.connections.counts(),
-            objects: objects.map(|one| (one.kind().info(), one.count())).collect(),
+            objects: objects
+                .map(|one| (one.kind().info(), one.count()))
+                .filter(|(info, _)| info.is_stored())
+                .collect(),
             revision: cache.applied(),
             audit_events: audit.events,
             audit_errors: audit.errors,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{SHA512, digest};
 use postern_kinds::action::{Action, Response};
-use postern_kinds::{AnyKind, BASE_PATH, Verb, all};
+use postern_kinds::{AnyKind, BASE_PATH, Info, Verb, all};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::schema::Schema;
 use postern_meta::status::Status;
@@ -239,6 +239,12 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     }
 }
 
+/// Returns the name of an operation, which no other one has: of its verb, group, version and kind.
+fn operation_id(info: &Info, verb: Verb) -> String {
+    let GroupVersion { group, version } = info.version;
+    format!("{}{}{}{}", verb.as_str(), group.replace('.', ""), version.to_uppercase(), info.kind)
+}
+
 fn operations(kind: &dyn AnyKind, verbs: &[(Verb, &str)]) -> Map<String, Value> {
     let served = verbs.iter().filter(|(verb, _)| kind.info().serves(*verb));
     served.map(|(verb, method)| ((*method).to_owned(), operation(kind, *verb))).collect()
@@ -253,7 +259,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     };
     let code = if verb == Verb::Create { "201" } else { "200" };
     let mut operation = json!({
-        "operationId": format!("{}{}{}", verb.as_str(), kind.info().version.group.replace('.', ""), kind.info().kind),
+        "operationId": operation_id(kind.info(), verb),
         "x-kubernetes-action": verb.as_str(),
         "x-kubernetes-group-version-kind": identity(kind),
         "parameters": query_parameters(verb),
