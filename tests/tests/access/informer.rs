@@ -1,10 +1,12 @@
-//! Informers of an ordinary user, while shares, teams, groups, roles and the scope of their key change
+//! Informers of an ordinary user (plain requests, kube-rs, the Python client), while shares, teams, groups, roles and the scope of their key change
 //! at random: they end with what the user may get, and never hold what the user might not get at that
 //! revision. `POSTERN_TEST_INFORMER_CHANGES` says how many changes; the default is 200.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+
+use std::process::Stdio;
 
 use futures_util::StreamExt as _;
 use kube::Api;
@@ -16,8 +18,10 @@ use postern_tests::http::Client;
 use postern_tests::objects::{make, secret, secret_path, secrets, version_of};
 use postern_tests::rights::{allow, binding, path, rbac, role, rule_on, set, user};
 use postern_tests::watching::Watch;
-use postern_tests::{Random, Server, wait};
+use postern_tests::{Random, Server, python, wait};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::model::{
     Model, Names, OF_READERS, SECRETS, TEAMS, Timeline, name_of, some_below, toggle,
@@ -142,6 +146,39 @@ async fn follow_by_kube_rs(api: Api<DynamicObject>, informer: Shared, config: wa
             Err(_) => {}
         }
     }
+}
+
+/// An informer by the official Python client, in a process of its own.
+async fn follow_by_python(mut process: Child, informer: Shared) {
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        let mut informer = informer.lock().unwrap();
+        let revision = |packed: &Value| packed.as_u64().unwrap() >> 8;
+        if let Some(names) = line["names"].as_array() {
+            let names = names.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+            informer.list(revision(&line["list"]), names);
+        } else {
+            let name = line["name"].as_str().unwrap().to_owned();
+            informer.change(revision(&line["change"]), line["deleted"] == true, name);
+        }
+    }
+}
+
+fn start_python(server: &Server, client: &Client) -> Child {
+    let kubeconfig = server.kubeconfig();
+    let authority = server.home().path().join("ca.pem");
+    std::fs::write(&authority, &kubeconfig.authority).unwrap();
+    Command::new(python::program())
+        .arg(python::script("informer.py"))
+        .arg(&kubeconfig.server)
+        .arg(authority)
+        .args([client.token(), "platform", "sharedsecrets"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("Python can be started")
 }
 
 async fn api_of(server: &Server, client: &Client) -> Api<DynamicObject> {
@@ -311,21 +348,24 @@ async fn informers_hold_what_their_user_may_get_and_never_more() {
     let all = json!({ "scope": { "rules": [{}] } });
     set(&admin, &path("ownedaccesskeys", "ada-key"), all).await;
     let mut world = World::new(admin).await;
-    let informers: [Shared; 3] = std::array::from_fn(|_| Shared::default());
-    let [plain, lists, streams] = &informers;
+    let informers: [Shared; 4] = std::array::from_fn(|_| Shared::default());
+    let [plain, lists, streams, python] = &informers;
     let api = api_of(&server, &ada).await;
     let config = watcher::Config::default();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(follow_plainly(ada.clone(), plain.clone()));
     tasks.spawn(follow_by_kube_rs(api.clone(), lists.clone(), config.clone().page_size(3)));
     tasks.spawn(follow_by_kube_rs(api, streams.clone(), config.streaming_lists()));
+    tasks.spawn(follow_by_python(start_python(&server, &ada), python.clone()));
     for _ in 0..wanted_changes() {
         world.change().await;
     }
     let wanted = world.model.visible();
     let read: Names = crate::scene::visible(&ada).await.into_iter().collect();
     assert_eq!(read, wanted, "the test's own account is right");
-    for (what, informer) in [("plain", plain), ("lists", lists), ("streams", streams)] {
+    for (what, informer) in
+        [("plain", plain), ("lists", lists), ("streams", streams), ("python", python)]
+    {
         wait::until(&format!("the informer by {what} to hold {wanted:?}"), async || {
             (informer.lock().unwrap().held == wanted).then_some(())
         })
