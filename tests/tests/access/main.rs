@@ -12,4 +12,5 @@ mod revoking;
 mod scene;
 mod scoped_keys;
 mod story;
+mod who_can;
 mod writing;

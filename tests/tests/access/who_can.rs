@@ -1,0 +1,194 @@
+//! `who-can` is the inverse of `can-i`: in random worlds, it lists exactly those for whom a review of
+//! access says that they may, users, teams and access keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use postern_tests::http::Client;
+use postern_tests::objects::{collection, make, secret, secrets};
+use postern_tests::rights::{RBAC_GROUP, allow, rbac, role, rule, rule_on};
+use postern_tests::{Random, Server};
+use serde_json::{Value, json};
+
+const USERS: usize = 5;
+const TEAMS: usize = 3;
+const SECRETS: usize = 4;
+const ROLES: usize = 10;
+const QUESTIONS: usize = 60;
+
+/// Groups that a user is in besides those that everyone is in.
+type Groups = BTreeMap<String, BTreeSet<String>>;
+
+struct World {
+    admin: Client,
+    random: Random,
+    groups: Groups,
+    keys: Vec<String>,
+}
+
+impl World {
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.random.below(end as u64)).unwrap()
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    fn some(&mut self, prefix: &str, end: usize) -> Vec<String> {
+        let chosen = (0..end).filter(|_| self.random.below(3) == 0);
+        chosen.map(|number| format!("{prefix}{number}")).collect()
+    }
+
+    async fn principals(&mut self) {
+        for user in 0..USERS {
+            let (name, extra) = (format!("u{user}"), self.some("g", 2));
+            let mut groups = BTreeSet::from_iter(extra.clone());
+            groups.insert(format!("platform:user:{name}"));
+            make(&self.admin, "users", &name, json!({ "groups": extra })).await;
+            self.groups.insert(name, groups);
+        }
+        for team in 0..TEAMS {
+            let (name, members, extra) =
+                (format!("t{team}"), self.some("u", USERS), self.some("g", 2));
+            make(&self.admin, "teams", &name, json!({ "users": members, "groups": extra })).await;
+            for member in members {
+                let of_member = self.groups.get_mut(&member).unwrap();
+                of_member.extend(extra.iter().cloned());
+                of_member.insert(format!("platform:team:{name}"));
+            }
+        }
+        for number in 0..USERS * 2 {
+            let (name, user) = (format!("k{number}"), format!("u{}", number % USERS));
+            let mut spec = json!({ "user": user });
+            if number >= USERS {
+                let rules = json!([self.scope_rule()]);
+                spec["scope"] = json!({ "rules": rules });
+            }
+            make(&self.admin, "ownedaccesskeys", &name, spec).await;
+            self.keys.push(name);
+        }
+    }
+
+    fn scope_rule(&mut self) -> Value {
+        let resource = self.one(&["sharedsecrets", "projects", "*"]);
+        json!({
+            "verbs": [self.one(&["get", "update", "list"])],
+            "resources": [{ "group": "management.platform.sh", "resources": [resource] }],
+        })
+    }
+
+    async fn secrets(&mut self) {
+        for number in 0..SECRETS {
+            let mut object = secret(&format!("s{number}"), "x");
+            let owner = format!("u{}", self.below(USERS));
+            let (users, teams) = (self.some("u", USERS), self.some("t", TEAMS));
+            let verb = self.one(&["get", "update", "*"]);
+            object["spec"]["owner"] = json!({ "user": owner });
+            object["spec"]["access"] = json!([{ "verbs": [verb], "users": users, "teams": teams }]);
+            self.admin.post(&secrets("platform")).json(&object).send().await.expect(201);
+        }
+    }
+
+    async fn roles(&mut self) {
+        for number in 0..ROLES {
+            let name = format!("r{number}");
+            let verbs = [self.one(&["get", "update", "delete", "*"])];
+            let resource =
+                self.one(&["sharedsecrets", "projects", "users", "sharedsecrets/status"]);
+            let rules = match self.below(2) {
+                0 => json!([rule(&[resource], &verbs)]),
+                _ => json!([rule_on(resource, &[self.one(&["s0", "s1", "u1"])], &verbs)]),
+            };
+            let group = match self.below(6) {
+                0 => "system:authenticated".to_owned(),
+                1 => "platform:user:*".to_owned(),
+                2 => format!("g{}", self.below(2)),
+                3 => format!("platform:team:t{}", self.below(TEAMS)),
+                _ => format!("platform:user:u{}", self.below(USERS)),
+            };
+            let namespace = [None, Some("platform"), Some("default")][self.below(3)];
+            if self.below(4) > 0 {
+                allow(&self.admin, &name, namespace, rules, &group).await;
+                continue;
+            }
+            let made = role(&name, &rules);
+            self.admin.post(&rbac(namespace, "role")).json(&made).send().await.expect(201);
+            let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+            let user = json!([{ "apiGroup": RBAC_GROUP, "kind": "User", "name": "u2" }]);
+            let bound = json!({ "metadata": { "name": name }, "subjects": user,
+                "roleRef": { "apiGroup": RBAC_GROUP, "kind": kind, "name": name } });
+            self.admin.post(&rbac(namespace, "rolebinding")).json(&bound).send().await.expect(201);
+        }
+    }
+
+    fn question(&mut self) -> Value {
+        let resource = self.one(&["sharedsecrets", "sharedsecrets", "projects", "users"]);
+        let is_secret = resource == "sharedsecrets";
+        let subresource = self.one(&["", "", "", "status"]);
+        json!({
+            "verb": self.one(&["get", "update", "delete", "create", "list"]),
+            "group": "management.platform.sh",
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": if is_secret { self.one(&["platform", "default", ""]) } else { "" },
+            "name": self.one(&["", "s0", "s1", "s2", "u1"]),
+        })
+    }
+
+    /// Returns whether somebody may, by a review of access.
+    async fn may(&self, question: &Value, subject: Value) -> bool {
+        let mut spec = subject;
+        spec["resourceAttributes"] = question.clone();
+        let path = "/kubernetes/management/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let review = self.admin.post(path).json(&json!({ "spec": spec })).send().await.expect(201);
+        review["status"]["allowed"] == true
+    }
+}
+
+/// The names of a kind in the answer.
+fn listed(answer: &Value, kind: &str) -> BTreeSet<String> {
+    let rows = answer["subjects"].as_array().unwrap().iter();
+    let of_kind = rows.filter(|row| row["kind"] == kind);
+    of_kind.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn who_can_lists_exactly_those_whom_a_review_allows() {
+    let server = Server::start().await;
+    let mut world = World {
+        admin: server.client(),
+        random: Random::new(11),
+        groups: Groups::new(),
+        keys: Vec::new(),
+    };
+    world.principals().await;
+    world.secrets().await;
+    world.roles().await;
+    let (mut allowed, mut refused) = (0, 0);
+    for _ in 0..QUESTIONS {
+        let question = world.question();
+        let asked = world.admin.post(&collection("resourceaccessreviews"));
+        let answer = asked.json(&json!({ "spec": question })).send().await.expect(201);
+        let answer = &answer["status"];
+        assert_eq!(answer["complete"], true);
+        let (users, teams, groups) =
+            (listed(answer, "User"), listed(answer, "Team"), listed(answer, "Group"));
+        for (user, own) in &world.groups {
+            let everyone = ["system:authenticated", "platform:authenticated", "platform:user:*"];
+            let is_listed = users.contains(user)
+                || teams.iter().any(|team| own.contains(&format!("platform:team:{team}")))
+                || groups.iter().any(|group| own.contains(group))
+                || everyone.iter().any(|group| groups.contains(*group));
+            let may = world.may(&question, json!({ "user": user })).await;
+            assert_eq!(is_listed, may, "{user}, {question}: {answer}");
+            *(if may { &mut allowed } else { &mut refused }) += 1;
+        }
+        let keys = listed(answer, "AccessKey");
+        for key in &world.keys {
+            let subject = json!({ "extra": { "platform.sh/access-key": [key] } });
+            let may = world.may(&question, subject).await;
+            assert_eq!(keys.contains(key), may, "{key}, {question}: {answer}");
+        }
+    }
+    assert!(allowed > 30 && refused > 30, "{allowed} may, {refused} may not");
+}
