@@ -5,8 +5,12 @@
 use std::future::Future;
 
 use postern_auth::bearer::Refusal;
+use postern_auth::digest::Digest;
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::role::Role;
+use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
 use postern_store::ListRequest;
@@ -15,6 +19,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controllers;
 use crate::registry::decoded;
+use crate::stages::authenticate::Credential;
 
 /// Servers on one store, with one clock.
 struct Fleet {
@@ -184,6 +189,90 @@ async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
         }
     })
     .await;
+}
+
+/// Returns the permit of the bearer of a key for all shared secrets in `platform`, if they get one.
+async fn permit_of(server: &Fixture, digest: Digest, verb: Verb) -> Result<Permit, ApiError> {
+    let cache = server.registry.cache();
+    cache.wait_until_current().await.unwrap();
+    let now = server.clock.now().unix_seconds();
+    let identity = cache.principals().identify(&digest, now).unwrap().identity.clone();
+    let target = permit(verb, "unused").of_all().target().clone();
+    Permit::for_caller(cache.policy(), Credential::of_key(identity, digest), target)
+}
+
+/// Makes a user with a key, and a secret that they may get as a member of a team, by a binding.
+async fn make_reader(fleet: &Fleet) -> Digest {
+    let one = fleet.one();
+    let spec = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "ada@example.com" } });
+    make(one, of(&User, Verb::Create, "ada"), spec).await;
+    let team = json!({ "metadata": { "name": "red" }, "spec": { "users": ["ada"] } });
+    make(one, of(&Team, Verb::Create, "red"), team).await;
+    one.create("a").await.unwrap();
+    let group = "rbac.authorization.k8s.io";
+    let rule = json!({ "verbs": ["get"], "apiGroups": ["management.platform.sh"],
+        "resources": ["sharedsecrets"], "resourceNames": ["a"] });
+    let in_platform = |kind, name| Permit::for_server(kind, Verb::Create, Some("platform"), name);
+    let role = json!({ "metadata": { "name": "read" }, "rules": [rule] });
+    make(one, in_platform(&Role, "read"), role).await;
+    let binding = json!({ "metadata": { "name": "read" },
+        "roleRef": { "apiGroup": group, "kind": "Role", "name": "read" },
+        "subjects": [{ "apiGroup": group, "kind": "Group", "name": "platform:team:red" }] });
+    make(one, in_platform(&RoleBinding, "read"), binding).await;
+    one.key_of("ada-key", "ada", json!({ "scope": { "rules": [{}] } })).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_second() {
+    const WAYS: [&str; 4] = ["binding removed", "role emptied", "team left", "scope narrowed"];
+    for way in WAYS {
+        on_one_and_two(async |mut fleet| {
+            let digest = make_reader(&fleet).await;
+            for server in &fleet.servers {
+                fleet.controllers.spawn(server.registry.cache().clone().watch_lag());
+            }
+            let other = fleet.other();
+            let watching = permit_of(other, digest, Verb::Watch).await.unwrap();
+            let draining = other.draining.subscribe();
+            let watched = other.registry.watch(&watching, &options("watch=true"), draining).await;
+            let mut watch = watched.unwrap();
+            assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"], "{way}");
+            take_away(fleet.one(), way).await;
+            let ended = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
+            let ended = ended.expect("the watch ends within a second").unwrap();
+            assert_eq!(names(&ended), ["ERROR 410"], "{way}");
+            // The very next request is decided by what is so now.
+            let visible = match permit_of(other, digest, Verb::List).await {
+                Ok(permit) => other.registry.list(&permit, &options("")).await.unwrap().objects,
+                Err(_) => Vec::new(),
+            };
+            assert!(visible.is_empty(), "{way}");
+        })
+        .await;
+    }
+}
+
+async fn take_away(server: &Fixture, way: &str) {
+    let in_platform = |kind, verb| Permit::for_server(kind, verb, Some("platform"), "read");
+    match way {
+        "binding removed" => {
+            let permit = in_platform(&RoleBinding, Verb::Delete);
+            delete(server, permit, DeleteOptions::default()).await;
+        }
+        "role emptied" => {
+            let permit = in_platform(&Role, Verb::Update);
+            change(server, permit, |role| role["rules"] = json!([])).await;
+        }
+        "team left" => {
+            let permit = of(&Team, Verb::Update, "red");
+            change(server, permit, |team| team["spec"]["users"] = json!([])).await;
+        }
+        _ => {
+            let permit = of(&OwnedAccessKey, Verb::Update, "ada-key");
+            let other = json!([{ "namespaces": ["elsewhere"] }]);
+            change(server, permit, |key| key["spec"]["scope"]["rules"] = other.clone()).await;
+        }
+    }
 }
 
 #[tokio::test]

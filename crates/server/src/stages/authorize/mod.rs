@@ -292,6 +292,20 @@ impl Permit {
         self
     }
 
+    /// Returns the permit that a caller gets for a request, in tests.
+    ///
+    /// # Errors
+    /// As [`authorize`].
+    #[cfg(test)]
+    pub(crate) fn for_caller(
+        policy: Arc<PolicyAt>,
+        credential: Credential,
+        target: ResourceTarget,
+    ) -> Result<Self, ApiError> {
+        let coverage = Coverage::of(&policy, credential.identity(), &target)?;
+        Ok(Self { target, credential, policy, coverage })
+    }
+
     /// Returns the permit of a caller who only holds rights on owners, in tests.
     #[cfg(test)]
     pub(crate) fn of_own(mut self) -> Self {
