@@ -254,6 +254,20 @@ impl ResourceCache {
         after: Option<&str>,
         limit: usize,
     ) -> Result<ObjectList, ApiError> {
+        let list = self.list_intact(prefix, after, limit);
+        match list.left_out.first() {
+            Some(key) if !self.kind.has_access_role() => Err(self.corrupt_entry(key)),
+            _ => Ok(list),
+        }
+    }
+
+    /// Returns the same list, from which corrupt objects of every kind are left out.
+    pub(crate) fn list_intact(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> ObjectList {
         let state = self.state.read();
         let (mut objects, mut left_out, mut remaining) = (Vec::new(), Vec::new(), 0);
         for (key, slot) in state.objects.range(prefix, after) {
@@ -263,13 +277,19 @@ impl ResourceCache {
             }
             match slot {
                 Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { .. } if self.kind.has_access_role() => {
-                    left_out.push(key.clone());
-                }
-                Slot::Corrupt { reason, .. } => return Err(corrupt(key, reason)),
+                Slot::Corrupt { .. } => left_out.push(key.clone()),
             }
         }
-        Ok(ObjectList { objects, remaining, revision: state.revision, left_out })
+        ObjectList { objects, remaining, revision: state.revision, left_out }
+    }
+
+    fn corrupt_entry(&self, key: &str) -> ApiError {
+        let state = self.state.read();
+        match state.objects.entry(key) {
+            Some((key, Slot::Corrupt { reason, .. })) => corrupt(key, reason),
+            // It was repaired in this moment: the next list has it.
+            _ => corrupt(key, "it cannot be read"),
+        }
     }
 
     /// Returns the objects under a key prefix, after the key `after`, that are among the candidates;

@@ -105,6 +105,13 @@ impl Selection {
         self.is_selected(object) && self.is_covered(object)
     }
 
+    /// Returns whether the permit covers what is stored under a key, by its name alone: for what cannot
+    /// be read.
+    fn covers_key(&self, key: &str) -> bool {
+        let permits = [&self.permit, &self.then].into_iter().flatten();
+        permits.into_iter().all(|permit| permit.covers_key(key))
+    }
+
     /// Returns whether the object is selected and a permit covers it, whatever the selection's own
     /// permit is.
     pub(super) fn matches_under(&self, permit: &Permit, object: &CachedObject) -> bool {
@@ -419,7 +426,7 @@ impl Registry {
                 at: Some(revision),
             };
             let page = self.store().list(request).await?;
-            if let Some(corrupt) = page.corrupt.first() {
+            if let Some(corrupt) = page.corrupt.iter().find(|one| selection.covers_key(&one.key)) {
                 let (key, reason) = (Some(corrupt.key.clone()), corrupt.reason.clone());
                 return Err(Error::Corrupt { key, reason });
             }
@@ -430,6 +437,9 @@ impl Registry {
                 let added = WatchEventType::Added;
                 let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
                 let Slot::Intact(object) = slot else {
+                    if !selection.covers_key(&entry.key) {
+                        continue;
+                    }
                     let reason = "it does not start as objects of its kind do".to_owned();
                     return Err(Error::Corrupt { key: Some(entry.key), reason });
                 };
@@ -466,8 +476,11 @@ pub(super) async fn selected(
     let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
     let mut list = match few {
         Some(list) => list,
+        // What the caller may not get is not there, corrupt or not.
+        None if selection.permit.is_some() => resource.list_intact(&selection.prefix, after, 0),
         None => resource.list(&selection.prefix, after, 0)?,
     };
+    list.left_out.retain(|key| selection.covers_key(key));
     let mut steps = Pace::new();
     let mut objects = Vec::new();
     for object in std::mem::take(&mut list.objects) {

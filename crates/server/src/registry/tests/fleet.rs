@@ -20,6 +20,8 @@ use super::*;
 use crate::controllers;
 use crate::registry::decoded;
 use crate::stages::authenticate::Credential;
+use crate::stages::parse::ResourceTarget;
+use crate::storage_key;
 
 /// Servers on one store, with one clock.
 struct Fleet {
@@ -250,6 +252,37 @@ async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_corrupt_object_tells_nothing_to_who_may_not_get_it() {
+    let fleet = Fleet::of(1).await;
+    let (digest, one) = (make_reader(&fleet).await, fleet.one());
+    let key = |name| storage_key::object(SharedSecret.info(), Some("platform"), name);
+    let value = bytes::Bytes::from_static(b"flipped");
+    let change = Change::Put { key: key("hidden"), value };
+    let revision = one.store.commit(Txn { conditions: vec![], changes: vec![change] }).await;
+    let revision = Position::end_of(revision.unwrap());
+    let permit = permit_of(one, digest, Verb::List).await.unwrap();
+    for query in ["", "limit=1", &format!("resourceVersion={revision}&resourceVersionMatch=Exact")]
+    {
+        let list = one.registry.list(&permit, &options(query)).await.unwrap();
+        assert_eq!((list.objects.len(), list.warnings.len()), (1, 0), "{query}");
+    }
+    let get = async |name: &str| {
+        let target = ResourceTarget::object(&SharedSecret, Verb::Get, Some("platform"), name);
+        let credential = permit.credential().clone();
+        let refused = match Permit::for_caller(one.registry.cache().policy(), credential, target) {
+            Ok(permit) => one.registry.get(&permit, &GetOptions::default()).await.unwrap_err(),
+            Err(refused) => refused,
+        };
+        assert_eq!(refused.code(), 404);
+        refused.status().message.replace(name, "NAME")
+    };
+    assert_eq!(get("hidden").await, get("absent").await);
+    let master = self::permit(Verb::List, "unused").of_all();
+    let failed = one.registry.list(&master, &options("")).await.err().unwrap();
+    assert!(failed.status().message.contains("hidden"), "{}", failed.status().message);
 }
 
 async fn take_away(server: &Fixture, way: &str) {

@@ -89,10 +89,15 @@ impl Permit {
     /// Returns whether it covers this object. Its name and its owner decide; whoever only has got the
     /// owner's name since is another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
-        let Coverage::Some(covered) = &self.coverage else { return true };
-        let (namespace, name) = storage_key::name_of(object.key());
-        covered.named.contains(namespace.unwrap_or_default(), name)
+        self.covers_key(object.key())
             || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
+    }
+
+    /// Returns whether it covers the object under a storage key by its name.
+    pub(crate) fn covers_key(&self, key: &str) -> bool {
+        let Coverage::Some(covered) = &self.coverage else { return true };
+        let (namespace, name) = storage_key::name_of(key);
+        covered.named.contains(namespace.unwrap_or_default(), name)
     }
 
     /// Returns the verb that counts for each object.
