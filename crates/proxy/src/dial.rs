@@ -1,0 +1,202 @@
+//! The one way in which a connection to an upstream is made, below TLS. A tunnel can be a second one.
+//!
+//! # When a dead upstream is noticed
+//! Within [`Liveness::default`]: a connection that is idle, or on which only the upstream has to say
+//! something (an open watch), is probed by TCP keepalive after 15 s, and closed by the kernel when
+//! nothing was heard for 30 s. Bytes of ours that stay unacknowledged for 30 s close it as well
+//! (`TCP_USER_TIMEOUT`). This relies on Linux, and on the upstream's own kernel: one that runs while the program
+//! hangs is alive, and so is a load balancer that holds the connection for a dead upstream. The time limit for
+//! the head of an answer is for those.
+//!
+//! `TCP_USER_TIMEOUT` also closes a connection whose peer is alive and takes nothing for that long. In
+//! requests that is wanted. In an upgraded connection it is not, because the standard input of a pod may
+//! stand still for an hour: there it is off, an idle connection is still probed, and bytes
+//! that nobody acknowledges end it when the kernel gives up (`tcp_retries2`, about 15 minutes) or
+//! the session ends.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+
+use crate::address::LocalAddresses;
+use crate::error::ProxyError;
+
+/// Bytes both ways.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A stream that is being opened.
+pub type DialFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, ProxyError>> + Send + 'a>>;
+
+/// Where a connection is to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The name or the address, without brackets.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// Whether local addresses may be dialled.
+    pub local: LocalAddresses,
+    /// Whether the connection is for an upgrade, whose peer may take nothing for long.
+    pub may_stall: bool,
+}
+
+/// Opens connections. The proxy limits how long it may take, and puts TLS on top.
+pub trait Dial: Send + Sync + 'static {
+    /// Returns a new stream to the target.
+    ///
+    /// # Errors
+    /// [`ProxyError::AddressRefused`] and [`ProxyError::Unreachable`].
+    fn dial<'a>(&'a self, target: Target<'a>) -> DialFuture<'a>;
+}
+
+/// Addresses that are being looked up.
+pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+
+/// Finds the addresses of a name.
+pub trait Resolve: Send + Sync + 'static {
+    /// Returns the addresses of a name, or the address that it is.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
+}
+
+/// The system's resolver.
+struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a> {
+        Box::pin(async move { Ok(lookup_host((host, port)).await?.collect()) })
+    }
+}
+
+/// How fast a dead peer is noticed. The kernel counts keepalive in whole seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Liveness {
+    /// A connection on which nothing came for this long is probed.
+    pub probe_after: Duration,
+    /// Time between probes.
+    pub probe_interval: Duration,
+    /// Probes without a reply, after which the peer is dead.
+    pub probes: u32,
+    /// What is sent must be acknowledged within this time.
+    pub user_timeout: Duration,
+}
+
+impl Default for Liveness {
+    /// 30 s each way.
+    fn default() -> Self {
+        Self {
+            probe_after: Duration::from_secs(15),
+            probe_interval: Duration::from_secs(5),
+            probes: 3,
+            user_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Dials over TCP. A name is looked up once for each connection. Its addresses are checked, and those that
+/// were checked are dialled: whoever answers for the name cannot say something else in between.
+pub struct TcpDial {
+    resolver: Arc<dyn Resolve>,
+    liveness: Liveness,
+}
+
+impl TcpDial {
+    /// Returns one with the system's resolver.
+    pub fn new() -> Self {
+        Self::with(Arc::new(SystemResolver), Liveness::default())
+    }
+
+    /// Returns one with another resolver, and other times.
+    pub fn with(resolver: Arc<dyn Resolve>, liveness: Liveness) -> Self {
+        Self { resolver, liveness }
+    }
+
+    async fn connect(&self, target: Target<'_>) -> Result<Box<dyn Stream>, ProxyError> {
+        let address = || display_address(target.host, target.port);
+        let unreachable = |error: io::Error| ProxyError::Unreachable {
+            address: address(),
+            reason: error.to_string(),
+        };
+        let found = self.resolver.resolve(target.host, target.port).await.map_err(unreachable)?;
+        // One local address among others is as good as none: no honest name has both.
+        if let Some(refused) = found.iter().find(|found| !target.local.allows(found.ip())) {
+            return Err(ProxyError::AddressRefused { address: address(), ip: refused.ip() });
+        }
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for found in found {
+            match self.open(found, target.may_stall).await {
+                Ok(stream) => return Ok(Box::new(stream)),
+                Err(error) => last = error,
+            }
+        }
+        Err(unreachable(last))
+    }
+
+    async fn open(&self, address: SocketAddr, may_stall: bool) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
+        // A request is one small write, which must not be delayed.
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        let keepalive = TcpKeepalive::new()
+            .with_time(self.liveness.probe_after)
+            .with_interval(self.liveness.probe_interval)
+            .with_retries(self.liveness.probes);
+        socket.set_tcp_keepalive(&keepalive)?;
+        if !may_stall {
+            socket.set_tcp_user_timeout(Some(self.liveness.user_timeout))?;
+        }
+        Ok(stream)
+    }
+}
+
+impl Default for TcpDial {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Dial for TcpDial {
+    fn dial<'a>(&'a self, target: Target<'a>) -> DialFuture<'a> {
+        Box::pin(self.connect(target))
+    }
+}
+
+/// Returns `host:port`, with brackets around an IPv6 address.
+pub(crate) fn display_address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel is told is what finds a dead upstream under an open watch.
+    #[tokio::test]
+    async fn a_dead_upstream_is_noticed_within_45_seconds() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dial = TcpDial::new();
+        let stream = dial.open(address, false).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let silent = socket.tcp_keepalive_time().unwrap()
+            + socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+        assert!(silent <= Duration::from_secs(45), "{silent:?}");
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(30)));
+
+        let stream = dial.open(address, true).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let unset = socket.tcp_user_timeout().unwrap().unwrap_or_default();
+        assert_eq!(unset, Duration::ZERO, "standard input may stand still");
+    }
+}

@@ -1,0 +1,42 @@
+//! An upgrade-aware reverse proxy. A request comes from hyper, over HTTP/1.1 or HTTP/2, and goes to an
+//! upstream over HTTP/1.1. What it is for, and who may send it, was decided before: this crate
+//! knows nothing of the API, and makes sure that nothing but the decided request reaches the upstream.
+//!
+//! [`Proxy`] is one per process. [`Upstream`] is where requests go, [`Forward`] what is sent.
+//! Bodies are streamed; an upgrade (WebSocket, SPDY/3.1) is pumped by a task of the proxy.
+//! Each request under way has a connection of its own, so none waits for another one.
+
+mod address;
+mod body;
+mod connect;
+mod counts;
+mod dial;
+mod error;
+mod exchange;
+mod forward;
+mod headers;
+mod link;
+mod pool;
+mod proxy;
+mod request_body;
+mod secret_bytes;
+mod session;
+mod shared;
+mod tls;
+mod upgrade;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+pub use address::LocalAddresses;
+pub use body::ProxyBody;
+pub use counts::Counts;
+pub use dial::{Dial, DialFuture, Liveness, Resolve, ResolveFuture, Stream, Target, TcpDial};
+pub use error::{BoxError, Failure, ProxyError};
+pub use forward::Forward;
+pub use proxy::Proxy;
+pub use secret_bytes::SecretBytes;
+pub use session::{Session, SessionEnd};
+pub use shared::Limits;
+pub use upstream::{ClientCertificate, Upstream, UpstreamConfig, UpstreamError};

@@ -1,0 +1,234 @@
+//! The proxy: one for a process.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, Version, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio::time::timeout;
+
+use crate::body::ProxyBody;
+use crate::connect::connect;
+use crate::counts::Counts;
+use crate::dial::{Dial, TcpDial};
+use crate::error::{BoxError, ProxyError};
+use crate::exchange::{AnswerLimits, Exchange};
+use crate::forward::Forward;
+use crate::headers::{self, Asked, Framing};
+use crate::request_body::RequestBody;
+use crate::session::Session;
+use crate::shared::{Counted, Limits, Shared};
+use crate::upgrade::pump;
+use crate::upstream::{Inner, Upstream};
+
+/// Sends requests on to upstreams. It has the limits, the counters and the tasks of all connections; the
+/// connections that are idle belong to the [`Upstream`]. Cheap to clone; clones are the same proxy.
+#[derive(Clone)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+}
+
+/// The head of an answer, and the connection on which the rest comes.
+struct Answer {
+    response: Response<Incoming>,
+    exchange: Exchange,
+    asked: Asked,
+    /// The client's side of an upgrade.
+    client: Option<OnUpgrade>,
+}
+
+impl Proxy {
+    /// Returns a proxy with usual limits, which dials over TCP.
+    pub fn new() -> Self {
+        Self::with(Limits::default(), Arc::new(TcpDial::new()))
+    }
+
+    /// Returns a proxy with other limits, or another way to open connections.
+    pub fn with(limits: Limits, dial: Arc<dyn Dial>) -> Self {
+        Self { shared: Shared::new(limits, dial) }
+    }
+
+    /// Sends a request on, and returns the head of its answer; bodies follow as they come. Dropped, it closes
+    /// the connection on which the request was sent.
+    ///
+    /// Of the request, method, headers and body are sent: the headers without those that name
+    /// a caller or are for one connection only. A WebSocket or SPDY/3.1 upgrade over HTTP/1.1
+    /// is passed on (the server's connection must be served with upgrades), and answered with 101
+    /// only when the upstream says 101; a task of the proxy then pumps the bytes, until the
+    /// session ends. Anything else stays one exchange, and its connection is closed.
+    ///
+    /// # Errors
+    /// [`ProxyError`], from which the caller makes the answer. [`ProxyError::status`] says which.
+    pub async fn forward<B>(
+        &self,
+        upstream: &Upstream,
+        request: Request<B>,
+        forward: Forward,
+    ) -> Result<Response<ProxyBody>, ProxyError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.shared.counters.count_request();
+        let answered = self.answered(&upstream.inner, request, forward).await;
+        answered.inspect_err(|error| self.shared.counters.count_failure(error.failure()))
+    }
+
+    async fn answered<B>(
+        &self,
+        upstream: &Inner,
+        request: Request<B>,
+        forward: Forward,
+    ) -> Result<Response<ProxyBody>, ProxyError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if self.shared.draining.is_cancelled() {
+            return Err(ProxyError::Draining);
+        }
+        let Forward { path_and_query, headers, answer_timeout, location_prefix, mut session } =
+            forward;
+        let (mut parts, body) = request.into_parts();
+        let client = client_upgrade(&mut parts, &body)?;
+        let uri = upstream.uri(&path_and_query).map_err(|_| bad("its path is no URI"))?;
+        let own = headers.keys().cloned().collect();
+        let (headers, asked) = headers::request(&parts, framing(&body), headers, upstream)?;
+        let mut outgoing = Request::new(RequestBody::new(body, own));
+        *outgoing.method_mut() = parts.method;
+        *outgoing.uri_mut() = uri;
+        *outgoing.headers_mut() = headers;
+        let limits = AnswerLimits {
+            answer_timeout,
+            continue_timeout: asked.expects_continue.then_some(self.shared.limits.continue_timeout),
+        };
+        let (response, exchange) = tokio::select! {
+            biased;
+            end = poll_fn(|cx| session.poll_ended(cx)) => return Err(ProxyError::SessionEnded(end)),
+            () = self.shared.ending.cancelled() => return Err(ProxyError::Draining),
+            sent = self.send(upstream, outgoing, &limits, client.is_some()) => sent?,
+        };
+        let answer = Answer { response, exchange, asked, client };
+        self.passed_on(upstream, answer, &location_prefix, session)
+    }
+
+    /// Sends a request on an idle connection, or on a new one. One that was dead is not the last
+    /// word.
+    async fn send(
+        &self,
+        upstream: &Inner,
+        request: Request<RequestBody>,
+        limits: &AnswerLimits,
+        is_upgrade: bool,
+    ) -> Result<(Response<Incoming>, Exchange), ProxyError> {
+        let mut request = request;
+        if !is_upgrade && let Some(link) = upstream.pool.take() {
+            let mut exchange = Exchange::new(link, upstream.pool.clone());
+            match exchange.send(request, upstream, limits, true).await {
+                Ok(response) => return Ok((response, exchange)),
+                Err(failed) => request = failed.again.ok_or(failed.error)?,
+            }
+            self.shared.counters.count_retry();
+        }
+        let link = connect(&self.shared, upstream, is_upgrade).await?;
+        let mut exchange = Exchange::new(link, upstream.pool.clone());
+        let sent = exchange.send(request, upstream, limits, false).await;
+        sent.map(|response| (response, exchange)).map_err(|failed| failed.error)
+    }
+
+    fn passed_on(
+        &self,
+        upstream: &Inner,
+        answer: Answer,
+        location_prefix: &str,
+        session: Session,
+    ) -> Result<Response<ProxyBody>, ProxyError> {
+        let Answer { mut response, mut exchange, asked, client } = answer;
+        let switched = (response.status() == StatusCode::SWITCHING_PROTOCOLS)
+            .then(|| hyper::upgrade::on(&mut response));
+        let (parts, incoming) = response.into_parts();
+        // From here on, an error closes the connection.
+        let headers = headers::response(&parts, &asked, upstream, location_prefix)?;
+        let body = match (switched, client) {
+            (Some(switched), Some(client)) => {
+                let counted = Counted::new(&self.shared, |shared| &shared.counters.sessions);
+                if let Some(link) = exchange.release() {
+                    let pumped = pump(client, switched, link, session, counted);
+                    self.shared.tasks.spawn(pumped);
+                }
+                ProxyBody::empty()
+            }
+            (_, client) => {
+                // CVE-2018-1002105: after an upgrade that was refused, nothing more may be sent on it.
+                exchange.may_be_reused &= client.is_none();
+                let shared = self.shared.clone();
+                ProxyBody::new(incoming, exchange, session, shared, upstream.address.clone())
+            }
+        };
+        let mut passed = Response::new(body);
+        *passed.status_mut() = parts.status;
+        *passed.headers_mut() = headers;
+        Ok(passed)
+    }
+
+    /// Returns what was counted.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.read()
+    }
+
+    /// Shuts the proxy down: new requests are refused, idle connections are closed, and what is under
+    /// way has `grace` to end. Then bodies end with [`ProxyError::SessionEnded`], and upgraded
+    /// connections are closed. Returns when all connections have gone.
+    pub async fn drain(&self, grace: Duration) {
+        self.shared.draining.cancel();
+        self.shared.tasks.close();
+        // What is left then is ended.
+        let _ = timeout(grace, self.shared.tasks.wait()).await;
+        self.shared.ending.cancel();
+        self.shared.tasks.wait().await;
+    }
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn bad(reason: &str) -> ProxyError {
+    ProxyError::BadRequest(reason.to_owned())
+}
+
+fn framing(body: &impl Body) -> Framing {
+    if body.is_end_stream() {
+        return Framing::None;
+    }
+    body.size_hint().exact().map_or(Framing::Chunked, Framing::Exact)
+}
+
+/// Returns the client's side of an upgrade, if the request asks for one that is passed on.
+fn client_upgrade(
+    parts: &mut request::Parts,
+    body: &impl Body,
+) -> Result<Option<OnUpgrade>, ProxyError> {
+    if parts.method == Method::CONNECT {
+        return Err(bad("CONNECT is not passed on"));
+    }
+    if parts.version < Version::HTTP_11
+        && parts.headers.contains_key(http::header::TRANSFER_ENCODING)
+    {
+        return Err(bad("HTTP/1.0 has no Transfer-Encoding"));
+    }
+    if headers::wanted_upgrade(parts).is_none() {
+        return Ok(None);
+    }
+    if !body.is_end_stream() {
+        return Err(bad("a request that asks for an upgrade must not have a body"));
+    }
+    let client = parts.extensions.remove::<OnUpgrade>();
+    client.map(Some).ok_or_else(|| bad("this connection cannot be upgraded"))
+}

@@ -1,0 +1,4 @@
+//! The proxy against an upstream that can do anything, byte by byte.
+
+mod forwarding;
+mod support;
