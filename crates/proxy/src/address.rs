@@ -54,16 +54,16 @@ fn is_local_v6(ip: Ipv6Addr) -> bool {
 
 /// Returns the IPv4 address that an IPv6 address leads to: mapped, compatible, NAT64, 6to4.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, g, h] = ip.segments();
     let v4 = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        Ipv4Addr::new(a, b, c, d)
+        let ([first, second], [third, last]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(first, second, third, last)
     };
-    match [a, b, c, d, e, f] {
-        [0, 0, 0, 0, 0, 0 | 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => Some(v4(g, h)),
-        // SIIT, RFC 7915: ::ffff:0:a.b.c.d
-        [0, 0, 0, 0, 0xffff, 0] => Some(v4(g, h)),
-        [0x2002, high, low, ..] => Some(v4(high, low)),
+    match ip.segments() {
+        // Compatible, mapped; SIIT (RFC 7915); NAT64.
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,
     }
 }

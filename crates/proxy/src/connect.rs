@@ -18,10 +18,14 @@ pub(crate) async fn connect(
     may_stall: bool,
 ) -> Result<Link, ProxyError> {
     let counted = shared.connection()?;
-    let address = || upstream.address.to_string();
+    let address = || upstream.origin.address.to_string();
     let limits = &shared.limits;
-    let target =
-        Target { host: &upstream.host, port: upstream.port, local: upstream.local, may_stall };
+    let target = Target {
+        host: &upstream.origin.host,
+        port: upstream.origin.port,
+        local: upstream.local,
+        may_stall,
+    };
     let late = |after| ProxyError::ConnectTimeout { address: address(), after };
     let stream = timeout(limits.connect_timeout, shared.dial.dial(target))
         .await

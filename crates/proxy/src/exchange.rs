@@ -63,7 +63,7 @@ impl Exchange {
         let gate = limits.continue_timeout.map(|at_most| hold_back(&mut request, at_most));
         let again = is_reused.then(|| repeatable(&request)).flatten();
         let Some(link) = &mut self.link else {
-            let address = upstream.address.to_string();
+            let address = upstream.origin.address.to_string();
             let error = ProxyError::Lost { address, reason: "it is closed".to_owned() };
             return Err(Failed { error, again });
         };
@@ -72,7 +72,7 @@ impl Exchange {
         let sent = tokio::select! {
             sent = sent => sent,
             after = too_late(&progress, limits.answer_timeout) => {
-                let address = upstream.address.to_string();
+                let address = upstream.origin.address.to_string();
                 return Err(Failed { error: ProxyError::AnswerTimeout { address, after }, again: None });
             }
         };
@@ -156,7 +156,7 @@ fn error_of(
     progress: &Progress,
     has_heard: bool,
 ) -> ProxyError {
-    let address = upstream.address.to_string();
+    let address = upstream.origin.address.to_string();
     if progress.is_client_gone() {
         ProxyError::ClientGone
     } else if error.is_parse() {

@@ -9,7 +9,7 @@ use crate::session::Session;
 
 /// What the head of an answer may take, unless a request says otherwise: kube-apiserver's own limit for
 /// requests that are not long.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What is sent to the upstream in place of the request's own target, and how long it may take.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ mod exchange;
 mod forward;
 mod headers;
 mod link;
+mod origin;
 mod pool;
 mod proxy;
 mod request_body;
@@ -25,6 +26,7 @@ mod shared;
 mod tls;
 mod upgrade;
 mod upstream;
+mod upstream_config;
 
 #[cfg(test)]
 mod tests;
@@ -39,4 +41,5 @@ pub use proxy::Proxy;
 pub use secret_bytes::SecretBytes;
 pub use session::{Session, SessionEnd};
 pub use shared::Limits;
-pub use upstream::{ClientCertificate, Upstream, UpstreamConfig, UpstreamError};
+pub use upstream::Upstream;
+pub use upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};

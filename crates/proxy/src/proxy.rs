@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -91,13 +92,16 @@ impl Proxy {
         if self.shared.draining.is_cancelled() {
             return Err(ProxyError::Draining);
         }
-        let Forward { path_and_query, headers, answer_timeout, location_prefix, mut session } =
+        let Forward { path_and_query, mut headers, answer_timeout, location_prefix, mut session } =
             forward;
+        if let Some(own) = &upstream.authorization {
+            headers.entry(AUTHORIZATION).or_insert_with(|| own.clone());
+        }
         let (mut parts, body) = request.into_parts();
         let client = client_upgrade(&mut parts, &body)?;
-        let uri = upstream.uri(&path_and_query).map_err(|_| bad("its path is no URI"))?;
+        let uri = upstream.origin.uri(&path_and_query).map_err(|_| bad("its path is no URI"))?;
         let own = headers.keys().cloned().collect();
-        let (headers, asked) = headers::request(&parts, framing(&body), headers, upstream)?;
+        let (headers, asked) = headers::request(&parts, framing(&body), headers, &upstream.origin)?;
         let mut outgoing = Request::new(RequestBody::new(body, own));
         *outgoing.method_mut() = parts.method;
         *outgoing.uri_mut() = uri;
@@ -152,7 +156,7 @@ impl Proxy {
             .then(|| hyper::upgrade::on(&mut response));
         let (parts, incoming) = response.into_parts();
         // From here on, an error closes the connection.
-        let headers = headers::response(&parts, &asked, upstream, location_prefix)?;
+        let headers = headers::response(&parts, &asked, &upstream.origin, location_prefix)?;
         let body = match (switched, client) {
             (Some(switched), Some(client)) => {
                 let counted = Counted::new(&self.shared, |shared| &shared.counters.sessions);
@@ -166,7 +170,7 @@ impl Proxy {
                 // CVE-2018-1002105: after an upgrade that was refused, nothing more may be sent on it.
                 exchange.may_be_reused &= client.is_none();
                 let shared = self.shared.clone();
-                ProxyBody::new(incoming, exchange, session, shared, upstream.address.clone())
+                ProxyBody::new(incoming, exchange, session, shared, upstream.origin.address.clone())
             }
         };
         let mut passed = Response::new(body);
@@ -215,8 +219,9 @@ fn client_upgrade(
     parts: &mut request::Parts,
     body: &impl Body,
 ) -> Result<Option<OnUpgrade>, ProxyError> {
-    if parts.method == Method::CONNECT {
-        return Err(bad("CONNECT is not passed on"));
+    // TRACE would show the client our credential.
+    if [Method::CONNECT, Method::TRACE].contains(&parts.method) {
+        return Err(bad("CONNECT and TRACE are not passed on"));
     }
     if parts.version < Version::HTTP_11
         && parts.headers.contains_key(http::header::TRANSFER_ENCODING)

@@ -37,7 +37,7 @@ impl Default for Limits {
             max_connections: 10_000,
             max_idle_per_upstream: 64,
             max_idle: 1000,
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             continue_timeout: Duration::from_secs(1),

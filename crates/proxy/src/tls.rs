@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::upstream::{ClientCertificate, UpstreamConfig, UpstreamError};
+use crate::upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};
 
 /// Returns the configuration of TLS for an upstream. Its errors contain nothing of a key.
 pub(crate) fn client_config(config: &UpstreamConfig) -> Result<Arc<ClientConfig>, UpstreamError> {

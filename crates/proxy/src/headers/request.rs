@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
 use super::{announced_trailers, begins, is_hop_by_hop, is_identity, is_one_of, tokens, websocket};
 use crate::error::ProxyError;
-use crate::upstream::Inner;
+use crate::origin::Origin;
 
 /// Names in one `Connection` header, beyond the usual ones. Each is compared with each header.
 const MAX_CONNECTION_NAMES: usize = 16;
@@ -86,7 +86,7 @@ pub(crate) fn request(
     parts: &request::Parts,
     framing: Framing,
     own: HeaderMap,
-    upstream: &Inner,
+    upstream: &Origin,
 ) -> Result<(HeaderMap, Asked), ProxyError> {
     let headers = &parts.headers;
     let upgrade = wanted_upgrade(parts);
@@ -121,11 +121,10 @@ pub(crate) fn request(
     if expects_continue {
         outgoing.insert(EXPECT, HeaderValue::from_static("100-continue"));
     }
-    if framing == Framing::Chunked
-        && let Some(names) = announced_trailers(headers, &own_names)
-    {
-        outgoing.insert(TRAILER, names);
-    }
+    // Only chunks can be followed by trailers, also where the length is known: HTTP/2 has both.
+    let trailers = announced_trailers(headers, &own_names).filter(|_| framing != Framing::None);
+    let framing = if trailers.is_some() { Framing::Chunked } else { framing };
+    outgoing.extend(trailers.map(|names| (TRAILER, names)));
     add_own(&mut outgoing, own, upstream);
     frame(&mut outgoing, &parts.method, framing);
     connect(&mut outgoing, headers, upgrade);
@@ -164,24 +163,18 @@ fn connection_names(headers: &HeaderMap, own: &HeaderMap) -> Result<Vec<HeaderNa
     Ok(names)
 }
 
-/// Adds what we say ourselves: the host, the headers of ours, and the upstream's credential, unless
-/// the request has its own.
-fn add_own(outgoing: &mut HeaderMap, own: HeaderMap, upstream: &Inner) {
+/// Adds what we say ourselves: the host and the headers of ours.
+fn add_own(outgoing: &mut HeaderMap, own: HeaderMap, upstream: &Origin) {
     let mut current = None;
-    for (name, value) in own {
+    for (name, mut value) in own {
         current = name.or(current);
         let Some(name) = &current else { continue };
         let bytes = name.as_str().as_bytes();
-        if !is_one_of(bytes, super::HOP_BY_HOP) && name != HOST && name != EXPECT {
-            outgoing.append(name, value);
+        if is_one_of(bytes, super::HOP_BY_HOP) || name == HOST || name == EXPECT {
+            continue;
         }
-    }
-    match (outgoing.get_mut(AUTHORIZATION), &upstream.authorization) {
-        (Some(own), _) => own.set_sensitive(true),
-        (None, Some(value)) => {
-            outgoing.insert(AUTHORIZATION, value.clone());
-        }
-        (None, None) => {}
+        value.set_sensitive(name == AUTHORIZATION);
+        outgoing.append(name, value);
     }
     outgoing.insert(HOST, upstream.host_header.clone());
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response};
 use super::location::location;
 use super::{Asked, announced_trailers, is_hop_by_hop, is_one_of, tokens, websocket};
 use crate::error::ProxyError;
-use crate::upstream::Inner;
+use crate::origin::Origin;
 
 /// What an upstream must not say in our name: cookies would be set for our origin, and the others
 /// lead the client elsewhere.
@@ -23,7 +23,7 @@ const NOT_PASSED: &[HeaderName] = &[SET_COOKIE, ALT_SVC, REFRESH];
 pub(crate) fn response(
     parts: &response::Parts,
     asked: &Asked,
-    upstream: &Inner,
+    upstream: &Origin,
     prefix: &str,
 ) -> Result<HeaderMap, ProxyError> {
     let malformed = |reason: &str| ProxyError::Malformed {
@@ -48,7 +48,7 @@ pub(crate) fn response(
     if let Some(value) = locations.next() {
         let redirect = || ProxyError::Redirect { address: upstream.address.to_string() };
         let value = match locations.next() {
-            None => location(parts.status, value, upstream, prefix),
+            None => location(value, upstream, prefix),
             Some(_) => None,
         };
         match value {

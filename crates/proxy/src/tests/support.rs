@@ -3,28 +3,32 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
+use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::{
-    BoxError, Counts, Forward, LocalAddresses, Proxy, ProxyBody, ProxyError, SecretBytes, Stream,
-    Upstream, UpstreamConfig,
+    BoxError, Counts, Dial, DialFuture, Forward, LocalAddresses, Proxy, ProxyBody, ProxyError,
+    SecretBytes, Stream, Target, Upstream, UpstreamConfig,
 };
 
 /// No test takes this long; one that waits for nothing fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for something that must come.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -83,6 +87,11 @@ impl Raw {
         }
     }
 
+    /// Returns what came that nobody has asked for.
+    pub(super) fn take_buffered(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
     /// Returns the head of a message; empty when there is none any more.
     pub(super) async fn head(&mut self) -> String {
         self.read_to("\r\n\r\n").await
@@ -133,7 +142,7 @@ impl RawUpstream {
         Self { address, connections, _tasks: tasks }
     }
 
-    /// Answers every request with the same bytes, after its head.
+    /// Returns an upstream that answers each request with the same bytes.
     pub(super) async fn answering(answer: &'static str) -> Self {
         Self::start(move |_, mut raw| async move {
             while !raw.head().await.is_empty() {
@@ -204,21 +213,33 @@ impl Front {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (proxy, upstream) = (proxy.clone(), upstream.clone());
-                served.spawn(async move {
-                    let service = service_fn(move |request| {
-                        let (proxy, upstream) = (proxy.clone(), upstream.clone());
-                        async move { answer(&proxy, &upstream, request, made).await }
-                    });
-                    let builder =
-                        hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                    let served =
-                        builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-                    let _ = served.await;
-                });
+                served.spawn(serve(proxy, upstream, made, stream));
             }
         });
         Self { address, _tasks: tasks }
     }
+
+    /// Returns a client's end of one connection that holds only so many bytes.
+    pub(super) fn on_a_pipe(
+        proxy: &Proxy,
+        upstream: &Upstream,
+        made: Made,
+        bytes: usize,
+    ) -> (Raw, JoinSet<()>) {
+        let (client, server) = tokio::io::duplex(bytes);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(proxy.clone(), upstream.clone(), made, server));
+        (Raw::new(client), tasks)
+    }
+}
+
+async fn serve(proxy: Proxy, upstream: Upstream, made: Made, stream: impl Stream + 'static) {
+    let service = service_fn(move |request| {
+        let (proxy, upstream) = (proxy.clone(), upstream.clone());
+        async move { answer(&proxy, &upstream, request, made).await }
+    });
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -238,4 +259,57 @@ async fn answer(
             Response::builder().status(error.status()).body(body).unwrap()
         }
     })
+}
+
+/// Dials streams of a known, small buffer, so that what is under way can be counted exactly.
+pub(super) struct PipeDial {
+    bytes: usize,
+    streams: UnboundedSender<DuplexStream>,
+}
+
+impl PipeDial {
+    /// Returns the dialler, and the upstream's ends of the streams.
+    pub(super) fn new(bytes: usize) -> (Arc<Self>, UnboundedReceiver<DuplexStream>) {
+        let (streams, ends) = unbounded_channel();
+        (Arc::new(Self { bytes, streams }), ends)
+    }
+}
+
+impl Dial for PipeDial {
+    fn dial<'a>(&'a self, _target: Target<'a>) -> DialFuture<'a> {
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(self.bytes);
+            self.streams.send(theirs).unwrap();
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Returns an upstream that no name is resolved for.
+pub(super) fn piped() -> Upstream {
+    let mut config = UpstreamConfig::new("http://pipe.example".parse().unwrap());
+    config.allow_plain = true;
+    Upstream::new(config).unwrap()
+}
+
+/// A body whose pieces the test sends; an error stands for a client that goes.
+pub(super) struct Pieces(UnboundedReceiver<Result<Bytes, BoxError>>);
+
+impl Pieces {
+    pub(super) fn new() -> (UnboundedSender<Result<Bytes, BoxError>>, Self) {
+        let (sender, receiver) = unbounded_channel();
+        (sender, Self(receiver))
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
 }

@@ -1,0 +1,212 @@
+//! TLS: whom we trust, and who we are.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio_rustls::TlsAcceptor;
+
+use super::support::*;
+use crate::*;
+
+/// A certificate authority of the tests' own.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn pem(&self) -> Vec<u8> {
+        self.0.pem().into_bytes()
+    }
+
+    /// Returns a certificate for a name, and its key, in PEM.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Starts an upstream with TLS that says which certificate its client has, and which version it speaks.
+async fn start(
+    authority: &Authority,
+    name: &str,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> RawUpstream {
+    let (certificate, key) = authority.issue(name);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&authority.pem()).unwrap()).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .unwrap();
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    RawUpstream::start_on_streams(move |_, stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let session = stream.get_ref().1;
+            let known = session.peer_certificates().is_some();
+            let said = format!("{known} {:?}", session.protocol_version().unwrap());
+            let mut raw = Raw::new(stream);
+            while !raw.head().await.is_empty() {
+                let length = said.len();
+                raw.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{said}"))
+                    .await;
+            }
+        }
+    })
+    .await
+}
+
+fn config(upstream: &RawUpstream) -> UpstreamConfig {
+    let url = format!("https://{}", upstream.address).parse().unwrap();
+    UpstreamConfig { local: LocalAddresses::Allowed, ..UpstreamConfig::new(url) }
+}
+
+async fn said(config: UpstreamConfig) -> Result<String, ProxyError> {
+    let response = get(&Proxy::new(), &Upstream::new(config).unwrap(), "/x").await?;
+    text(response).await
+}
+
+#[tokio::test]
+async fn both_versions_of_tls_are_spoken() {
+    let authority = Authority::new();
+    for (version, name) in
+        [(&rustls::version::TLS12, "TLSv1_2"), (&rustls::version::TLS13, "TLSv1_3")]
+    {
+        let upstream = start(&authority, "127.0.0.1", &[version]).await;
+        let config = UpstreamConfig { ca_pem: Some(authority.pem()), ..config(&upstream) };
+        assert_eq!(said(config).await.unwrap(), format!("false {name}"));
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_nobody_vouches_for_is_not_trusted() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let upstream = start(&authority, "127.0.0.1", rustls::DEFAULT_VERSIONS).await;
+    let named = start(&authority, "u.example", rustls::DEFAULT_VERSIONS).await;
+    let cases = [
+        ("other authority", UpstreamConfig { ca_pem: Some(other.pem()), ..config(&upstream) }),
+        ("other name", UpstreamConfig { ca_pem: Some(authority.pem()), ..config(&named) }),
+        (
+            "other server name",
+            UpstreamConfig {
+                ca_pem: Some(authority.pem()),
+                server_name: Some("v.example".to_owned()),
+                ..config(&named)
+            },
+        ),
+    ];
+    for (case, config) in cases {
+        let error = said(config).await.unwrap_err();
+        assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
+        assert_eq!(error.status(), 502, "{case}");
+        assert!(error.to_string().contains("certificate"), "{case}: {error}");
+    }
+    let named_well = UpstreamConfig {
+        ca_pem: Some(authority.pem()),
+        server_name: Some("u.example".to_owned()),
+        ..config(&named)
+    };
+    said(named_well).await.unwrap();
+    said(UpstreamConfig { insecure: true, ..config(&named) }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_printed() {
+    let authority = Authority::new();
+    let upstream = start(&authority, "127.0.0.1", rustls::DEFAULT_VERSIONS).await;
+    let (certificate, key) = authority.issue("us");
+    let own = ClientCertificate {
+        certificate_pem: certificate.into_bytes(),
+        key_pem: SecretBytes::new(key.into_bytes()),
+    };
+    let config = UpstreamConfig {
+        ca_pem: Some(authority.pem()),
+        client_certificate: Some(own),
+        ..config(&upstream)
+    };
+    assert!(said(config).await.unwrap().starts_with("true "));
+}
+
+#[tokio::test]
+async fn an_upstream_without_tls_is_an_error_of_tls() {
+    let upstream = RawUpstream::start(|_, mut raw| async move {
+        raw.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        raw.rest().await;
+    })
+    .await;
+    let error = said(UpstreamConfig { insecure: true, ..config(&upstream) }).await.unwrap_err();
+    assert!(matches!(error, ProxyError::Tls { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_and_never_printed() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("us");
+    let (_, other_key) = authority.issue("other");
+    let base = || UpstreamConfig::new("https://u.example".parse().unwrap());
+    let own = |certificate: &str, key: &str| {
+        let own = ClientCertificate {
+            certificate_pem: certificate.as_bytes().to_vec(),
+            key_pem: SecretBytes::new(key.as_bytes().to_vec()),
+        };
+        let ca_pem = Some(authority.pem());
+        UpstreamConfig { ca_pem, client_certificate: Some(own), ..base() }
+    };
+    let cut = key.replace("-----END PRIVATE KEY-----", "");
+    let cases = [
+        ("authorities", UpstreamConfig { ca_pem: Some(b"x".to_vec()), ..base() }),
+        ("authorities", UpstreamConfig { ca_pem: Some(key.clone().into_bytes()), ..base() }),
+        ("together", UpstreamConfig { ca_pem: Some(authority.pem()), insecure: true, ..base() }),
+        ("client certificate", own("x", &key)),
+        ("client certificate", own(&certificate, "x")),
+        ("client certificate", own(&certificate, &cut)),
+        ("client certificate", own(&certificate, &other_key)),
+        (
+            "server name",
+            UpstreamConfig { insecure: true, server_name: Some("a b".to_owned()), ..base() },
+        ),
+        (
+            "credential",
+            UpstreamConfig {
+                insecure: true,
+                authorization: Some(SecretBytes::new(b"Bearer a\r\nX: b".to_vec())),
+                ..base()
+            },
+        ),
+    ];
+    let secret_line = key.lines().nth(1).unwrap();
+    for (about, config) in cases {
+        let printed = format!("{config:?}");
+        assert!(!printed.contains(secret_line) && !printed.contains("Bearer"), "{printed}");
+        let error = Upstream::new(config).unwrap_err();
+        for said in [error.to_string(), format!("{error:?}")] {
+            assert!(!said.contains(secret_line) && !said.contains("Bearer"), "{said}");
+        }
+        assert!(error.to_string().contains(about), "{about}: {error}");
+    }
+    assert!(Upstream::new(own(&certificate, &key)).is_ok());
+}
