@@ -1,5 +1,6 @@
 //! What is sent in place of what came.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -12,7 +13,6 @@ use crate::session::Session;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What is sent to the upstream in place of the request's own target, and how long it may take.
-#[derive(Debug)]
 pub struct Forward {
     /// What the upstream is asked for, below the prefix of its URL. It must be what was decided upon: it
     /// is sent as it is.
@@ -42,5 +42,31 @@ impl Forward {
             location_prefix: String::new(),
             session: Session::unlimited(),
         }
+    }
+}
+
+impl fmt::Debug for Forward {
+    /// Shows the names of headers only: their values may be credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forward")
+            .field("path_and_query", &self.path_and_query)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("answer_timeout", &self.answer_timeout)
+            .field("location_prefix", &self.location_prefix)
+            .field("session", &self.session)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_headers_do_not_show() {
+        let mut forward = Forward::new(PathAndQuery::from_static("/api"));
+        forward.headers.insert("authorization", "Bearer hunter2".parse().unwrap());
+        let debug = format!("{forward:?}");
+        assert!(debug.contains("authorization") && !debug.contains("hunter2"), "{debug}");
     }
 }

@@ -20,7 +20,8 @@ pub struct Limits {
     pub max_idle_per_upstream: usize,
     /// Idle connections to all upstreams.
     pub max_idle: usize,
-    /// An idle connection is closed after this time.
+    /// An idle connection is closed after this time. It is shorter than what servers usually have (our own
+    /// has 30 s): whoever closes first never finds a connection dead that has just taken a write.
     pub idle_timeout: Duration,
     /// For resolving a name and connecting to it.
     pub connect_timeout: Duration,
@@ -37,7 +38,7 @@ impl Default for Limits {
             max_connections: 10_000,
             max_idle_per_upstream: 64,
             max_idle: 1000,
-            idle_timeout: Duration::from_mins(1),
+            idle_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             continue_timeout: Duration::from_secs(1),

@@ -113,11 +113,11 @@ async fn idle_connections_are_closed_after_a_while() {
     });
     at_once(&proxy, &upstream, 4).await;
     until(&proxy, |counts| counts.idle_connections == 4).await;
-    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     text(get(&proxy, &upstream, "/pods/a").await.unwrap()).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
     until(&proxy, |counts| counts.connections == 1 && counts.idle_connections == 1).await;
-    tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
     until(&proxy, |counts| counts.connections == 0 && counts.idle_connections == 0).await;
     assert_eq!(proxy.counts().connections_opened, 4);
 }

@@ -7,9 +7,11 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use tokio::io::AsyncWriteExt as _;
 use tokio_rustls::TlsAcceptor;
 
 use super::support::*;
+use super::upgrades::WEBSOCKET;
 use crate::*;
 
 /// A certificate authority of the tests' own.
@@ -70,7 +72,14 @@ async fn start(
             let known = session.peer_certificates().is_some();
             let said = format!("{known} {:?}", session.protocol_version().unwrap());
             let mut raw = Raw::new(stream);
-            while !raw.head().await.is_empty() {
+            loop {
+                let head = raw.head().await;
+                if head.is_empty() {
+                    return;
+                }
+                if head.contains("upgrade: websocket\r\n") {
+                    return echo(raw).await;
+                }
                 let length = said.len();
                 raw.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{said}"))
                     .await;
@@ -78,6 +87,18 @@ async fn start(
         }
     })
     .await
+}
+
+/// Switches protocols, and sends back what comes when its sender has ended.
+async fn echo(mut raw: Raw) {
+    raw.send(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    )
+    .await;
+    let got = raw.rest().await;
+    raw.send(got).await;
+    raw.send(" and that is all").await;
+    raw.stream.shutdown().await.unwrap();
 }
 
 fn config(upstream: &RawUpstream) -> UpstreamConfig {
@@ -149,6 +170,25 @@ async fn a_client_certificate_is_printed() {
         ..config(&upstream)
     };
     assert!(said(config).await.unwrap().starts_with("true "));
+}
+
+/// Half-close goes through TLS, too: as `close_notify`.
+#[tokio::test]
+async fn an_upgrade_over_tls_is_half_closed() {
+    let authority = Authority::new();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let upstream = start(&authority, "127.0.0.1", &[version]).await;
+        let config = UpstreamConfig { ca_pem: Some(authority.pem()), ..config(&upstream) };
+        let proxy = Proxy::new();
+        let front = Front::start(&proxy, &Upstream::new(config).unwrap(), forward).await;
+        let mut client = Raw::connect(front.address).await;
+        client.send(WEBSOCKET).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 101 "));
+        client.send("hello").await;
+        client.stream.shutdown().await.unwrap();
+        assert_eq!(client.rest().await, b"hello and that is all", "{version:?}");
+        until(&proxy, |counts| counts.connections == 0 && counts.sessions == 0).await;
+    }
 }
 
 #[tokio::test]
