@@ -143,3 +143,46 @@ impl Body for RequestBody {
         self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use http_body_util::Full;
+
+    use super::*;
+
+    async fn trailers_of(names: &[&'static str]) -> Option<HeaderMap> {
+        let trailers: HeaderMap = names
+            .iter()
+            .map(|name| (HeaderName::from_static(name), "caller".parse().unwrap()))
+            .collect();
+        let body = Full::new(Bytes::from("body")).with_trailers(async { Some(Ok(trailers)) });
+        let own = vec![HeaderName::from_static("x-own")];
+        let collected = RequestBody::new(body, own).collect().await.unwrap();
+        collected.trailers().cloned()
+    }
+
+    /// Whatever was announced, and whoever writes the body.
+    #[tokio::test]
+    async fn a_trailer_cannot_say_who_the_caller_is() {
+        let forbidden = [
+            "impersonate-user",
+            "impersonate_group",
+            "authorization",
+            "x-remote-user",
+            "x-forwarded-for",
+            "cookie",
+            "content-length",
+            "transfer-encoding",
+            "host",
+            "connection",
+            "sec-websocket-protocol",
+            "x-own",
+            "x_own",
+        ];
+        assert_eq!(trailers_of(&forbidden).await, None);
+        let all: Vec<_> = forbidden.into_iter().chain(["x-sum"]).collect();
+        let passed = trailers_of(&all).await.unwrap();
+        assert_eq!(passed.keys().collect::<Vec<_>>(), ["x-sum"]);
+    }
+}
