@@ -119,6 +119,11 @@ impl<'a> Request<'a> {
 /// The subresources that open a stream in both ways, however they are asked for.
 const STREAMS: [&str; 3] = ["exec", "attach", "portforward"];
 
+/// Does a subresource open a stream in both ways?
+pub(crate) fn is_stream(subresource: &str) -> bool {
+    STREAMS.contains(&subresource)
+}
+
 /// Returns the verbs of which a request needs every one: its own, and `create` where it opens a stream
 /// that can write (decision 4: an upgrade arrives as a GET, and is no read). Equal verbs are one.
 pub fn required_verbs<'a>(
@@ -126,8 +131,8 @@ pub fn required_verbs<'a>(
     subresource: &str,
     is_upgrade: bool,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
-    let is_stream = STREAMS.contains(&subresource) || (is_upgrade && verb != "watch");
-    let create = (is_stream && verb != "create").then_some("create");
+    let streams = is_stream(subresource) || (is_upgrade && verb != "watch");
+    let create = (streams && verb != "create").then_some("create");
     std::iter::once(verb).chain(create)
 }
 

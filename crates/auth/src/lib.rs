@@ -6,6 +6,9 @@
 //! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
 //! about access in Postern is taken here.
 //!
+//! A request to a cluster is read by [`gateway_path`] and [`kube_request`]; [`policy::target`] decides
+//! about it, at the central server and at an agent alike.
+//!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), and
 //! of which namespaces belong to which [`projects`]. A key with a [`scope`] may do no more than that
 //! allows. An [`explanation`] says why a decision is what it is.
@@ -15,9 +18,11 @@ pub mod bearer;
 pub mod digest;
 pub mod explanation;
 pub mod forbidden;
+pub mod gateway_path;
 pub mod identity;
 pub mod impersonated;
 mod kind_scope;
+pub mod kube_request;
 pub mod object_set;
 mod own;
 pub mod policy;

@@ -158,9 +158,15 @@ impl Policy {
 
     /// Do the scopes allow a combination? One that holds everywhere, only where they allow it everywhere.
     fn scopes_hold(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.scopes_hold_at(identity, &Request::management(*attributes))
+    }
+
+    /// The same at any target.
+    pub(super) fn scopes_hold_at(&self, identity: &Identity, request: &Request<'_>) -> bool {
         if identity.scopes.is_empty() {
             return true;
         }
+        let attributes = &request.attributes;
         let place = match (attributes, Place::of(attributes)) {
             (Attributes::Resource { group, resource, .. }, Place::Cluster)
                 if crate::kind_scope::has_namespaces(group, resource).is_none() =>
@@ -169,9 +175,11 @@ impl Policy {
             }
             (_, place) => place,
         };
-        let (request, holder) = (Request::management(*attributes), identity.scope_holder());
-        let mut scopes = identity.scopes.iter();
-        scopes.all(|scope| scope.allows_at(&request, place, &holder, &self.projects))
-            || own::is_open(identity, attributes)
+        let holder = identity.scope_holder();
+        let is_open = own::is_open(identity, attributes);
+        identity.scopes.iter().all(|scope| {
+            scope.allows_at(request, place, &holder, &self.projects)
+                || (is_open && scope.reaches(request.target))
+        })
     }
 }

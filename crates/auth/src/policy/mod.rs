@@ -24,6 +24,7 @@ mod covers;
 mod explain;
 mod readable;
 mod rules_of;
+pub mod target;
 mod who_can;
 
 pub use readable::{DelegatedOwners, Readable};

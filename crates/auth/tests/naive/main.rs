@@ -28,6 +28,7 @@ mod sample;
 mod scope;
 mod sets;
 mod shrink;
+mod target;
 mod world;
 
 // Other tests of this crate need it.

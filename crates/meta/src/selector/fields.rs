@@ -23,12 +23,24 @@ impl FieldSelector {
     /// The message for a 400. An unknown field is an error: if it were ignored, objects would be
     /// returned that the client did not ask for.
     pub fn parse(text: &str, supported: &[&str]) -> Result<Self, String> {
+        Self::parse_where(text, |field| supported.contains(&field))
+    }
+
+    /// Parses a selector of another API, whose fields are not known.
+    ///
+    /// # Errors
+    /// The message for a 400.
+    pub fn parse_any(text: &str) -> Result<Self, String> {
+        Self::parse_where(text, |_| true)
+    }
+
+    fn parse_where(text: &str, is_supported: impl Fn(&str) -> bool) -> Result<Self, String> {
         let mut terms = Vec::new();
         for term in split(text)?.iter().filter(|term| !term.is_empty()) {
             if terms.len() == MAX_TERMS {
                 return Err(format!("a field selector has at most {MAX_TERMS} terms"));
             }
-            terms.push(parse_term(term, supported)?);
+            terms.push(parse_term(term, &is_supported)?);
         }
         Ok(Self { terms })
     }
@@ -76,7 +88,7 @@ fn split(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-fn parse_term(text: &str, supported: &[&str]) -> Result<Term, String> {
+fn parse_term(text: &str, is_supported: impl Fn(&str) -> bool) -> Result<Term, String> {
     let invalid =
         || format!("invalid selector: {}; can't understand it", crate::quote::quote(text));
     let at = text.find(['=', '!']).ok_or_else(invalid)?;
@@ -88,7 +100,7 @@ fn parse_term(text: &str, supported: &[&str]) -> Result<Term, String> {
     } else {
         (true, rest.strip_prefix('=').ok_or_else(invalid)?)
     };
-    if !supported.contains(&field) {
+    if !is_supported(field) {
         return Err(format!("field label not supported: {}", crate::quote::cut(field, 128)));
     }
     Ok(Term { field: field.to_owned(), value: unescape(value)?, equal })
@@ -159,6 +171,9 @@ mod tests {
         assert_eq!(exact("metadata.name=a"), Some("a".to_owned()));
         assert_eq!(exact("metadata.name!=a"), None);
         assert_eq!(exact(""), None);
+        let other = FieldSelector::parse_any("spec.nodeName!=n,metadata.name=a").unwrap();
+        assert_eq!(other.exact("metadata.name"), Some("a"));
+        assert!(FieldSelector::parse_any("spec.nodeName").is_err());
     }
 
     proptest! {

@@ -1,0 +1,407 @@
+//! What a request asks the API server of any Kubernetes cluster for: as kube-apiserver's `RequestInfo`, but
+//! stricter.
+//!
+//! What is decided about must be what the target carries out. So whatever two readers could read in two
+//! ways is refused, and what is sent on is written anew from what was read here ([`KubeRequest::path_and_query`]).
+
+use http::header::{CONNECTION, HeaderMap, UPGRADE};
+use http::request::Parts;
+use http::{Method, Version};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use postern_kinds::access_key;
+use postern_meta::names::{dns1123_label, dns1123_subdomain};
+use postern_meta::options::Query;
+use postern_meta::selector::FieldSelector;
+use postern_meta::status::{ApiError, Reason};
+
+use crate::attributes::{Attributes, is_stream, required_verbs};
+use crate::kind_scope::has_namespaces;
+
+/// The longest path that is accepted, in bytes.
+const MAX_PATH_BYTES: usize = 8 * 1024;
+
+/// What is written as it is in a step of a path: RFC 3986's characters of a segment, without those that
+/// some readers give a meaning to.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'$')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'=')
+    .remove(b'*')
+    .remove(b'!')
+    .remove(b'(')
+    .remove(b')');
+
+/// What is written as it is in a query.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'/')
+    .remove(b',')
+    .remove(b'*');
+
+/// Subresources of a Namespace: what follows its name otherwise is a resource in it.
+const OF_NAMESPACE: [&str; 2] = ["finalize", "status"];
+
+/// The first steps of the paths that describe an API.
+const DESCRIPTIONS: [&str; 4] = ["api", "apis", "openapi", "version"];
+
+/// What a request to a Kubernetes API asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeRequest {
+    verb: &'static str,
+    what: What,
+    is_upgrade: bool,
+    follows_log: bool,
+    path_and_query: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Resource(Resource),
+    Description(String),
+    Path(String),
+}
+
+/// A resource, as a path names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Resource {
+    group: String,
+    version: String,
+    plural: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+impl KubeRequest {
+    /// Reads a request. `path` is its path at the target, as it was sent.
+    ///
+    /// # Errors
+    /// 400 for what two readers could read in two ways, and for what no client of Kubernetes sends; 405
+    /// for a method that is none of theirs.
+    pub fn parse(parts: &Parts, path: &str) -> Result<Self, ApiError> {
+        let is_http2 = matches!(parts.version, Version::HTTP_2 | Version::HTTP_3);
+        if !is_http2 && parts.uri.authority().is_some() {
+            // RFC 9112 section 3.2.2: the Host in the target would count, and not the header.
+            return Err(bad("the request's target is a whole URL, as for a proxy: send a path"));
+        }
+        let verb = verb_of(&parts.method)?;
+        let raw_query = parts.uri.query().unwrap_or_default();
+        let query = Query::parse(raw_query)?;
+        let (segments, ends_in_slash) = segments(path)?;
+        let mut read = Self {
+            verb,
+            what: What::Path(String::new()),
+            is_upgrade: is_upgrade(&parts.headers),
+            follows_log: false,
+            path_and_query: String::new(),
+        };
+        let keeps_slash = read.read(&segments, ends_in_slash, &query)?;
+        let steps: Vec<_> =
+            segments.iter().map(|step| utf8_percent_encode(step, SEGMENT)).collect();
+        for step in steps {
+            read.path_and_query.push('/');
+            read.path_and_query.extend(step);
+        }
+        if segments.is_empty() || keeps_slash {
+            read.path_and_query.push('/');
+        }
+        write_query(raw_query, &mut read.path_and_query)?;
+        Ok(read)
+    }
+
+    /// Returns what a decision is about.
+    pub fn attributes(&self) -> Attributes<'_> {
+        let verb = self.verb;
+        match &self.what {
+            What::Resource(at) => Attributes::Resource {
+                verb,
+                group: &at.group,
+                resource: &at.plural,
+                subresource: &at.subresource,
+                namespace: &at.namespace,
+                name: &at.name,
+            },
+            What::Description(path) => Attributes::Description { verb, path },
+            What::Path(path) => Attributes::Path { verb, path },
+        }
+    }
+
+    /// Returns the verbs of which the request needs every one.
+    pub fn required_verbs(&self) -> impl Iterator<Item = &'static str> + use<> {
+        required_verbs(self.verb, self.subresource(), self.is_upgrade)
+    }
+
+    /// Returns the verb: Kubernetes' for a resource, and else the method in lower case.
+    pub fn verb(&self) -> &'static str {
+        self.verb
+    }
+
+    /// Returns the version of the API; empty for what is no resource.
+    pub fn version(&self) -> &str {
+        if let What::Resource(at) = &self.what { &at.version } else { "" }
+    }
+
+    fn subresource(&self) -> &str {
+        if let What::Resource(at) = &self.what { &at.subresource } else { "" }
+    }
+
+    /// Does it ask to go on in another protocol over its connection?
+    pub fn is_upgrade(&self) -> bool {
+        self.is_upgrade
+    }
+
+    /// Is it a watch?
+    pub fn is_watch(&self) -> bool {
+        self.verb == "watch"
+    }
+
+    /// May it go on for long, as a watch or a stream? It has no time limit of its own then.
+    pub fn is_long(&self) -> bool {
+        let subresource = self.subresource();
+        self.is_upgrade
+            || self.is_watch()
+            || self.follows_log
+            || subresource == "proxy"
+            || is_stream(subresource)
+    }
+
+    /// Returns what the target is asked for, written from what was read.
+    pub fn path_and_query(&self) -> &str {
+        &self.path_and_query
+    }
+
+    /// Reads the path's segments. Returns whether a slash at the end has a meaning.
+    fn read(&mut self, path: &[String], slash: bool, query: &Query) -> Result<bool, ApiError> {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let (group, version, rest) = match path.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => {
+                let whole = format!("/{}{}", path.join("/"), if slash { "/" } else { "" });
+                let is_path = matches!(path_attributes("", &whole), Attributes::Path { .. });
+                self.what = if is_path { What::Path(whole) } else { What::Description(whole) };
+                return Ok(slash);
+            }
+        };
+        check_step(group.is_empty() || dns1123_subdomain(group).is_ok(), "API group")?;
+        check_step(dns1123_label(version).is_ok(), "API version")?;
+        let rest = self.special_verb(rest)?;
+        let (mut at, has_subresource) = resource_of(rest)?;
+        (at.group, at.version) = (group.to_owned(), version.to_owned());
+        if !at.namespace.is_empty() && has_namespaces(group, &at.plural) == Some(false) {
+            return Err(bad(format!("{} have no namespace, and the path has one", at.plural)));
+        }
+        self.set_verb(&mut at, query)?;
+        self.follows_log = at.subresource == "log" && query.flag("follow")?.unwrap_or(false);
+        self.what = What::Resource(at);
+        // What follows a subresource is for whoever serves that: `proxy/` is not `proxy`.
+        Ok(slash && has_subresource)
+    }
+
+    /// Takes the step off a path that stands for a verb: `watch/` before a resource, as older clients
+    /// write it.
+    fn special_verb<'a, 'p>(&mut self, path: &'p [&'a str]) -> Result<&'p [&'a str], ApiError> {
+        match path {
+            ["watch", rest @ ..] => {
+                if self.verb != "get" || rest.is_empty() {
+                    return Err(bad("a path with watch/ is read with GET, and names a resource"));
+                }
+                self.verb = "watch";
+                Ok(rest)
+            }
+            ["proxy", ..] => Err(bad(
+                "paths with proxy/ before a resource are served by no Kubernetes any more: use the \
+                 subresource proxy",
+            )),
+            rest => Ok(rest),
+        }
+    }
+
+    /// Sets the verb of a request for a resource, and the name that a field selector asks for.
+    fn set_verb(&mut self, at: &mut Resource, query: &Query) -> Result<(), ApiError> {
+        let is_collection = at.name.is_empty();
+        self.verb = match self.verb {
+            "get" | "head" if !is_collection => "get",
+            "get" | "head" if query.flag("watch")?.unwrap_or(false) => "watch",
+            "get" | "head" => "list",
+            "post" => "create",
+            "put" => "update",
+            "delete" if is_collection => "deletecollection",
+            verb => verb,
+        };
+        if !is_collection || !matches!(self.verb, "list" | "watch" | "deletecollection") {
+            return Ok(());
+        }
+        // As upstream, only a list and a watch of one name count as requests for that name.
+        let Some(text) = query.single("fieldSelector")? else { return Ok(()) };
+        let selector = FieldSelector::parse_any(text).map_err(bad)?;
+        if self.verb != "deletecollection"
+            && let Some(name) = selector.exact("metadata.name")
+            && check_segment(name).is_ok()
+        {
+            name.clone_into(&mut at.name);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what a decision about a path that is no resource is about.
+pub fn path_attributes<'a>(verb: &'a str, path: &'a str) -> Attributes<'a> {
+    let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
+    if first.is_some_and(|first| DESCRIPTIONS.contains(&first)) {
+        Attributes::Description { verb, path }
+    } else {
+        Attributes::Path { verb, path }
+    }
+}
+
+/// Does a request ask to go on in another protocol? Either header is enough: readers differ.
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    let names_upgrade = |value: &http::HeaderValue| {
+        let mut tokens = value.as_bytes().split(|byte| *byte == b',');
+        tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    };
+    headers.contains_key(UPGRADE) || headers.get_all(CONNECTION).iter().any(names_upgrade)
+}
+
+fn verb_of(method: &Method) -> Result<&'static str, ApiError> {
+    Ok(match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => {
+            let message = format!("{method} is no method of the Kubernetes API");
+            return Err(ApiError::new(405, Reason::MethodNotAllowed, message));
+        }
+    })
+}
+
+/// Returns the decoded steps of a path, and whether it ends in a slash.
+fn segments(path: &str) -> Result<(Vec<String>, bool), ApiError> {
+    if path.len() > MAX_PATH_BYTES {
+        return Err(bad(format!("the path is longer than {MAX_PATH_BYTES} bytes")));
+    }
+    let inner = path.strip_prefix('/').ok_or_else(|| bad("the path does not begin with '/'"))?;
+    if inner.is_empty() {
+        return Ok((Vec::new(), false));
+    }
+    let (inner, slash) = inner.strip_suffix('/').map_or((inner, false), |inner| (inner, true));
+    // Split first, decode then: an encoded slash must not become a separator.
+    let steps = inner.split('/').map(segment).collect::<Result<_, _>>()?;
+    Ok((steps, slash))
+}
+
+fn segment(raw: &str) -> Result<String, ApiError> {
+    check_encoding(raw)?;
+    let text = percent_decode_str(raw).decode_utf8();
+    let text = text.map_err(|_| bad("the path is not UTF-8 after percent-decoding"))?;
+    if access_key::is_well_formed(&text) {
+        return Err(bad("the path contains the value of an access key: replace that key"));
+    }
+    check_segment(&text)?;
+    Ok(text.into_owned())
+}
+
+/// Checks that a step of a path means nothing but itself, however often it is decoded.
+fn check_segment(text: &str) -> Result<(), ApiError> {
+    let has_meaning = |c: char| matches!(c, '/' | '\\' | '%' | ';' | '?' | '#') || c.is_control();
+    if matches!(text, "" | "." | "..") || text.chars().any(has_meaning) {
+        return Err(bad(
+            "a step of the path is empty, '.', '..', or contains '/', a backslash, '%', ';', '?', '#' or a \
+             control character, as it is or encoded: such a path can be read in two ways",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that every '%' begins an encoded byte.
+fn check_encoding(raw: &str) -> Result<(), ApiError> {
+    let complete = |code: &str| {
+        code.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+    };
+    if raw.split('%').skip(1).all(complete) && raw.is_ascii() {
+        return Ok(());
+    }
+    Err(bad(
+        "the path or query has a '%' that begins no encoded byte, or a byte that is not encoded",
+    ))
+}
+
+/// Returns the resource that the steps after the version name, and whether a subresource is among them.
+fn resource_of(path: &[&str]) -> Result<(Resource, bool), ApiError> {
+    let (namespace, path) = match path {
+        ["namespaces", _, sub, ..] if OF_NAMESPACE.contains(sub) => ("", path),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        path => ("", path),
+    };
+    check_step(namespace.is_empty() || dns1123_label(namespace).is_ok(), "namespace")?;
+    let step = |index: usize| path.get(index).copied().unwrap_or_default();
+    let (resource, name, subresource) = (step(0), step(1), step(2));
+    let is_word = |text: &str| {
+        text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    check_step(is_word(resource), "resource")?;
+    check_step(is_word(subresource), "subresource")?;
+    let owned = str::to_owned;
+    let found = Resource {
+        plural: owned(resource),
+        subresource: owned(subresource),
+        namespace: owned(namespace),
+        name: owned(name),
+        ..Resource::default()
+    };
+    Ok((found, path.len() >= 3))
+}
+
+fn check_step(is_valid: bool, what: &str) -> Result<(), ApiError> {
+    if is_valid { Ok(()) } else { Err(bad(format!("the path has no valid {what}"))) }
+}
+
+/// Writes a query anew, each name and value encoded in one way.
+fn write_query(raw: &str, out: &mut String) -> Result<(), ApiError> {
+    check_encoding(raw)?;
+    if raw.contains([';', '#']) {
+        // Some readers separate parameters with it, and some drop what has one.
+        return Err(bad("the query has a ';' that is not encoded"));
+    }
+    let mut separator = '?';
+    for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
+        out.push(std::mem::replace(&mut separator, '&'));
+        let (name, value) = pair.split_once('=').map_or((pair, None), |(n, v)| (n, Some(v)));
+        write_part(name, out)?;
+        if let Some(value) = value {
+            out.push('=');
+            write_part(value, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_part(raw: &str, out: &mut String) -> Result<(), ApiError> {
+    let spaced = raw.replace('+', " ");
+    let text = percent_decode_str(&spaced).decode_utf8();
+    let text = text.map_err(|_| bad("the query is not UTF-8 once decoded"))?;
+    out.extend(utf8_percent_encode(&text, QUERY));
+    Ok(())
+}
+
+fn bad(message: impl Into<String>) -> ApiError {
+    ApiError::bad_request(message)
+}
+
+#[cfg(test)]
+mod tests;
