@@ -60,6 +60,8 @@ impl Kind for Cluster {
         |spec| &mut spec.owner,
     ));
 
+    const KUBECONFIG: Option<KubeconfigOf<Spec>> = Some(|spec| spec.config.as_ref());
+
     fn validate(
         new: &Draft<Fields>,
         _old: Option<&Draft<Fields>>,

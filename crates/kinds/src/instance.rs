@@ -1,36 +1,14 @@
 //! What instances of virtual clusters and spaces, and clusters, have in common: the cluster that they are
-//! on, and the kubeconfig by which they are reached (decisions 1 and 6).
+//! on, and the reference to the kubeconfig by which they are reached (decisions 1 and 6).
 
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
+pub use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 
 /// The statuses of instances have a subresource.
 pub(crate) const STATUS_ACTIONS: &[Action] =
     &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS];
-
-/// The kubeconfig by which something is reached: a key of a core Secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.KubeconfigRef")]
-pub struct KubeconfigRef {
-    /// The name of the Secret.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub secret_name: String,
-    /// The namespace of the Secret. That of an instance is always in the instance's own namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub secret_namespace: String,
-    /// The key of the Secret; `config` if empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub key: String,
-}
-
-impl KubeconfigRef {
-    /// Returns the namespace of the Secret, for an object in a namespace.
-    pub fn namespace_in<'a>(&'a self, namespace: &'a str) -> &'a str {
-        if self.secret_namespace.is_empty() { namespace } else { &self.secret_namespace }
-    }
-}
 
 /// What an instance can observe of its caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

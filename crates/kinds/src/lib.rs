@@ -16,6 +16,7 @@ mod impersonation;
 mod instance;
 mod key_life;
 mod kind;
+mod kubeconfig_ref;
 mod names;
 mod policy_rules;
 mod right;
@@ -31,6 +32,7 @@ pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod custom_resource_definition;
 pub mod event;
+pub mod kubeconfig;
 pub mod label_selector;
 pub mod lease;
 pub mod namespace;
@@ -58,11 +60,11 @@ pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use impersonation::Impersonation;
-pub use instance::KubeconfigRef;
 pub use kind::{
     AnyKind, Carried, Companion, Dependent, DraftOf, FieldsChange, Info, Kind, ObservedStatus,
     OnRemove, Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
+pub use kubeconfig_ref::KubeconfigRef;
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
     identity_name, is_reserved_identity,

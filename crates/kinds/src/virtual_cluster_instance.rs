@@ -88,6 +88,8 @@ impl Kind for VirtualClusterInstance {
     const ON_CLUSTER: Option<OnCluster<Spec>> =
         Some(|spec| spec.cluster_ref.as_ref().map(|place| place.cluster.as_str()));
 
+    const KUBECONFIG: Option<KubeconfigOf<Spec>> = Some(|spec| spec.config.as_ref());
+
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(|_, spec| {
         let key = |at: &ClusterRef| {
             ("spec.clusterRef", [&at.cluster[..], &at.namespace, &at.virtual_cluster].join("/"))

@@ -20,6 +20,7 @@ use super::{Companion, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
+use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
 use crate::rbac::{Granted, PolicyChange};
 use crate::right::{RequiredRight, Right};
@@ -152,6 +153,13 @@ pub trait AnyKind: Send + Sync {
     /// Returns the name of the cluster that an object is on; `None` for an object on none, and for one
     /// that cannot be decoded.
     fn on_cluster(&self, object: &Object) -> Option<String>;
+
+    /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none, and
+    /// for one that cannot be decoded.
+    fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
+
+    /// Can its objects be reached by a kubeconfig?
+    fn may_have_kubeconfig(&self) -> bool;
 
     /// Have its objects dependents?
     fn has_dependents(&self) -> bool;
@@ -474,6 +482,15 @@ impl<K: Kind> AnyKind for K {
     fn on_cluster(&self, object: &Object) -> Option<String> {
         let of = K::ON_CLUSTER?;
         of(&fields::<K>(object).ok()?.spec).map(str::to_owned)
+    }
+
+    fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef> {
+        let of = K::KUBECONFIG?;
+        of(&fields::<K>(object).ok()?.spec).cloned()
+    }
+
+    fn may_have_kubeconfig(&self) -> bool {
+        K::KUBECONFIG.is_some()
     }
 
     fn has_dependents(&self) -> bool {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
+use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessRole, Delegation, Principals};
 use crate::rbac::{Granted, PolicyPart};
 use crate::right::RequiredRight;
@@ -67,6 +68,9 @@ pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str
 
 /// Returns the name of the cluster that an object is on; `None` for an object on none.
 pub type OnCluster<Spec> = fn(&Spec) -> Option<&str>;
+
+/// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none.
+pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
@@ -135,6 +139,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The cluster that an object is on, for a kind whose objects a project allows on some clusters only;
     /// `None` from it for an object that is on none.
     const ON_CLUSTER: Option<OnCluster<Self::Spec>> = None;
+
+    /// The kubeconfig by which an object is reached, for a kind whose objects are reached by one.
+    const KUBECONFIG: Option<KubeconfigOf<Self::Spec>> = None;
 
     /// What no other object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;
