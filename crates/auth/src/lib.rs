@@ -11,11 +11,13 @@
 //!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), and
 //! of which namespaces belong to which [`projects`]. A key with a [`scope`] may do no more than that
-//! allows. An [`explanation`] says why a decision is what it is.
+//! allows. An [`explanation`] says why a decision is what it is. An [`endpoint_token`] carries an identity
+//! to connected clusters, which verify it without asking.
 
 pub mod attributes;
 pub mod bearer;
 pub mod digest;
+pub mod endpoint_token;
 pub mod explanation;
 pub mod forbidden;
 pub mod gateway_path;

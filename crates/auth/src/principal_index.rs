@@ -262,7 +262,8 @@ impl PrincipalIndex {
                 return Err(Refusal::Disabled);
             }
             let activity = self.activity_of(&name, &parent.uid);
-            ancestors.push(Ancestor { lifetime: parent.lifetime, activity });
+            let KeyFacts { uid, lifetime, .. } = parent;
+            ancestors.push(Ancestor { name, uid, lifetime, activity });
         }
         Ok(ancestors)
     }

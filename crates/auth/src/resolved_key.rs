@@ -35,6 +35,10 @@ impl Activity {
 /// A key that made another one under its scope: that one ends with it.
 #[derive(Clone, Debug)]
 pub struct Ancestor {
+    /// The name of the OwnedAccessKey.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
     /// How long it gives access.
     pub lifetime: Lifetime,
     /// When it was last used.

@@ -15,11 +15,13 @@ use crate::object_set::ObjectSet;
 use crate::projects::Projects;
 
 mod contains;
+mod reach;
 mod rule;
 mod rules;
 mod set;
 
 pub use contains::contains;
+pub use reach::{Instance, Reach, reach};
 pub(crate) use rule::Place;
 use rules::Rules;
 

@@ -1,0 +1,197 @@
+//! What a token says: the claims of the JWT, made of an identity and turned into one again.
+
+use std::sync::Arc;
+
+use postern_kinds::scope::Scope;
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Identity;
+use crate::resolved_key::ResolvedKey;
+use crate::scope::ScopeRules;
+
+/// What a token says. The names are those of RFC 7519 and RFC 9068, and one of our own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claims {
+    /// Who issued it: the external URL of the central server.
+    pub iss: String,
+    /// The name that access decisions see.
+    pub sub: String,
+    /// For whom it is.
+    pub aud: Vec<String>,
+    /// When it was issued, in seconds since 1970.
+    pub iat: i64,
+    /// From when on it counts, in seconds since 1970.
+    pub nbf: i64,
+    /// Until when it counts, in seconds since 1970.
+    pub exp: i64,
+    /// Its id, for audit records.
+    pub jti: String,
+    /// All groups.
+    pub groups: Vec<String>,
+    /// What is our own.
+    #[serde(rename = "platform.sh")]
+    pub platform: PlatformClaims,
+}
+
+/// What a token says that only we know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct PlatformClaims {
+    /// The revision of the store as of which all of this is so. It is the generation of the keys, of the
+    /// user and of the teams: what one of them gave before a later revocation counts no more.
+    pub generation: u64,
+    /// The key that asked for the token, and the keys that made it.
+    pub keys: Vec<KeyClaim>,
+    /// The User object's name, if it is a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The Team object's name, if it is a team.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// The uid of the user or team; empty for a raw subject.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The names of the teams that the user is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
+    /// The uids of the user or team, and of the user's teams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub principal_uids: Vec<String>,
+    /// Who acts as the subject, if it is impersonated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<ActorClaim>,
+    /// The scopes that hold: all of them must allow a request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<Scope>,
+}
+
+/// An access key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyClaim {
+    /// The name of the OwnedAccessKey.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// Who acts as somebody else: the owner of the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ActorClaim {
+    /// The name that access decisions see.
+    pub sub: String,
+    /// The uids of their user or team, and of their teams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub principal_uids: Vec<String>,
+}
+
+/// For whom a token is issued.
+#[derive(Clone, Copy, Debug)]
+pub struct Bearer<'a> {
+    /// The access key of the request.
+    pub key: &'a ResolvedKey,
+    /// The identity that the caller acts as: that of the key's owner, or an impersonated one.
+    pub identity: &'a Identity,
+    /// A scope to narrow the token to, besides those of the key.
+    pub scope: Option<&'a Scope>,
+}
+
+/// The circumstances in which a token is issued.
+#[derive(Clone, Debug)]
+pub struct Issuance {
+    /// Who issues it.
+    pub issuer: String,
+    /// For whom it is.
+    pub audiences: Vec<String>,
+    /// The time, in seconds since 1970.
+    pub issued_at: i64,
+    /// For how many seconds it counts; it ends with the key in any case.
+    pub ttl_seconds: i64,
+    /// Its id, which no other token has.
+    pub token_id: String,
+    /// A revision of the store that the bearer's identity is at least as new as.
+    pub generation: u64,
+}
+
+impl Bearer<'_> {
+    /// Returns the scopes that hold for the token: those of the key and of the keys that made it, and the
+    /// one that it is narrowed to.
+    pub fn scopes(&self) -> Vec<Arc<ScopeRules>> {
+        let mut scopes = self.identity.scopes.clone();
+        if let Some(scope) = self.scope
+            && !scopes.iter().any(|one| one.source() == scope)
+        {
+            scopes.push(Arc::new(ScopeRules::new(scope)));
+        }
+        scopes
+    }
+}
+
+impl Claims {
+    /// Returns what a token says that is issued for a bearer. It never outlives the key.
+    pub fn of(bearer: &Bearer<'_>, issuance: Issuance) -> Self {
+        let Bearer { key, identity, .. } = *bearer;
+        let Issuance { issuer, audiences, issued_at, ttl_seconds, token_id, generation } = issuance;
+        let end = issued_at.saturating_add(ttl_seconds);
+        let own_key = KeyClaim { name: key.identity.access_key.clone(), uid: key.uid.clone() };
+        let makers = key.ancestors.iter();
+        let makers =
+            makers.map(|maker| KeyClaim { name: maker.name.clone(), uid: maker.uid.clone() });
+        let actor = identity.is_impersonated.then(|| ActorClaim {
+            sub: key.identity.name.clone(),
+            principal_uids: key.identity.principal_uids.clone(),
+        });
+        let scopes = bearer.scopes();
+        Self {
+            iss: issuer,
+            sub: identity.name.clone(),
+            aud: audiences,
+            iat: issued_at,
+            nbf: issued_at,
+            exp: key.ends_at().map_or(end, |key_end| end.min(key_end)),
+            jti: token_id,
+            groups: identity.groups.clone(),
+            platform: PlatformClaims {
+                generation,
+                keys: std::iter::once(own_key).chain(makers).collect(),
+                user: identity.user.clone(),
+                team: identity.team.clone(),
+                uid: identity.uid.clone(),
+                teams: identity.teams.clone(),
+                principal_uids: identity.principal_uids.clone(),
+                actor,
+                scopes: scopes.iter().map(|scope| scope.source().clone()).collect(),
+            },
+        }
+    }
+
+    /// Returns the identity of the bearer, with the scopes compiled.
+    pub(super) fn identity(&self) -> Identity {
+        let PlatformClaims { keys, user, team, uid, teams, principal_uids, actor, scopes, .. } =
+            &self.platform;
+        Identity {
+            name: self.sub.clone(),
+            uid: uid.clone(),
+            groups: self.groups.clone(),
+            user: user.clone(),
+            team: team.clone(),
+            teams: teams.clone(),
+            principal_uids: principal_uids.clone(),
+            access_key: keys.first().map(|key| key.name.clone()).unwrap_or_default(),
+            scopes: scopes.iter().map(|scope| Arc::new(ScopeRules::new(scope))).collect(),
+            is_impersonated: actor.is_some(),
+            ..Identity::default()
+        }
+    }
+
+    /// Returns the uids of all whom it depends on: what one of them gives may change.
+    pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
+        let PlatformClaims { keys, uid, principal_uids, actor, .. } = &self.platform;
+        let keys = keys.iter().map(|key| key.uid.as_str());
+        let actors = actor.iter().flat_map(|actor| &actor.principal_uids);
+        let principals = principal_uids.iter().chain(actors).map(String::as_str);
+        keys.chain([uid.as_str()]).chain(principals)
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a token is refused, which is a JWT: for the log. Whoever sent it learns only that it was.
+
+use std::fmt;
+
+/// Why a token is refused. `Display` is for a log: it has nothing of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenRefusal {
+    /// It is longer than a token may be.
+    TooLong,
+    /// It is not three parts in base64url (RFC 7515 section 7.1).
+    Malformed,
+    /// Its header is not what ours are: fields twice, or others than `alg`, `typ` and `kid`.
+    Header,
+    /// Its header has `crit`: extensions that must be understood, and there are none.
+    CriticalHeader,
+    /// It has a token in it (`cty`).
+    Nested,
+    /// Its `alg` is not ES256.
+    Algorithm,
+    /// Its `typ` is not `at+jwt`.
+    Type,
+    /// No key has its `kid`: it was dropped, or has not been heard of.
+    UnknownKey,
+    /// The signature is not that of the key.
+    Signature,
+    /// What is signed is not what a token of this version says.
+    Claims,
+    /// It is of another issuer.
+    Issuer,
+    /// It is for somebody else.
+    Audience,
+    /// It has expired.
+    Expired,
+    /// It does not count yet.
+    NotYetValid,
+    /// A key, a user or a team that it depends on has changed since it was issued.
+    Revoked,
+}
+
+impl fmt::Display for TokenRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the token is too long",
+            Self::Malformed => "the token is not three parts in base64url",
+            Self::Header => "the header has other fields than alg, typ and kid, or one twice",
+            Self::CriticalHeader => "the header has critical extensions",
+            Self::Nested => "the token contains another one",
+            Self::Algorithm => "the algorithm is not ES256",
+            Self::Type => "the type is not at+jwt",
+            Self::UnknownKey => "no signing key has this kid",
+            Self::Signature => "the signature is wrong",
+            Self::Claims => "what the token says cannot be understood",
+            Self::Issuer => "the token is of another issuer",
+            Self::Audience => "the token is for another audience",
+            Self::Expired => "the token has expired",
+            Self::NotYetValid => "the token does not count yet",
+            Self::Revoked => "a key, user or team that the token depends on has changed since",
+        })
+    }
+}
+
+impl std::error::Error for TokenRefusal {}
