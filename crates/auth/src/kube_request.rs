@@ -166,6 +166,11 @@ impl KubeRequest {
         self.verb == "watch"
     }
 
+    /// May it change something? A stream can carry anything.
+    pub fn changes(&self) -> bool {
+        self.required_verbs().any(|verb| !matches!(verb, "get" | "head" | "list" | "watch"))
+    }
+
     /// May it go on for long, as a watch or a stream? It has no time limit of its own then.
     pub fn is_long(&self) -> bool {
         let subresource = self.subresource();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
-    AuditLog, AuditSettings, Build, DataDir, GivenCertificate, KeyPolicy, Limits, Settings,
+    AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, KeyPolicy, Limits,
+    Settings,
 };
 use serde::Deserialize;
 
@@ -98,6 +99,21 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
 
+    /// Clusters may be on loopback and link-local addresses, as in development. Otherwise no request
+    /// is sent there: whoever writes a kubeconfig could reach what only this machine should
+    #[arg(long, env = "POSTERN_ALLOW_LOCAL_UPSTREAMS")]
+    allow_local_upstreams: bool,
+
+    /// A group of callers that clusters are told of, besides those of the platform; may be repeated.
+    /// Never one that begins with system:
+    #[arg(long, env = "POSTERN_FORWARD_GROUPS", value_name = "GROUP", value_delimiter = ',')]
+    forward_groups: Vec<String>,
+
+    /// How long exec, attach, port-forward and other streams to clusters go on at most; watches end
+    /// with their access key [default: 8h]
+    #[arg(long, env = "POSTERN_MAX_SESSION", value_name = "DURATION")]
+    max_session: Option<String>,
+
     /// Where the audit log is written; - is the standard output
     /// [default: audit/audit.log in the data directory]
     #[arg(long, env = "POSTERN_AUDIT_LOG_PATH", value_name = "FILE")]
@@ -150,6 +166,7 @@ impl Serve {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let given = self.or(file);
         let (limits, keys) = (given.limits()?, given.key_policy()?);
+        let gateway = given.gateway()?;
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
@@ -173,6 +190,7 @@ impl Serve {
         let settings = Settings {
             data_dir,
             audit,
+            gateway,
             key_dir: given.key_dir,
             listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
             hosts: given.hosts,
@@ -210,6 +228,27 @@ impl Serve {
                 "max-write-bytes-per-owner",
                 self.max_write_bytes_per_owner,
                 defaults.write_bytes_per_owner,
+            )?,
+        })
+    }
+
+    fn gateway(&self) -> anyhow::Result<GatewaySettings> {
+        for group in &self.forward_groups {
+            anyhow::ensure!(!group.is_empty(), "--forward-groups: a group has no name");
+            anyhow::ensure!(
+                !group.starts_with("system:"),
+                "--forward-groups: {group:?} is a group that clusters have for themselves, which no \
+                 caller is forwarded with: leave it out"
+            );
+        }
+        let defaults = GatewaySettings::default();
+        Ok(GatewaySettings {
+            allow_local_upstreams: self.allow_local_upstreams,
+            forward_groups: self.forward_groups.clone(),
+            max_session: duration(
+                "max-session",
+                self.max_session.as_deref(),
+                defaults.max_session,
             )?,
         })
     }
@@ -257,6 +296,13 @@ impl Serve {
             audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
+            allow_local_upstreams: self.allow_local_upstreams || other.allow_local_upstreams,
+            forward_groups: if self.forward_groups.is_empty() {
+                other.forward_groups
+            } else {
+                self.forward_groups
+            },
+            max_session: self.max_session.or(other.max_session),
             audit_before_answer: self.audit_before_answer || other.audit_before_answer,
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),

@@ -25,6 +25,7 @@ use crate::cache::Cache;
 use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
+use crate::gateway::GatewaySettings;
 use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
@@ -62,6 +63,8 @@ pub struct Settings {
     pub keys: KeyPolicy,
     /// What the operator decides about the audit log.
     pub audit: AuditSettings,
+    /// What the operator decides about the gateway.
+    pub gateway: GatewaySettings,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
     /// What the program was built from.
@@ -134,9 +137,14 @@ pub async fn open(
     let registry = Registry::new(store, cache.clone(), source.clone(), digester, settings.keys);
     let registry = Arc::new(registry);
     let limits = settings.limits;
-    let server =
-        Server::new(registry.clone(), source.clone(), audit.clone(), limits, sealed.clone());
-    let server = Arc::new(server);
+    let server = Arc::new(Server::new(
+        registry.clone(),
+        source.clone(),
+        audit.clone(),
+        limits,
+        sealed.clone(),
+        settings.gateway.clone(),
+    ));
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
     serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));
@@ -274,6 +282,7 @@ impl Running {
             server.fail_readiness();
             tokio::time::sleep(settings.shutdown_delay).await;
             server.drain();
+            server.end_gateway(settings.drain_timeout).await;
         };
         tokio::join!(serving.join_next(), drain);
         // A disk or a pipe that stalls must not keep a server from its end.

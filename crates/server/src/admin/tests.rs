@@ -24,6 +24,7 @@ fn settings(dir: &Path) -> Settings {
         shutdown_delay: Duration::ZERO,
         drain_timeout: Duration::from_secs(10),
         limits: Limits::default(),
+        gateway: crate::GatewaySettings::default(),
         audit: crate::AuditSettings {
             log: crate::AuditLog::File(DataDir::audit_log_in(dir)),
             policy_file: None,

@@ -29,7 +29,7 @@ use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
 use super::{Audit, UNANSWERED};
 use crate::stages::authenticate::Credential;
-use crate::stages::parse::{Parsed, ResourceTarget, Target};
+use crate::stages::parse::{GatewayRequest, Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::input::RequestBody;
@@ -84,6 +84,8 @@ pub(crate) struct AuditContext {
     uri: Uri,
     headers: Headers,
     target: Option<ResourceTarget>,
+    /// What it asks a target behind the gateway for.
+    gateway: Option<Arc<GatewayRequest>>,
     credential: Option<Credential>,
     sender: Option<Arc<RawValue>>,
     rejected_key: Option<String>,
@@ -176,7 +178,11 @@ impl AuditContext {
     ) -> Self {
         let target = match parsed.target() {
             Target::Resource(target) => Some(target.clone()),
-            Target::Document(_) | Target::Nothing => None,
+            Target::Document(_) | Target::Gateway(_) | Target::Nothing => None,
+        };
+        let gateway = match parsed.target() {
+            Target::Gateway(request) => Some(request.clone()),
+            _ => None,
         };
         Self {
             received: audit.source.now_micro(),
@@ -187,6 +193,7 @@ impl AuditContext {
             uri: parsed.uri().clone(),
             headers: Headers::of(parsed.headers()),
             target,
+            gateway,
             credential: None,
             sender: None,
             rejected_key: None,
@@ -202,6 +209,7 @@ impl AuditContext {
     /// Leaves the names in the path out of records: one of them is the value of an access key.
     pub(crate) fn hide_names(&mut self) {
         self.uri = Uri::from_static("/(left-out)");
+        self.gateway = None;
         if let Some(target) = &mut self.target {
             (target.namespace, target.name) = (None, None);
         }
@@ -240,6 +248,21 @@ impl AuditContext {
     /// not, and nothing is done yet.
     pub(crate) fn record_received(&mut self) {
         self.record(Stage::RequestReceived);
+    }
+
+    /// Returns the request's id.
+    pub(crate) fn id(&self) -> &HeaderValue {
+        &self.id
+    }
+
+    /// Waits until what was recorded so far is in the file: before somebody else changes something for
+    /// the caller.
+    ///
+    /// # Errors
+    /// 503 when it cannot be written.
+    pub(crate) async fn written(&self) -> Result<(), ApiError> {
+        let Some(line) = self.line else { return Ok(()) };
+        self.audit.log.written(line).await.map_err(|Unwritten| self.audit.reject())
     }
 
     /// Sets that the sender could not be authenticated. `key` is the name of the access key that
@@ -306,7 +329,7 @@ impl AuditContext {
         response: Response<Body>,
     ) -> Result<Response<Body>, ApiError> {
         self.response.code = response.status().as_u16();
-        if !matches!(response.body(), Body::Stream(_)) {
+        if !response.body().is_long() {
             if self.decision.level == Level::RequestResponse {
                 self.set_response_object(&response);
             }
@@ -341,7 +364,7 @@ impl AuditContext {
             _ if response.headers().contains_key(CONTENT_ENCODING) => None,
             Body::Whole(bytes) => bytes.clone(),
             Body::List(list) if list.source_bytes() <= MAX_BODY_BYTES => list.whole().ok(),
-            Body::List(_) | Body::Encoded(_) | Body::Stream(_) => None,
+            Body::List(_) | Body::Encoded(_) | Body::Stream(_) | Body::Proxied(_) => None,
         };
         let content_type = response.headers().get(CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -369,13 +392,18 @@ impl AuditContext {
         if self.target.as_ref().is_none_or(is_confidential) {
             decision.level = decision.level.min(Level::Metadata);
         }
-        let changes = self.credential.is_some() && self.target.as_ref().is_some_and(changes);
-        if changes { decision.of_change() } else { decision }
+        let to_target = |request: &Arc<GatewayRequest>| request.kube.changes();
+        let changes = self.target.as_ref().is_some_and(changes)
+            || self.gateway.as_ref().is_some_and(to_target);
+        if changes && self.credential.is_some() { decision.of_change() } else { decision }
     }
 
     fn verb(&self) -> Cow<'static, str> {
         if let Some(target) = &self.target {
             return Cow::Borrowed(target.verb.as_str());
+        }
+        if let Some(request) = &self.gateway {
+            return Cow::Borrowed(request.kube.verb());
         }
         match self.method {
             Method::GET => Cow::Borrowed("get"),
@@ -418,10 +446,7 @@ impl AuditContext {
             impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
             source_ips: self.source_ips(),
             user_agent: user_agent(agent_text.unwrap_or_default(), bearer.is_some()),
-            object_ref: self
-                .target
-                .as_ref()
-                .map(|target| ObjectRef::of(target, &self.response.identity)),
+            object_ref: self.object_ref(),
             response_status: (!received).then(|| self.response_status(stage)),
             request_object: self.request_object(),
             response_object: self.response.object.clone().map(|object| self.for_record(object)),
@@ -435,6 +460,12 @@ impl AuditContext {
             line = line_of(&event);
         }
         self.line = Some(self.audit.log.append(&line));
+    }
+
+    fn object_ref(&self) -> Option<ObjectRef<'_>> {
+        let target = self.target.as_ref();
+        let target = target.map(|target| ObjectRef::of(target, &self.response.identity));
+        target.or_else(|| ObjectRef::at_target(&self.gateway.as_ref()?.kube))
     }
 
     /// Returns the limit that a failed authentication counts against.

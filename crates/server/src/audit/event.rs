@@ -6,7 +6,9 @@ use std::net::IpAddr;
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
+use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
+use postern_auth::kube_request::KubeRequest;
 use postern_kinds::access_key;
 use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
@@ -177,7 +179,7 @@ pub(super) fn user_json(user: &UserInfo<'_>) -> Box<RawValue> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectRef<'a> {
-    resource: &'static str,
+    resource: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,10 +187,10 @@ pub(super) struct ObjectRef<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     uid: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    api_group: &'static str,
-    api_version: &'static str,
+    api_group: &'a str,
+    api_version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subresource: Option<&'static str>,
+    subresource: Option<Cow<'a, str>>,
 }
 
 /// Returns the namespace that a request is for. For a Namespace, that is its own name, as upstream.
@@ -210,14 +212,35 @@ impl<'a> ObjectRef<'a> {
         let version = target.kind.info().version;
         let name = target.name.as_deref().or(Some(identity.name.as_str()));
         Self {
-            resource: target.kind.info().plural,
+            resource: Cow::Borrowed(target.kind.info().plural),
             namespace: namespace_of(target).map(clean),
             name: name.filter(|name| !name.is_empty()).map(clean),
             uid: &identity.uid,
             api_group: version.group,
             api_version: version.version,
-            subresource: Some(target.subresource()).filter(|name| !name.is_empty()),
+            subresource: Some(target.subresource())
+                .filter(|name| !name.is_empty())
+                .map(Cow::Borrowed),
         }
+    }
+
+    /// Returns what a request asks a target behind the gateway for; `None` for what is no resource.
+    pub(super) fn at_target(request: &'a KubeRequest) -> Option<Self> {
+        let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+            request.attributes()
+        else {
+            return None;
+        };
+        let unless_empty = |text: &'a str| (!text.is_empty()).then(|| clean(text));
+        Some(Self {
+            resource: clean(resource),
+            namespace: unless_empty(namespace),
+            name: unless_empty(name),
+            uid: "",
+            api_group: group,
+            api_version: request.version(),
+            subresource: unless_empty(subresource),
+        })
     }
 }
 
@@ -397,13 +420,13 @@ mod tests {
         let method = "X".repeat(9000);
         let user = user_json(&UserInfo::default());
         let object = ObjectRef {
-            resource: "directclusterendpointtokens",
+            resource: Cow::Borrowed("directclusterendpointtokens"),
             namespace: Some(Cow::Borrowed(&long)),
             name: Some(Cow::Borrowed(&long)),
             uid: "",
             api_group: "rbac.authorization.k8s.io",
             api_version: "v1",
-            subresource: Some("migratevirtualclusterinstance"),
+            subresource: Some(Cow::Borrowed("migratevirtualclusterinstance")),
         };
         let mut event = Event {
             kind: "Event",

@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::guarded::GuardedIo;
 use super::sending::{Outgoing, Sending, Transfer};
+use super::table::OpenConnection;
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, Server};
 use crate::wire::incoming::IncomingBody;
@@ -92,10 +93,16 @@ impl Connection {
         Self { server, client, strangers, outgoing: Outgoing::new() }
     }
 
-    /// Serves the connection until it ends, or has to.
-    pub(super) async fn serve(self, stream: TcpStream, tls: TlsAcceptor) -> Result<(), BoxError> {
+    /// Serves the connection until it ends, or has to, or goes on in another protocol. `open` is its place
+    /// in the table.
+    pub(super) async fn serve(
+        self,
+        stream: TcpStream,
+        tls: TlsAcceptor,
+        open: OpenConnection,
+    ) -> Result<(), BoxError> {
         let closed = self.clone().closed();
-        let served = self.served(stream, tls);
+        let served = self.served(stream, tls, open);
         tokio::select! {
             served = served => served,
             why = closed => Err(Box::new(std::io::Error::other(why))),
@@ -124,13 +131,19 @@ impl Connection {
         }
     }
 
-    async fn served(self, stream: TcpStream, tls: TlsAcceptor) -> Result<(), BoxError> {
+    async fn served(
+        self,
+        stream: TcpStream,
+        tls: TlsAcceptor,
+        open: OpenConnection,
+    ) -> Result<(), BoxError> {
         // Events are small and must not wait for more to come.
         stream.set_nodelay(true)?;
         let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let lingers = Arc::new(AtomicBool::new(false));
-        let io = TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone())));
+        let io =
+            TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone(), open)));
         if speaks_http2 {
             self.client.set_streams();
         }
@@ -153,6 +166,7 @@ impl Connection {
                 .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(HTTP1_BUFFER_BYTES)
                 .serve_connection(io, service)
+                .with_upgrades()
         );
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),

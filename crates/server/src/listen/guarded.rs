@@ -12,6 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 
+use super::table::OpenConnection;
+
 /// The timeout for the first bytes over HTTP/2, where hyper itself has none.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -36,6 +38,8 @@ pub(super) struct GuardedIo {
     /// Set when the client may send on after the last response.
     lingers: Arc<AtomicBool>,
     lingering: Option<Lingering>,
+    /// Its place among the connections, also when it goes on in another protocol.
+    _open: OpenConnection,
 }
 
 struct Lingering {
@@ -48,9 +52,10 @@ impl GuardedIo {
         inner: TlsStream<TcpStream>,
         await_preface: bool,
         lingers: Arc<AtomicBool>,
+        open: OpenConnection,
     ) -> Self {
         let preface = await_preface.then(|| (Box::pin(sleep(PREFACE_TIMEOUT)), PREFACE_BYTES));
-        Self { inner, preface, stalled: None, lingers, lingering: None }
+        Self { inner, preface, stalled: None, lingers, lingering: None, _open: open }
     }
 
     fn note_write<R>(

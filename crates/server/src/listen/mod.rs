@@ -133,10 +133,9 @@ impl Accepting {
         let connection = Connection::new(server.clone(), client, self.strangers.clone());
         let (tls, table) = (self.tls.clone(), self.table.clone());
         connections.spawn(async move {
-            if let Err(error) = connection.serve(stream, tls).await {
+            if let Err(error) = connection.serve(stream, tls, open).await {
                 tracing::debug!("a connection ended: {error}");
             }
-            drop(open);
             server.metrics().connections.open.store(table.open(), Ordering::Relaxed);
         });
     }

@@ -243,8 +243,7 @@ impl Sending {
     /// Counts the bytes of a stream that wait behind others. Those of other bodies are counted from
     /// their start.
     fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, GivenUp> {
-        let is_stream = matches!(self.body, Body::Stream(_));
-        if !is_stream || self.transfer.outstanding.load(Ordering::Relaxed) == 0 {
+        if !self.body.is_stream() || self.transfer.outstanding.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
         let charge = self.transfer.hold.get().and_then(|hold| hold.charge(bytes.len()));
@@ -272,7 +271,10 @@ impl http_body::Body for Sending {
             hold.give_back_seat();
         }
         self.poll_bytes(cx).map(|bytes| {
-            let framed = bytes?.and_then(|bytes| {
+            let Some(bytes) = bytes else {
+                return self.body.take_trailers().map(|trailers| Ok(Frame::trailers(trailers)));
+            };
+            let framed = bytes.and_then(|bytes| {
                 let charge = self.charge(&bytes)?;
                 Ok(Frame::data(self.transfer.hand_over(bytes, charge)))
             });

@@ -41,7 +41,7 @@ const CODES: [u16; 24] = [
 const SCOPES: [&str; 3] = ["resource", "namespace", "cluster"];
 
 /// Paths that are no resources. The last one is for all other requests.
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     "/api",
     "/apis",
     "/openapi/v2",
@@ -51,6 +51,7 @@ const PATHS: [&str; 10] = [
     "/livez",
     "/readyz",
     "/healthz",
+    "/gateway",
     "",
 ];
 
@@ -79,6 +80,7 @@ impl SeriesIndex {
         let document = match parsed.target() {
             Target::Resource(target) => return Self::of_resource(target),
             Target::Document(document) => document,
+            Target::Gateway(_) => return Self::of_path("/gateway"),
             Target::Nothing => return Self::OTHER,
         };
         if !matches!(*parsed.method(), Method::GET | Method::HEAD) {

@@ -65,7 +65,8 @@ fn read(count: &AtomicU64) -> u64 {
 /// Returns the labels of a series.
 fn labels(index: usize) -> String {
     let Some(index) = index.checked_sub(PATHS.len()) else {
-        let (verb, path) = (if PATHS[index].is_empty() { "other" } else { "GET" }, PATHS[index]);
+        let path = PATHS[index];
+        let verb = if matches!(path, "" | "/gateway") { "other" } else { "GET" };
         return format!(
             "verb=\"{verb}\",group=\"\",version=\"\",resource=\"\",subresource=\"{path}\",scope=\"\""
         );
@@ -157,15 +158,17 @@ fn seconds(microseconds: u64) -> String {
 }
 
 fn in_flight(text: &mut String, readings: &Readings) {
-    let FlowCounts { reads, writes, body_bytes, response_bytes } = readings.flow;
+    let FlowCounts { reads, writes, proxied, body_bytes, response_bytes } = readings.flow;
     let name = "apiserver_current_inflight_requests";
     head(text, name, "gauge", "Requests in flight.");
     let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {}", reads.0);
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.0);
+    let _ = writeln!(text, "{name}{{request_kind=\"proxied\"}} {}", proxied.0);
     let name = "apiserver_current_inqueue_requests";
     head(text, name, "gauge", "Requests that wait for a seat.");
     let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {}", reads.1);
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.1);
+    let _ = writeln!(text, "{name}{{request_kind=\"proxied\"}} {}", proxied.1);
     let name = "postern_request_body_bytes";
     head(text, name, "gauge", "Bytes of bodies of requests that are kept.");
     let _ = writeln!(text, "{name} {body_bytes}");

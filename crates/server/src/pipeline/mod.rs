@@ -4,6 +4,7 @@
 //! each verb does is in [`verbs`]; what every request works with is the [`Server`].
 
 mod client;
+mod gateway;
 mod server;
 mod verbs;
 
@@ -108,8 +109,8 @@ impl Hold {
     /// Counts a response. Returns whether there is room for it. A small one is not counted: its
     /// connection, or its stream, is.
     fn takes(&mut self, body: &Body) -> bool {
-        if matches!(body, Body::Stream(_)) {
-            // A watch is counted among the watches.
+        if body.is_stream() {
+            // A watch, and what comes from a cluster, is counted among the watches.
             self.give_back_seat();
             self.stream = None;
         }
@@ -348,6 +349,11 @@ async fn within_time(
 ) -> Result<Outcome, ApiError> {
     let verb = match acting.parsed().target() {
         Target::Resource(target) => Some(target.verb),
+        Target::Gateway(request) => {
+            let request = request.clone();
+            let serve = gateway::serve(server, acting, request, body, audit_context, hold);
+            return Box::pin(serve).await;
+        }
         _ => None,
     };
     let writes = !matches!(verb, None | Some(Verb::Get | Verb::List | Verb::Watch));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use postern_store::Store;
 use tokio::sync::watch;
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use crate::audit::Audit;
 use crate::clock::Source;
 use crate::endpoints::health::Condition;
+use crate::gateway::{Gateway, GatewaySettings};
 use crate::metrics::{Metrics, Readings};
 use crate::registry::Registry;
 use crate::stages::flow::{Flow, Limits};
@@ -22,6 +24,7 @@ pub(crate) struct Server {
     pub(super) flow: Arc<Flow>,
     pub(super) metrics: Arc<Metrics>,
     loaded: AtomicBool,
+    pub(super) gateway: Gateway,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     store: Arc<dyn Store>,
@@ -36,6 +39,7 @@ impl Server {
         audit: Arc<Audit>,
         limits: Limits,
         store: Arc<dyn Store>,
+        gateway: GatewaySettings,
     ) -> Self {
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
@@ -45,6 +49,7 @@ impl Server {
             flow: Arc::new(Flow::new(limits)),
             metrics,
             loaded: AtomicBool::new(false),
+            gateway: Gateway::new(gateway),
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             store,
@@ -91,6 +96,11 @@ impl Server {
     /// Continues a shutdown: watches end, and new requests are rejected.
     pub(crate) fn drain(&self) {
         self.draining.send_replace(true);
+    }
+
+    /// Ends what goes to clusters: what is under way has `grace` to end.
+    pub(crate) async fn end_gateway(&self, grace: Duration) {
+        self.gateway.proxy().drain(grace).await;
     }
 
     /// Returns how often background tasks were started again.

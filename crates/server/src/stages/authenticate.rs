@@ -76,6 +76,11 @@ impl Credential {
         self.acting.is_some()
     }
 
+    /// Returns what the caller asked for who impersonates somebody.
+    pub(crate) fn wanted(&self) -> Option<&Impersonation> {
+        self.acting.as_ref().map(|acting| &acting.0)
+    }
+
     /// Returns the access key of the request, also while the caller acts as somebody else: its limits
     /// hold. `None` for the server itself, which has no key.
     ///

@@ -3,10 +3,14 @@
 //! All later stages use this, and never read the text of the URL again.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Uri, Version};
+use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
+use postern_auth::gateway_path::{self, GatewayTarget};
+use postern_auth::kube_request::KubeRequest;
 use postern_kinds::action::Action;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
@@ -90,6 +94,17 @@ impl Document {
     }
 }
 
+/// A request to a cluster, a virtual cluster or a space, through the gateway.
+#[derive(Debug)]
+pub(crate) struct GatewayRequest {
+    /// Where it goes.
+    pub(crate) target: GatewayTarget,
+    /// What it asks for there.
+    pub(crate) kube: KubeRequest,
+    /// What stands before the target's own paths, without a slash at the end.
+    pub(crate) prefix: String,
+}
+
 /// What a path leads to.
 #[derive(Clone)]
 pub(crate) enum Target {
@@ -97,6 +112,8 @@ pub(crate) enum Target {
     Resource(ResourceTarget),
     /// A description of the API.
     Document(Document),
+    /// Something at a target behind the gateway.
+    Gateway(Arc<GatewayRequest>),
     /// Nothing that is served.
     Nothing,
 }
@@ -108,6 +125,9 @@ pub(crate) struct Parsed {
     uri: Uri,
     query: Query,
     headers: HeaderMap,
+    version: Version,
+    /// The connection, once it goes on in another protocol.
+    upgrade: Option<OnUpgrade>,
     target: Target,
     /// Why the request cannot be served, whoever sent it. Only callers who are authenticated are
     /// told: others get 401 for every path that is not public.
@@ -122,8 +142,9 @@ impl Parsed {
             Err(problem) => ((Query::default(), Target::Nothing), Some(Box::new(problem))),
         };
         let (query, target) = read;
-        let Parts { method, uri, headers, .. } = parts;
-        Self { method, uri, query, headers, target, problem }
+        let Parts { method, uri, headers, version, mut extensions, .. } = parts;
+        let upgrade = extensions.remove::<OnUpgrade>();
+        Self { method, uri, query, headers, version, upgrade, target, problem }
     }
 
     /// Returns why the request cannot be served, if it cannot: 400 for a path or query that cannot
@@ -168,6 +189,17 @@ impl Parsed {
         &self.headers
     }
 
+    /// Returns the head of the request as it came, to be sent on by the gateway.
+    pub(crate) fn into_head(self) -> Parts {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        (parts.method, parts.uri, parts.headers) = (self.method, self.uri, self.headers);
+        parts.version = self.version;
+        if let Some(upgrade) = self.upgrade {
+            parts.extensions.insert(upgrade);
+        }
+        parts
+    }
+
     /// Returns what the path leads to.
     pub(crate) fn target(&self) -> &Target {
         &self.target
@@ -187,6 +219,9 @@ impl Parsed {
 fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
     check_host(parts)?;
     let raw = parts.uri.path();
+    if let Some(path) = gateway_path::at_server(raw) {
+        return gateway_request(parts, path?);
+    }
     if raw.len() > MAX_PATH_BYTES {
         return Err(ApiError::bad_request("the path is longer than any object's"));
     }
@@ -202,6 +237,18 @@ fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
         Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
     };
     Ok((query, target))
+}
+
+/// Reads a request to a target behind the gateway.
+fn gateway_request(
+    parts: &Parts,
+    path: gateway_path::GatewayPath<'_>,
+) -> Result<(Query, Target), ApiError> {
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let kube = KubeRequest::parse(parts, path.rest)?;
+    let raw = parts.uri.path();
+    let prefix = raw.strip_suffix(path.rest).unwrap_or(raw).to_owned();
+    Ok((query, Target::Gateway(Arc::new(GatewayRequest { target: path.target, kube, prefix }))))
 }
 
 /// Checks that there is exactly one Host, which HTTP/1.1 requires (RFC 9112 section 3.2): two
@@ -423,6 +470,9 @@ mod tests {
             Err(error) => error.code().to_string(),
             Ok(Target::Nothing) => "nothing".to_owned(),
             Ok(Target::Document(document)) => format!("{document:?}"),
+            Ok(Target::Gateway(request)) => {
+                format!("{} {}", request.prefix, request.kube.path_and_query())
+            }
             Ok(Target::Resource(target)) => format!(
                 "{} {} {} {}",
                 target.verb.as_str(),
@@ -506,6 +556,22 @@ mod tests {
         assert_eq!(core("/namespaces/a"), "get namespaces - a");
         assert_eq!(core(""), "Resources(GroupVersion { group: \"\", version: \"v1\" })");
         assert_eq!(read("GET", "/openapi/v3"), "OpenApiIndex");
+    }
+
+    #[test]
+    fn paths_of_the_gateway_are_read_by_the_gateway() {
+        for (path, want) in [
+            ("/kubernetes/cluster/c/api/v1/pods", "/kubernetes/cluster/c /api/v1/pods"),
+            ("/kubernetes/cluster/c", "/kubernetes/cluster/c /"),
+            ("/kubernetes/cluster/c/", "/kubernetes/cluster/c /"),
+            ("/kubernetes/project/p/space/s/version", "/kubernetes/project/p/space/s /version"),
+            ("/kubernetes/cluster/c//api/v1/pods", "400"),
+            ("/kubernetes/cluster/c/api/../../management/api", "400"),
+            ("/kubernetes/cluster/c%2fx/api", "400"),
+            ("//kubernetes/cluster/c", "nothing"),
+        ] {
+            assert_eq!(read("GET", path), want, "{path}");
+        }
     }
 
     #[test]

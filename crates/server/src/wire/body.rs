@@ -1,15 +1,21 @@
-//! Bodies of responses: whole, a list that is encoded as it is sent, or a stream.
+//! Bodies of responses: whole, a list that is encoded as it is sent, a stream, or what comes from a
+//! target behind the gateway.
 
 use std::io::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream::{BoxStream, StreamExt as _};
-use http_body::SizeHint;
+use http::HeaderMap;
+use http_body::{Body as _, SizeHint};
+use parking_lot::Mutex;
 
 use postern_meta::status::ApiError;
+use postern_proxy::{ProxyBody, ProxyError};
 
 use super::list::{EncodedList, ListBody};
 
@@ -23,6 +29,62 @@ pub(crate) enum Body {
     Encoded(EncodedList),
     /// A watch.
     Stream(BoxStream<'static, Bytes>),
+    /// What comes from a target behind the gateway.
+    Proxied(Box<ProxiedBody>),
+}
+
+/// What lives as long as a request to a target does, also when that goes on in another protocol after
+/// its response.
+#[derive(Clone, Default)]
+pub(crate) struct Kept(Arc<Mutex<Vec<Box<dyn Send>>>>);
+
+impl Kept {
+    /// Keeps one thing more.
+    pub(crate) fn keep(&self, value: impl Send + 'static) {
+        self.0.lock().push(Box::new(value));
+    }
+}
+
+/// The body of an answer from a target behind the gateway.
+pub(crate) struct ProxiedBody {
+    body: ProxyBody,
+    /// Is it made of lines that are whole each, so that it may end at any time?
+    is_watch: bool,
+    is_long: bool,
+    trailers: Option<HeaderMap>,
+    kept: Kept,
+}
+
+impl ProxiedBody {
+    /// Returns the body of an answer; `kept` is the session's, too.
+    pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, kept: Kept) -> Self {
+        Self { body, is_watch, is_long, trailers: None, kept }
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ApiError>>> {
+        loop {
+            let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(ProxyError::SessionEnded(_) | ProxyError::Lost { .. })))
+                    if self.is_watch =>
+                {
+                    // Its client watches again, and is then told why.
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let error = ApiError::internal("the answer of the target broke off", error);
+                    return Poll::Ready(Some(Err(error)));
+                }
+            };
+            match frame.into_data() {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+    }
 }
 
 impl Body {
@@ -33,8 +95,22 @@ impl Body {
             Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len),
             Self::List(list) => list.held_bytes(),
             Self::Encoded(list) => list.held_bytes(),
-            Self::Stream(_) => 0,
+            Self::Stream(_) | Self::Proxied(_) => 0,
         }
+    }
+
+    /// Returns whether it lasts, so that its end is another moment than its response.
+    pub(crate) fn is_long(&self) -> bool {
+        match self {
+            Self::Stream(_) => true,
+            Self::Proxied(proxied) => proxied.is_long,
+            Self::Whole(_) | Self::List(_) | Self::Encoded(_) => false,
+        }
+    }
+
+    /// Returns whether somebody else decides when its bytes come, so that nothing is known of them.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Proxied(_))
     }
 
     /// Returns a whole body, compressed at the fastest level.
@@ -50,6 +126,10 @@ impl Body {
                     let _ = &value;
                 };
                 Self::Stream(events.inspect(own).boxed())
+            }
+            Self::Proxied(proxied) => {
+                proxied.kept.keep(value);
+                Self::Proxied(proxied)
             }
             whole => whole,
         }
@@ -80,7 +160,13 @@ impl Body {
             Self::List(list) => Poll::Ready(list.next_chunk().transpose()),
             Self::Encoded(list) => list.poll_chunk(cx),
             Self::Stream(stream) => stream.poll_next_unpin(cx).map(|bytes| bytes.map(Ok)),
+            Self::Proxied(proxied) => proxied.poll_bytes(cx),
         }
+    }
+
+    /// Returns what follows the last bytes, once.
+    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        if let Self::Proxied(proxied) = self { proxied.trailers.take() } else { None }
     }
 
     /// Returns whether there are no more bytes.
@@ -89,6 +175,7 @@ impl Body {
             Self::Whole(bytes) => bytes.is_none(),
             Self::List(list) => list.is_at_end(),
             Self::Encoded(_) | Self::Stream(_) => false,
+            Self::Proxied(proxied) => proxied.body.is_end_stream() && proxied.trailers.is_none(),
         }
     }
 
@@ -98,6 +185,7 @@ impl Body {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::List(list) => list.size_hint(),
             Self::Encoded(_) | Self::Stream(_) => SizeHint::default(),
+            Self::Proxied(proxied) => proxied.body.size_hint(),
         }
     }
 }

@@ -65,6 +65,11 @@ impl RequestBody {
         Self { incoming, copy }
     }
 
+    /// Returns the body as it comes in, to be sent on.
+    pub(crate) fn into_incoming(self) -> IncomingBody {
+        self.incoming
+    }
+
     /// Returns all bytes of the body. They are counted as they come in.
     ///
     /// # Errors

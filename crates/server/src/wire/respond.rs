@@ -7,11 +7,13 @@ use http::header::{
     WARNING, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
+use postern_auth::kube_request::KubeRequest;
 use postern_kinds::AnyKind;
 use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
+use postern_proxy::ProxyBody;
 
-use super::body::Body;
+use super::body::{Body, Kept, ProxiedBody};
 use super::encode::{self, Negotiated};
 use super::list::{EncodedList, ListBody};
 use crate::metrics::WatchMeter;
@@ -154,6 +156,16 @@ pub(crate) fn watch(
     response
 }
 
+/// Returns the answer of a target behind the gateway, as it comes.
+pub(crate) fn proxied(
+    answer: Response<ProxyBody>,
+    request: &KubeRequest,
+    kept: Kept,
+) -> Response<Body> {
+    let (is_watch, is_long) = (request.is_watch(), request.is_long());
+    answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, kept))))
+}
+
 /// Returns a response with an error's Status.
 pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<Body> {
     if let Some(inner) = error.inner() {
@@ -194,7 +206,10 @@ pub(crate) fn finish(
         headers.append(WARNING, warning);
     }
     if head {
-        if let Some(length) = response.body().size_hint().exact() {
+        // What a target behind the gateway says of its own stays.
+        if !response.body().is_stream()
+            && let Some(length) = response.body().size_hint().exact()
+        {
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         *response.body_mut() = Body::Whole(None);

@@ -2,6 +2,7 @@
 //! and from names.
 
 mod coverage;
+mod gateway;
 
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use postern_meta::time::Timestamp;
 
 pub(crate) use self::coverage::Coverage;
 use self::coverage::{attributes_of, refused};
+pub(crate) use self::gateway::{
+    GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, refused_at_target, refused_request,
+};
 use super::authenticate::Credential;
 use super::impersonate::Acting;
 use super::parse::{Document, Parsed, ResourceTarget, Target};
@@ -369,6 +373,8 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             let permit = Permit { target: target.clone(), credential, policy, coverage };
             Ok(Authorized::Resource(parsed, permit))
         }
+        // It has a permit of its own.
+        Target::Gateway(_) => Err(ApiError::resource_not_served()),
         Target::Document(document) => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
             check_path(

@@ -15,6 +15,8 @@
 //!   anything, so under overload the queue is one for threads, which the runtime keeps and which is
 //!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
 //!   seats are then taken, and the others wait where it is fair.
+//! - **Requests to clusters** have seats of their own, until the head of the answer is there: how long
+//!   the rest takes is for the cluster to say, so all that is under way is counted with the watches.
 //! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
 //!   that is served. So the response to it is delayed for a moment.
 
@@ -50,6 +52,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// flight.
 const READS_WAITING_PER_OWNER: usize = 400;
 const WRITES_WAITING_PER_OWNER: usize = 200;
+const PROXIED_WAITING_PER_OWNER: usize = 400;
+
+/// Requests to clusters that wait for the heads of their answers, at once. They cost little but memory.
+const PROXIED_SEATS: usize = 512;
 
 /// Requests of all owners that wait.
 const MOST_WAITING: usize = 10_000;
@@ -113,6 +119,8 @@ impl Default for Limits {
 enum Class {
     Reads,
     Writes,
+    /// To clusters, through the gateway.
+    Proxied,
 }
 
 impl Class {
@@ -142,9 +150,9 @@ impl Requester<'_> {
 pub(crate) struct Flow {
     limits: Limits,
     /// By [`Class`].
-    seats: [Arc<FairQueue>; 2],
+    seats: [Arc<FairQueue>; 3],
     /// By [`Class`].
-    system: [Arc<FairQueue>; 2],
+    system: [Arc<FairQueue>; 3],
     large: Arc<FairQueue>,
     large_threads: Arc<LargeThreads>,
     /// Bytes of bodies of requests.
@@ -169,13 +177,15 @@ pub(crate) struct FlowCounts {
     pub(crate) reads: (usize, usize),
     /// Writes that have a seat, and that wait for one.
     pub(crate) writes: (usize, usize),
+    /// Requests to clusters that have a seat, and that wait for one.
+    pub(crate) proxied: (usize, usize),
     /// Bytes of bodies of requests.
     pub(crate) body_bytes: usize,
     /// Bytes of responses.
     pub(crate) response_bytes: usize,
 }
 
-/// One of the open watches of an owner. It is given back on drop.
+/// One of the open watches of an owner, or a request of theirs to a cluster. It is given back on drop.
 pub(crate) struct WatchPermit {
     watches: Arc<Mutex<HashMap<String, usize>>>,
     owner: String,
@@ -203,11 +213,16 @@ fn class_queue(seats: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
 impl Flow {
     /// Returns flow control with nothing in flight, for the runtime that it is called in.
     pub(crate) fn new(limits: Limits) -> Self {
-        let waiting = [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER];
-        let [reads, writes] = waiting;
+        let waiting =
+            [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER, PROXIED_WAITING_PER_OWNER];
+        let [reads, writes, proxied] = waiting;
         Self {
             limits,
-            seats: [class_queue(limits.reading, reads), class_queue(limits.writing, writes)],
+            seats: [
+                class_queue(limits.reading, reads),
+                class_queue(limits.writing, writes),
+                class_queue(PROXIED_SEATS, proxied),
+            ],
             system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, waiting)),
             large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
             large_threads: LargeThreads::start(LARGE_SEATS),
@@ -238,6 +253,17 @@ impl Flow {
             tokio::task::yield_now().await;
         }
         Ok(seat)
+    }
+
+    /// Returns a seat for a request to a cluster, which it needs until the head of the answer is there.
+    ///
+    /// # Errors
+    /// As [`Flow::acquire`].
+    pub(crate) async fn acquire_proxied(
+        &self,
+        requester: Requester<'_>,
+    ) -> Result<InFlightPermit, ApiError> {
+        self.seat(Class::Proxied, requester).await.ok_or_else(too_many_requests)
     }
 
     async fn seat(&self, class: Class, requester: Requester<'_>) -> Option<InFlightPermit> {
@@ -298,12 +324,13 @@ impl Flow {
         FlowCounts {
             reads: of(Class::Reads),
             writes: of(Class::Writes),
+            proxied: of(Class::Proxied),
             body_bytes: self.bodies.used(),
             response_bytes: self.responses.used(),
         }
     }
 
-    /// Returns a permit for one more open watch of an owner.
+    /// Returns a permit for one more open watch of an owner, or one more request of theirs to a cluster.
     ///
     /// # Errors
     /// 429 when the owner has as many as they may have.
@@ -313,8 +340,8 @@ impl Flow {
         if *open >= self.limits.watches_per_owner {
             return Err(ApiError::too_many_requests(
                 format!(
-                    "the owner of this access key has {open} open watches, the most that they may \
-                     have: close some"
+                    "the owner of this access key has {open} open watches, those through the gateway \
+                     included, the most that they may have: close some"
                 ),
                 RETRY_AFTER_SECONDS,
             ));
@@ -366,6 +393,9 @@ mod tests {
         assert!(flow.acquire(Some(Verb::Create), by("k")).await.is_ok());
         drop(seat);
         assert!(flow.acquire(None, by("k")).await.is_ok());
+        let to_cluster = flow.acquire_proxied(by("k")).await.unwrap();
+        assert_eq!((flow.counts().proxied, flow.counts().reads), ((1, 0), (0, 0)));
+        drop(to_cluster);
         assert_eq!(flow.counts(), FlowCounts::default());
     }
 

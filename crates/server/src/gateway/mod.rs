@@ -1,0 +1,69 @@
+//! The gateway: requests to connected clusters, virtual clusters and spaces are sent on to them
+//! (decision 6).
+//!
+//! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
+//! a target is ([`place`]), by which credential it is reached ([`upstreams`]), how long a request may go on
+//! ([`session`]), and what access reviews answer ([`review`]). Sending is `postern_proxy`'s.
+
+mod place;
+mod review;
+mod send;
+mod session;
+mod upstreams;
+
+use std::time::Duration;
+
+use postern_proxy::Proxy;
+
+pub(crate) use self::place::Found;
+pub(crate) use self::send::{Sent, send};
+use self::upstreams::Upstreams;
+
+/// How long a stream other than a watch may go on, unless the operator says otherwise.
+const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
+
+/// What the operator decides about the gateway.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// May clusters be on loopback or link-local addresses? For development.
+    pub allow_local_upstreams: bool,
+    /// Groups of callers that clusters are told of, besides the platform's own.
+    pub forward_groups: Vec<String>,
+    /// How long exec, attach, port-forward and the like go on at most.
+    pub max_session: Duration,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            allow_local_upstreams: false,
+            forward_groups: Vec::new(),
+            max_session: DEFAULT_MAX_SESSION,
+        }
+    }
+}
+
+/// What sends requests on.
+pub(crate) struct Gateway {
+    settings: GatewaySettings,
+    proxy: Proxy,
+    upstreams: Upstreams,
+}
+
+impl Gateway {
+    /// Returns a gateway. Nothing is connected yet.
+    pub(crate) fn new(settings: GatewaySettings) -> Self {
+        let upstreams = Upstreams::new(settings.allow_local_upstreams);
+        Self { settings, proxy: Proxy::new(), upstreams }
+    }
+
+    /// Returns the groups that clusters are told of.
+    pub(crate) fn forward_groups(&self) -> &[String] {
+        &self.settings.forward_groups
+    }
+
+    /// Returns what sends requests on, for its counts and its end.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+}

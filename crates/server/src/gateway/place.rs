@@ -1,0 +1,298 @@
+//! Where a target is: the objects of the central server that say so.
+
+use std::sync::Arc;
+
+use postern_auth::attributes::RequestTarget;
+use postern_auth::gateway_path::GatewayTarget;
+use postern_auth::policy::target::{InstanceRef, TargetPlace};
+use postern_kinds::cluster::Cluster;
+use postern_kinds::secret::Secret;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, KubeconfigRef, project};
+use postern_meta::decode::decode_typed;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+
+use crate::cache::CachedObject;
+use crate::errors::from_store;
+use crate::registry::Registry;
+use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
+use crate::storage_key;
+
+/// What is known of a target. As long as two are equal, a request goes the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    target: GatewayTarget,
+    /// Kind, namespace and name of the instance that it is, and its uid when it is there.
+    instance: Option<(&'static str, String, String)>,
+    uid: String,
+    space_namespace: Option<String>,
+    /// Is the target there, as far as the central server knows?
+    is_there: bool,
+    /// The way to it.
+    way: Way,
+}
+
+/// The way to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a kubeconfig in a core Secret.
+    Kubeconfig(SecretKey),
+    /// Through the agent of a cluster.
+    Agent(String),
+    /// There is none: why.
+    None(String),
+}
+
+/// A key of a core Secret, at one state of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SecretKey {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) key: String,
+    /// The Secret's last change; `None` when it is not there.
+    pub(super) position: Option<Position>,
+}
+
+/// What counts here of a Cluster or an instance.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stored {
+    metadata: StoredMetadata,
+    spec: StoredSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredMetadata {
+    uid: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct StoredSpec {
+    cluster_ref: Option<ClusterRef>,
+    config: Option<KubeconfigRef>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClusterRef {
+    cluster: String,
+    namespace: String,
+    virtual_cluster: String,
+}
+
+impl Found {
+    /// Returns what decisions need to know.
+    pub(crate) fn place(&self) -> TargetPlace<'_> {
+        let instance = self.instance.as_ref();
+        TargetPlace {
+            target: self.target.request_target(),
+            instance: instance.map(|(resource, namespace, name)| InstanceRef {
+                resource,
+                namespace,
+                name,
+            }),
+            space_namespace: self.space_namespace.as_deref(),
+        }
+    }
+
+    /// Is the target there?
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Is it a space, which is a part of its cluster?
+    pub(crate) fn is_space(&self) -> bool {
+        matches!(self.target.request_target(), RequestTarget::ProjectSpace { .. })
+    }
+
+    /// Returns the way to it.
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Finds a target.
+    ///
+    /// # Errors
+    /// 500 when what is stored is damaged; 503 when the store does not answer.
+    pub(crate) async fn find(
+        registry: &Registry,
+        target: &GatewayTarget,
+    ) -> Result<Self, ApiError> {
+        match target {
+            GatewayTarget::Cluster { cluster } => Self::of_cluster(registry, target, cluster),
+            GatewayTarget::Space { project, name } => {
+                let namespace = namespace_of(registry, project);
+                Self::of_instance(registry, target, &SpaceInstance, SPACES, &namespace, name)
+            }
+            GatewayTarget::ProjectVirtualCluster { project, name } => {
+                let (namespace, kind) = (namespace_of(registry, project), &VirtualClusterInstance);
+                Self::of_instance(registry, target, kind, VIRTUAL_CLUSTERS, &namespace, name)
+            }
+            GatewayTarget::VirtualCluster { cluster, namespace, name } => {
+                let at = [cluster.as_str(), namespace, name];
+                let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
+                    let why = "no instance is known there".to_owned();
+                    return Ok(Self { way: Way::None(why), ..Self::nowhere(target) });
+                };
+                let kind = &VirtualClusterInstance;
+                let of = VIRTUAL_CLUSTERS;
+                Self::of_instance(registry, target, kind, of, &in_namespace, &instance)
+            }
+        }
+    }
+
+    fn nowhere(target: &GatewayTarget) -> Self {
+        Self {
+            target: target.clone(),
+            instance: None,
+            uid: String::new(),
+            space_namespace: None,
+            is_there: false,
+            way: Way::None("it is not there".to_owned()),
+        }
+    }
+
+    fn of_cluster(
+        registry: &Registry,
+        target: &GatewayTarget,
+        name: &str,
+    ) -> Result<Self, ApiError> {
+        let Some(cluster) = stored(registry, &Cluster, None, name)? else {
+            return Ok(Self::nowhere(target));
+        };
+        let way = way_to_cluster(registry, name, &cluster)?;
+        let uid = cluster.metadata.uid;
+        Ok(Self { uid, is_there: true, way, ..Self::nowhere(target) })
+    }
+
+    /// Returns what is known of an instance of a project.
+    fn of_instance(
+        registry: &Registry,
+        target: &GatewayTarget,
+        kind: &'static dyn AnyKind,
+        resource: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Self, ApiError> {
+        let named = Some((resource, namespace.to_owned(), name.to_owned()));
+        let nowhere = Self { instance: named, ..Self::nowhere(target) };
+        let Some(instance) = stored(registry, kind, Some(namespace), name)? else {
+            return Ok(nowhere);
+        };
+        let at = instance.spec.cluster_ref.unwrap_or_default();
+        let is_space = resource == SPACES;
+        let way = match instance.spec.config {
+            Some(config) if !is_space => by_kubeconfig(registry, &config, namespace)?,
+            _ if at.cluster.is_empty() => Way::None("it names no cluster yet".to_owned()),
+            _ if is_space => match stored(registry, &Cluster, None, &at.cluster)? {
+                Some(cluster) => way_to_cluster(registry, &at.cluster, &cluster)?,
+                None => Way::None("its cluster is not there".to_owned()),
+            },
+            _ => Way::Agent(at.cluster),
+        };
+        let space_namespace = is_space.then_some(at.namespace).filter(|name| !name.is_empty());
+        let uid = instance.metadata.uid;
+        Ok(Self { uid, space_namespace, is_there: true, way, ..nowhere })
+    }
+}
+
+/// Returns the namespace of a project. Where there is none, it is the one that it would have: the answer to
+/// somebody who may not use what is there must not tell whether it is.
+fn namespace_of(registry: &Registry, project: &str) -> String {
+    let namespace = project::namespace_of(project);
+    let policy = registry.cache().policy();
+    // Which project a namespace belongs to is never read off its name alone.
+    if policy.projects().of(&namespace).is_none_or(|of| of == project) {
+        namespace
+    } else {
+        String::new()
+    }
+}
+
+/// Returns an object, as far as it counts here.
+fn stored(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<Stored>, ApiError> {
+    let object = cached(registry, kind, namespace, name)?;
+    let decoded = object.map(|object| decode_typed(&object.json()));
+    decoded.transpose().map_err(|error| ApiError::internal("an object cannot be read", error))
+}
+
+fn cached(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    let info = kind.info();
+    registry.cache().of(info).get(&storage_key::object(info, namespace, name))
+}
+
+fn way_to_cluster(registry: &Registry, name: &str, cluster: &Stored) -> Result<Way, ApiError> {
+    match &cluster.spec.config {
+        Some(config) => by_kubeconfig(registry, config, ""),
+        None => Ok(Way::Agent(name.to_owned())),
+    }
+}
+
+fn by_kubeconfig(
+    registry: &Registry,
+    config: &KubeconfigRef,
+    namespace: &str,
+) -> Result<Way, ApiError> {
+    let in_namespace = config.namespace_in(namespace).to_owned();
+    let secret = cached(registry, &Secret, Some(&in_namespace), &config.secret_name)?;
+    Ok(Way::Kubeconfig(SecretKey {
+        namespace: in_namespace,
+        name: config.secret_name.clone(),
+        key: config.key_or_default().to_owned(),
+        position: secret.map(|secret| secret.position()),
+    }))
+}
+
+/// Returns namespace and name of the instance at a place: cluster, namespace and virtual cluster.
+async fn instance_at(
+    registry: &Registry,
+    at: [&str; 3],
+) -> Result<Option<(String, String)>, ApiError> {
+    let info = VirtualClusterInstance.info();
+    // The record of the unique key has the name alone. A name is in few namespaces.
+    let key = storage_key::unique_key(info, &at.join("/"));
+    let record = registry.store().get(&key).await.map_err(from_store)?.value;
+    let name: Option<String> = record.and_then(|entry| decode_typed(&entry.value).ok());
+    let Some(name) = name else { return Ok(None) };
+    for object in registry.cache().of(info).page(None, usize::MAX) {
+        let (Some(namespace), found) = storage_key::name_of(object.key()) else { continue };
+        if found != name {
+            continue;
+        }
+        let decoded: Stored = decode_typed(&object.json()).unwrap_or_default();
+        let of = decoded.spec.cluster_ref.unwrap_or_default();
+        if [&of.cluster[..], &of.namespace, &of.virtual_cluster] == at {
+            return Ok(Some((namespace.to_owned(), name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the Secret that a kubeconfig is in, if it is still in that state.
+pub(super) fn secret_of(
+    registry: &Registry,
+    key: &SecretKey,
+) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    let secret = cached(registry, &Secret, Some(&key.namespace), &key.name)?;
+    Ok(secret.filter(|secret| Some(secret.position()) == key.position))
+}
+
+/// The kinds whose objects say where a target is.
+pub(super) fn kinds() -> [&'static dyn AnyKind; 4] {
+    [&Cluster, &SpaceInstance, &VirtualClusterInstance, &Secret]
+}

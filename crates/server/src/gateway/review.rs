@@ -1,0 +1,207 @@
+//! Access reviews at a target: what somebody may do there is what the target says *and* what the scope of
+//! their key lets get there (decision 4). What the scope refuses, the target is not asked about.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use postern_auth::attributes::Attributes;
+use postern_auth::kube_request::path_attributes;
+use postern_auth::policy::RulesOf;
+use postern_kinds::rbac::PolicyRule;
+use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, ResourceRule, Status};
+use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
+use postern_meta::decode::{Decoded, decode_typed};
+use postern_meta::status::ApiError;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::place::Found;
+use super::send::{Sent, forward};
+use crate::stages::authorize::{GatewayPermit, refused_at_target};
+use crate::stages::flow::budget::Charge;
+use crate::wire::body::{Body, Kept};
+use crate::wire::encode;
+use crate::wire::input::{self, RequestBody};
+use crate::wire::respond;
+
+/// The most bytes of a target's answer to a review that are read.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+
+/// A review whose answer depends on what gets to the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Access,
+    Rules,
+}
+
+/// Returns which review a request is; `None` for all others, and where everything gets to the target.
+pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
+    let is_narrowed = permit.credential().bearer().is_scoped() || found.is_space();
+    let attributes = permit.request().kube.attributes();
+    let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } = attributes
+    else {
+        return None;
+    };
+    match resource {
+        _ if !is_narrowed || group != "authorization.k8s.io" => None,
+        "selfsubjectaccessreviews" => Some(Asked::Access),
+        "selfsubjectrulesreviews" => Some(Asked::Rules),
+        _ => None,
+    }
+}
+
+/// Answers a review.
+///
+/// # Errors
+/// 400, 413 and 415 for a review that cannot be read; those of sending it on.
+pub(super) async fn answer(
+    sent: Sent<'_>,
+    permit: GatewayPermit,
+    found: Found,
+    asked: Asked,
+    body: RequestBody,
+    charge: Charge,
+) -> Result<Response<Body>, ApiError> {
+    let received = body.read(charge).await?;
+    let Decoded { mut value, duplicates } = input::decode_body(permit.parsed(), &received)?;
+    if let Some(field) = duplicates.first() {
+        // The target could read the other one.
+        return Err(ApiError::bad_request(format!("{field} is in the review more than once")));
+    }
+    let pretty = encode::wants_pretty(permit.parsed()).unwrap_or(false);
+    let own = |mut value: Value, status: Value| {
+        value["status"] = status;
+        Ok(respond::value(StatusCode::CREATED, &value, pretty))
+    };
+    let policy = sent.registry.cache().policy();
+    match asked {
+        Asked::Access => {
+            if let Some(reason) = refused(&policy, &permit, &found, &value)? {
+                let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
+                return own(value, encoded(&status)?);
+            }
+            let (request, kept) = (permit.request().clone(), Kept::default());
+            let answer =
+                forward(sent, permit, found, |head| rewritten(head, &value), &kept).await?;
+            Ok(respond::proxied(answer, &request.kube, kept))
+        }
+        Asked::Rules => {
+            let namespace = value["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let place = found.place();
+            let credential = permit.credential().clone();
+            if found.is_space() && place.space_namespace != Some(namespace.as_str()) {
+                return own(value, encoded(&Status { incomplete: true, ..Status::default() })?);
+            }
+            let (request, kept) = (permit.request().clone(), Kept::default());
+            let of_place = found.clone();
+            let answer =
+                forward(sent, permit, found, |head| rewritten(head, &value), &kept).await?;
+            if answer.status() != StatusCode::CREATED {
+                return Ok(respond::proxied(answer, &request.kube, kept));
+            }
+            value = read(answer).await?;
+            let status: Status = field(&value, "status");
+            let evaluation_error = status.evaluation_error.clone();
+            let rules = of_status(status);
+            let identity = credential.identity();
+            let cut = policy.rules_at_target(identity, &of_place.place(), &namespace, rules);
+            let status = encoded(&Status { evaluation_error, ..to_status(cut) })?;
+            own(value, status)
+        }
+    }
+}
+
+/// Returns why a review of access is answered with no.
+fn refused(
+    policy: &crate::cache::PolicyAt,
+    permit: &GatewayPermit,
+    found: &Found,
+    review: &Value,
+) -> Result<Option<String>, ApiError> {
+    let spec = review.get("spec").map(self_subject_access_review::Spec::deserialize).transpose();
+    let spec = spec.map_err(|error| ApiError::bad_request(format!("spec: {error}")))?;
+    let spec = spec.unwrap_or_default();
+    let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
+        (Some(of), _) => Attributes::Resource {
+            verb: &of.verb,
+            group: &of.group,
+            resource: &of.resource,
+            subresource: &of.subresource,
+            namespace: &of.namespace,
+            name: &of.name,
+        },
+        (None, Some(of)) => path_attributes(&of.verb, &of.path),
+        // The target says what is wrong with it.
+        (None, None) => return Ok(None),
+    };
+    Ok(refused_at_target(policy, permit.credential(), found.place(), attributes))
+}
+
+fn field<T: DeserializeOwned + Default>(of: &Value, name: &str) -> T {
+    of.get(name).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+}
+
+fn encoded(status: &impl serde::Serialize) -> Result<Value, ApiError> {
+    serde_json::to_value(status).map_err(|error| ApiError::internal("a review", error))
+}
+
+/// Writes a review anew, so that the target reads what was read here, and asks for an answer that can be
+/// read.
+fn rewritten(head: &mut HeaderMap, review: &Value) -> Full<Bytes> {
+    let json = HeaderValue::from_static("application/json");
+    head.insert(CONTENT_TYPE, json.clone());
+    head.insert(ACCEPT, json);
+    head.remove(ACCEPT_ENCODING);
+    Full::new(Bytes::from(review.to_string()))
+}
+
+async fn read(answer: Response<postern_proxy::ProxyBody>) -> Result<Value, ApiError> {
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let broken =
+        |error| ApiError::new(502, postern_meta::status::Reason::Unknown, BROKEN).with_inner(error);
+    let bytes = body.map_err(|error| broken(error.to_string()))?.to_bytes();
+    decode_typed(&bytes).map_err(|error| broken(error.to_string()))
+}
+
+const BROKEN: &str = "the target's answer to the review cannot be read";
+
+fn of_status(status: Status) -> RulesOf {
+    let of_resources = |rule: ResourceRule| PolicyRule {
+        verbs: rule.verbs,
+        api_groups: rule.api_groups,
+        resources: rule.resources,
+        resource_names: rule.resource_names,
+        ..PolicyRule::default()
+    };
+    let of_paths = |rule: NonResourceRule| PolicyRule {
+        verbs: rule.verbs,
+        non_resource_urls: rule.non_resource_urls,
+        ..PolicyRule::default()
+    };
+    RulesOf {
+        resource_rules: status.resource_rules.into_iter().map(of_resources).collect(),
+        non_resource_rules: status.non_resource_rules.into_iter().map(of_paths).collect(),
+        incomplete: status.incomplete,
+    }
+}
+
+fn to_status(rules: RulesOf) -> Status {
+    let of_resources = |rule: PolicyRule| ResourceRule {
+        verbs: rule.verbs,
+        api_groups: rule.api_groups,
+        resources: rule.resources,
+        resource_names: rule.resource_names,
+    };
+    let of_paths = |rule: PolicyRule| NonResourceRule {
+        verbs: rule.verbs,
+        non_resource_urls: rule.non_resource_urls,
+    };
+    Status {
+        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
+        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
+        incomplete: rules.incomplete,
+        evaluation_error: String::new(),
+    }
+}

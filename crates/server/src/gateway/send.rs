@@ -1,0 +1,230 @@
+//! Sends an authorised request on, and returns the answer as it comes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use postern_auth::attributes::Attributes;
+use postern_meta::status::{ApiError, Reason};
+use postern_proxy::{Forward, ProxyError};
+use tokio::sync::watch;
+
+use super::place::Found;
+use super::session::{self, Caller};
+use super::{Gateway, review};
+use crate::registry::Registry;
+use crate::stages::authorize::GatewayPermit;
+use crate::stages::flow::budget::{ByteBudget, Charge};
+use crate::stages::flow::{Requester, WatchPermit, too_many_requests};
+use crate::wire::body::{Body, Kept};
+use crate::wire::incoming::IncomingBody;
+use crate::wire::input::RequestBody;
+use crate::wire::respond;
+
+/// The longest time from the head of a request until that of its answer, for those that are not long: that
+/// of kube-apiserver.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What a request is sent on with.
+pub(crate) struct Sent<'a> {
+    /// The gateway.
+    pub(crate) gateway: &'a Gateway,
+    /// What is stored.
+    pub(crate) registry: &'a Arc<Registry>,
+    /// The limit of what waits to be sent.
+    pub(crate) bodies: &'a Arc<ByteBudget>,
+    /// Whether the server is shutting down.
+    pub(crate) draining: watch::Receiver<bool>,
+    /// The request among those that are under way.
+    pub(crate) under_way: WatchPermit,
+    /// The request's id in the audit log, which the target's has, too.
+    pub(crate) audit_id: HeaderValue,
+}
+
+/// Sends a request on.
+///
+/// # Errors
+/// 502, 503 and 504 when the target cannot be reached, or does not answer; 413, 415 and 400 for a review
+/// that cannot be read.
+pub(crate) async fn send(
+    sent: Sent<'_>,
+    permit: GatewayPermit,
+    found: Found,
+    body: RequestBody,
+    requester: Requester<'_>,
+) -> Result<Response<Body>, ApiError> {
+    if let Some(asked) = review::of(&permit, &found) {
+        let charge = sent.bodies.open(requester);
+        return review::answer(sent, permit, found, asked, body, charge).await;
+    }
+    let no_room = Arc::new(AtomicBool::new(false));
+    let body = CountedBody {
+        incoming: body.into_incoming(),
+        charge: Box::new({
+            let (bodies, owner) = (sent.bodies.clone(), requester.owner.to_owned());
+            let is_system = requester.is_system;
+            move || bodies.open(Requester { owner: &owner, is_system })
+        }),
+        no_room: no_room.clone(),
+    };
+    let request = permit.request().clone();
+    let kept = Kept::default();
+    let answer = forward(sent, permit, found, |_| body, &kept).await;
+    match answer {
+        Err(_) if no_room.load(Ordering::Relaxed) => Err(too_many_requests()),
+        answer => Ok(respond::proxied(answer?, &request.kube, kept)),
+    }
+}
+
+/// Sends a request on with another body than its own, perhaps.
+pub(super) async fn forward<B>(
+    sent: Sent<'_>,
+    permit: GatewayPermit,
+    found: Found,
+    body: impl FnOnce(&mut http::HeaderMap) -> B,
+    kept: &Kept,
+) -> Result<Response<postern_proxy::ProxyBody>, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<postern_proxy::BoxError>,
+{
+    let upstream = sent.gateway.upstreams.of(sent.registry, &found).await?;
+    let request = permit.request().clone();
+    kept.keep(sent.under_way);
+    let caller = Caller {
+        registry: sent.registry.clone(),
+        credential: permit.credential().clone(),
+        request: request.clone(),
+        found,
+    };
+    let max_session = sent.gateway.settings.max_session;
+    let session = session::of(caller, sent.draining, max_session, kept.clone());
+    let path = request.kube.path_and_query().parse::<PathAndQuery>();
+    let path = path.map_err(|error| ApiError::internal("the path cannot be sent on", error))?;
+    let (mut head, mut headers) = permit.into_head();
+    headers.insert("audit-id", sent.audit_id);
+    let is_long = request.kube.is_long();
+    let forward = Forward {
+        headers,
+        answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
+        location_prefix: request.prefix.clone(),
+        session,
+        ..Forward::new(path)
+    };
+    let body = body(&mut head.headers);
+    let answered = sent.gateway.proxy.forward(&upstream, Request::from_parts(head, body), forward);
+    let answer = if is_long {
+        answered.await
+    } else {
+        let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
+        timed.map_err(|_| ApiError::timeout("the target did not answer in time"))?
+    };
+    let answer = answer.map_err(failed)?;
+    let by_proxy =
+        matches!(request.kube.attributes(), Attributes::Resource { subresource: "proxy", .. });
+    if answer.status() == StatusCode::UNAUTHORIZED && !by_proxy {
+        // The caller's own credential is good: it was never sent there.
+        return Err(bad_gateway(
+            "the target does not accept the credential by which it is reached",
+        ));
+    }
+    Ok(answer)
+}
+
+fn bad_gateway(message: &str) -> ApiError {
+    ApiError::new(502, Reason::Unknown, message)
+}
+
+/// Returns the error for the client. Where the target is, they need not know.
+fn failed(error: ProxyError) -> ApiError {
+    let message = match &error {
+        ProxyError::BadRequest(_) | ProxyError::ClientGone => {
+            return ApiError::bad_request(error.to_string());
+        }
+        ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
+            return ApiError::unavailable(error.to_string(), Some(1));
+        }
+        ProxyError::AddressRefused { .. } => {
+            "the target is on a loopback or link-local address, which takes --allow-local-upstreams"
+        }
+        ProxyError::Unreachable { .. } => "no connection to the target could be made",
+        ProxyError::Tls { .. } => {
+            "the target's certificate is not trusted, or it does not speak TLS"
+        }
+        ProxyError::ConnectTimeout { .. } | ProxyError::AnswerTimeout { .. } => {
+            "the target did not answer in time"
+        }
+        ProxyError::Redirect { .. } => "the target answered with a redirect to another place",
+        ProxyError::Lost { .. } => "the connection to the target was lost",
+        _ => "the target did not answer as HTTP does",
+    };
+    let reason = match error.status() {
+        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
+        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
+        _ => Reason::Unknown,
+    };
+    ApiError::new(error.status().as_u16(), reason, message).with_inner(error)
+}
+
+/// The body of a request on its way to a target. Each part is counted until it is sent.
+struct CountedBody {
+    incoming: IncomingBody,
+    charge: Box<dyn Fn() -> Charge + Send>,
+    /// Set when there was no room.
+    no_room: Arc<AtomicBool>,
+}
+
+/// A part of a body, which is counted until it is dropped.
+struct CountedBytes {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = postern_proxy::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        frame.map(|frame| {
+            let frame = match frame? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let bytes = match frame.into_data() {
+                Ok(bytes) => bytes,
+                Err(other) => return Some(Ok(other)),
+            };
+            let mut charge = (self.charge)();
+            if !charge.grow(bytes.len()) {
+                self.no_room.store(true, Ordering::Relaxed);
+                return Some(Err("too many bytes wait for this owner's targets".into()));
+            }
+            let counted = CountedBytes { bytes, _charge: charge };
+            Some(Ok(Frame::data(Bytes::from_owner(counted))))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,101 @@
+//! How long a request to a target may go on: as long as its caller may make it (decisions 3 and 6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_proxy::Session;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::place::{Found, kinds};
+use crate::registry::Registry;
+use crate::stages::authenticate::Credential;
+use crate::stages::authorize::refused_request;
+use crate::stages::parse::GatewayRequest;
+use crate::wire::body::Kept;
+
+/// What is decided by time alone is looked at this often.
+const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
+
+/// Who made a request, and what it was.
+pub(super) struct Caller {
+    pub(super) registry: Arc<Registry>,
+    pub(super) credential: Credential,
+    pub(super) request: Arc<GatewayRequest>,
+    pub(super) found: Found,
+}
+
+/// Returns the session of a request: it ends when its caller may not make it any more, when its target is
+/// another one, and, of a watch, when the server drains. `kept` lives as long as it.
+pub(super) fn of(
+    caller: Caller,
+    draining: watch::Receiver<bool>,
+    max_session: Duration,
+    kept: Kept,
+) -> Session {
+    let kube = &caller.request.kube;
+    let (is_watch, is_long) = (kube.is_watch(), kube.is_long());
+    let session = Session::until(async move {
+        let _kept = kept;
+        tokio::select! {
+            () = caller.refused() => {}
+            () = drained(draining), if is_watch => {}
+        }
+    });
+    if is_long && !is_watch { session.with_deadline(Instant::now() + max_session) } else { session }
+}
+
+async fn drained(mut draining: watch::Receiver<bool>) {
+    let _ = draining.wait_for(|draining| *draining).await;
+}
+
+impl Caller {
+    /// Waits until the caller may not make the request any more.
+    async fn refused(self) {
+        let cache = self.registry.cache();
+        // Subscribed first: what changes from here on is not missed.
+        let mut access = cache.subscribe_to_access();
+        let mut objects = kinds().map(|kind| cache.of(kind.info()).subscribe());
+        while let Some(next) = self.still_holds().await {
+            let [one, two, three, four] = &mut objects;
+            tokio::select! {
+                _ = access.changed() => {}
+                _ = one.changed() => {}
+                _ = two.changed() => {}
+                _ = three.changed() => {}
+                _ = four.changed() => {}
+                () = sleep(next) => {}
+            }
+        }
+    }
+
+    /// Returns how long the request may go on before the next look; `None` when it must end.
+    async fn still_holds(&self) -> Option<Duration> {
+        let cache = self.registry.cache();
+        let now = self.registry.source().now();
+        let ends_at = {
+            let current = self.credential.current(&cache.principals(), now).ok()?;
+            let Some(current) = current else { return Some(LONGEST_CHECK_INTERVAL) };
+            let is_same = current.identity() == self.credential.identity()
+                && current.key.identity == *self.credential.shared_bearer();
+            if !is_same || current.is_disabled() {
+                return None;
+            }
+            current.key.ends_at()
+        };
+        let found = Found::find(&self.registry, &self.request.target).await.ok()?;
+        if found != self.found {
+            return None;
+        }
+        let refused =
+            refused_request(&cache.policy(), &self.credential, found.place(), &self.request);
+        if refused {
+            return None;
+        }
+        let until = ends_at.map(|end| end.saturating_sub(now.unix_seconds()).max(0));
+        let until = until.and_then(|seconds| u64::try_from(seconds).ok());
+        let until = until.map_or(LONGEST_CHECK_INTERVAL, Duration::from_secs);
+        // Not less than a moment: the clock has whole seconds.
+        Some(until.clamp(Duration::from_millis(50), LONGEST_CHECK_INTERVAL))
+    }
+}

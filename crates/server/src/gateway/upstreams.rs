@@ -1,0 +1,158 @@
+//! By which address and credential a target is reached: upstreams that are made from kubeconfigs, and kept
+//! until these change.
+
+use parking_lot::Mutex;
+use postern_kinds::kubeconfig::Kubeconfig;
+use postern_kinds::secret;
+use postern_meta::decode::decode_typed;
+use postern_meta::status::ApiError;
+use postern_proxy::{ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig};
+use postern_store::Position;
+use std::collections::HashMap;
+
+use super::place::{Found, SecretKey, Way, secret_of};
+use crate::registry::Registry;
+
+/// Upstreams that are kept. With more, an arbitrary one is made anew when it is next needed.
+const MAX_KEPT: usize = 10_000;
+
+/// Seconds after which a client may try again, when there is no way to a target.
+const RETRY_AFTER_SECONDS: u32 = 10;
+
+/// Namespace, name and key of a Secret.
+type Source = (String, String, String);
+
+/// The upstreams that have been made.
+pub(super) struct Upstreams {
+    local: LocalAddresses,
+    kept: Mutex<HashMap<Source, (Position, Upstream)>>,
+}
+
+impl Upstreams {
+    pub(super) fn new(allow_local: bool) -> Self {
+        let local = if allow_local { LocalAddresses::Allowed } else { LocalAddresses::Refused };
+        Self { local, kept: Mutex::default() }
+    }
+
+    /// Returns the upstream of a target.
+    ///
+    /// # Errors
+    /// 503 that says which way is missing, or why it cannot be taken.
+    pub(super) async fn of(
+        &self,
+        registry: &Registry,
+        found: &Found,
+    ) -> Result<Upstream, ApiError> {
+        match found.way() {
+            Way::Kubeconfig(key) => self.by_kubeconfig(registry, key).await,
+            Way::Agent(cluster) => Err(no_way(&format!(
+                "it has no kubeconfig, and the cluster {cluster:?} is not reached through an agent: \
+                 set spec.config"
+            ))),
+            Way::None(why) => Err(no_way(why)),
+        }
+    }
+
+    async fn by_kubeconfig(
+        &self,
+        registry: &Registry,
+        key: &SecretKey,
+    ) -> Result<Upstream, ApiError> {
+        let at = format!("the key {:?} of the Secret {:?}", key.key, key.name);
+        let Some(position) = key.position else {
+            return Err(no_way(&format!("its kubeconfig is to be in {at}, which is not there")));
+        };
+        let source = (key.namespace.clone(), key.name.clone(), key.key.clone());
+        if let Some((of, upstream)) = self.kept.lock().get(&source)
+            && *of == position
+        {
+            return Ok(upstream.clone());
+        }
+        let changed = || no_way("its kubeconfig is just being changed");
+        let secret = secret_of(registry, key)?.ok_or_else(changed)?;
+        let (name, local) = (key.key.clone(), self.local);
+        // Certificates are read, and perhaps the system's from disk.
+        let made = tokio::task::spawn_blocking(move || made(&secret.json(), &name, local));
+        let made = made.await.unwrap_or_else(|_| Err("it cannot be read".to_owned()));
+        let upstream =
+            made.map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
+        let mut kept = self.kept.lock();
+        if kept.len() >= MAX_KEPT
+            && !kept.contains_key(&source)
+            && let Some(other) = kept.keys().next().cloned()
+        {
+            kept.remove(&other);
+        }
+        kept.insert(source, (position, upstream.clone()));
+        Ok(upstream)
+    }
+}
+
+/// Returns the 503 of a target that cannot be reached.
+fn no_way(why: &str) -> ApiError {
+    ApiError::unavailable(
+        format!("there is no way to the target: {why}"),
+        Some(RETRY_AFTER_SECONDS),
+    )
+}
+
+/// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
+fn made(secret: &[u8], key: &str, local: LocalAddresses) -> Result<Upstream, String> {
+    let secret: secret::Spec =
+        decode_typed(secret).map_err(|_| "the Secret cannot be read".to_owned())?;
+    let kubeconfig = Kubeconfig::of_secret(&secret, key).map_err(|error| error.to_string())?;
+    let url = kubeconfig.server.parse().map_err(|_| "server is no URL".to_owned())?;
+    let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
+    let authorization = kubeconfig.token.as_ref();
+    let authorization = authorization.map(|token| bytes(&["Bearer ", token.expose()].concat()));
+    let certificate = kubeconfig.client_certificate.map(|certificate| ClientCertificate {
+        certificate_pem: certificate.chain_pem.into_bytes(),
+        key_pem: bytes(certificate.key_pem.expose()),
+    });
+    let config = UpstreamConfig {
+        ca_pem: kubeconfig.ca_pem.map(String::into_bytes),
+        server_name: kubeconfig.tls_server_name,
+        insecure: kubeconfig.is_insecure,
+        client_certificate: certificate,
+        authorization,
+        local,
+        ..UpstreamConfig::new(url)
+    };
+    Upstream::new(config).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn secret(kubeconfig: &str) -> Arc<[u8]> {
+        use base64::Engine as _;
+        let data = base64::engine::general_purpose::STANDARD.encode(kubeconfig);
+        serde_json::json!({ "data": { "config": data } }).to_string().into_bytes().into()
+    }
+
+    fn kubeconfig(server: &str, user: &str) -> String {
+        format!(
+            "current-context: x\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"{server}\", insecure-skip-tls-verify: true}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n"
+        )
+    }
+
+    #[test]
+    fn an_upstream_is_made_from_what_is_written_in_a_kubeconfig() {
+        let of = |text: &str| made(&secret(text), "config", LocalAddresses::Refused);
+        let upstream = of(&kubeconfig("https://10.0.0.1:6443/k8s", "{token: hunter2}")).unwrap();
+        assert_eq!(upstream.address(), "10.0.0.1:6443");
+        assert!(!format!("{upstream:?}").contains("hunter2"));
+        for (user, word) in [("{exec: {command: x}}", "exec"), ("{tokenFile: /x}", "tokenFile")] {
+            let error = of(&kubeconfig("https://10.0.0.1", user)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(made(&secret("x"), "other", LocalAddresses::Refused).is_err());
+        let error = of("token: hunter2").unwrap_err();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}

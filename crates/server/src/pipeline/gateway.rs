@@ -1,0 +1,64 @@
+//! What becomes of a request to a target behind the gateway: it has a seat until the head of its answer is
+//! there, its body is not gathered, and it is sent on when it gets there.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use postern_auth::identity::MASTERS_GROUP;
+use postern_meta::status::ApiError;
+
+use super::{Hold, Outcome, Server};
+use crate::audit::AuditContext;
+use crate::gateway::{Found, Sent, send};
+use crate::stages::authorize::authorize_gateway;
+use crate::stages::flow::Requester;
+use crate::stages::impersonate::Acting;
+use crate::stages::parse::GatewayRequest;
+use crate::wire::input::RequestBody;
+
+/// Serves a request to a target.
+///
+/// # Errors
+/// 403 and 404 before anything is sent; 429; 502 to 504 of the target.
+pub(super) async fn serve(
+    server: &Arc<Server>,
+    acting: Acting,
+    request: Arc<GatewayRequest>,
+    body: RequestBody,
+    audit_context: &mut AuditContext,
+    hold: &mut Hold,
+) -> Result<Outcome, ApiError> {
+    let bearer = acting.credential().shared_bearer().clone();
+    let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
+    let seat = server.flow.acquire_proxied(requester).await?;
+    hold.seat = Mutex::new(Some(seat));
+    let under_way = server.flow.acquire_watch(requester.owner)?;
+    let (registry, gateway) = (&server.registry, &server.gateway);
+    let cache = registry.cache();
+    cache.wait_until_current().await?;
+    acting.credential().check(&cache.principals(), server.source.now())?;
+    let found = Found::find(registry, &request.target).await?;
+    let (policy, groups) = (cache.policy(), gateway.forward_groups());
+    let permit = authorize_gateway(
+        acting,
+        request.clone(),
+        &policy,
+        found.place(),
+        found.is_there(),
+        groups,
+    );
+    let permit = permit.inspect_err(|error| audit_context.set_forbidden(error))?;
+    audit_context.set_allowed();
+    if request.kube.changes() {
+        audit_context.written().await?;
+    }
+    let sent = Sent {
+        gateway,
+        registry,
+        bodies: &server.flow.bodies,
+        draining: server.draining(),
+        under_way,
+        audit_id: audit_context.id().clone(),
+    };
+    send(sent, permit, found, body, requester).await.map(Outcome::from)
+}

@@ -1,0 +1,192 @@
+//! Requests reach a cluster as their caller, and those that may not reach nothing.
+
+use std::process::Stdio;
+
+use postern_tests::objects::secret;
+use postern_tests::rights::{disallow, merge, path, with_key};
+use postern_tests::{status, wait};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::scene::{Central, MEMBER, Member, SECRETS};
+
+#[tokio::test]
+async fn requests_reach_a_cluster_as_their_caller() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let of_ada = format!("{MEMBER}{SECRETS}");
+    let made = central.ada.post(&of_ada).header("user-agent", "ada-1").json(&secret("s1", "v"));
+    let made = made.send().await.expect(201);
+    assert_eq!(made["metadata"]["name"], "s1");
+    let list = central.ada.get(&of_ada).header("user-agent", "ada-1").send().await;
+    let id = list.header("audit-id").unwrap().to_owned();
+    assert_eq!(list.expect(200)["items"].as_array().unwrap().len(), 1);
+    let version = central.ada.get(&format!("{MEMBER}/version")).send().await;
+    assert!(version.expect(200)["gitVersion"].is_string());
+    // The target's own answers come as they are.
+    let nothing = central.ada.get(&format!("{of_ada}/none")).send().await;
+    assert!(status::failure(&nothing).contains("404"), "{}", nothing.text());
+    let users = format!("{MEMBER}/apis/management.platform.sh/v1/users");
+    central.ada.post(&users).json(&json!({ "metadata": { "name": "x" } })).send().await.expect(403);
+    let records = member.arrived("ada-1").await;
+    assert_eq!(records.len(), 2, "{records:?}");
+    for record in &records {
+        assert_eq!(record["user"]["username"], "admin");
+        let groups = &record["impersonatedUser"]["groups"];
+        assert_eq!(record["impersonatedUser"]["username"], "ada", "{record}");
+        for group in ["platform:user:ada", "platform:authenticated", "system:authenticated"] {
+            assert!(groups.as_array().unwrap().contains(&json!(group)), "{groups}");
+        }
+    }
+    assert_eq!(records[1]["auditID"], id.as_str(), "one id in both logs");
+    let here = central.server.home();
+    let find = || here.records().into_iter().find(|record| record["auditID"] == id.as_str());
+    let record = wait::until("the record", async || find()).await;
+    assert_eq!(record["verb"], "list");
+    assert_eq!(record["objectRef"]["resource"], "sharedsecrets");
+    assert_eq!(record["objectRef"]["namespace"], "platform");
+}
+
+#[tokio::test]
+async fn who_may_not_use_a_cluster_reaches_nothing_and_learns_nothing() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let get = async |who: &postern_tests::http::Client, cluster: &str| {
+        let path = format!("/kubernetes/cluster/{cluster}{SECRETS}");
+        let answer = who.get(&path).header("user-agent", "nobody").send().await;
+        answer
+            .expect_text(if who.token() == central.admin.token() { 404 } else { 403 })
+            .replace(cluster, "C")
+    };
+    let there = get(&central.eve, "member").await;
+    assert_eq!(there, get(&central.eve, "nowhere").await);
+    get(&central.admin, "nowhere").await;
+    let unknown = central.eve.with_token("unknown-key-that-nobody-has-ever-had-here");
+    let path = format!("{MEMBER}{SECRETS}");
+    unknown.get(&path).header("user-agent", "nobody").send().await.expect(401);
+    // Impersonation takes the right to it, is honoured then, and is never dropped.
+    let as_user = async |who: &postern_tests::http::Client, name: &str, value: &str| {
+        let request = who.get(&path).header("impersonate-user", "ada").header(name, value);
+        request.header("user-agent", "as-ada").send().await
+    };
+    as_user(&central.eve, "x-nothing", "x").await.expect(403);
+    as_user(&central.admin, "impersonate-uid", "u1").await.expect(403);
+    as_user(&central.admin, "impersonate-group", "dev").await.expect(403);
+    as_user(&central.admin, "impersonate-group", "system:masters").await.expect(403);
+    as_user(&central.admin, "impersonate-extra-why", "x").await.expect(403);
+    let system = central.admin.get(&path).header("impersonate-user", "system:kube-scheduler");
+    let refused = system.header("user-agent", "as-ada").send().await.expect_text(403);
+    assert!(refused.contains("system:kube-scheduler"), "{refused}");
+    as_user(&central.admin, "x-nothing", "x").await.expect(200);
+    assert_eq!(member.arrived("nobody").await.len(), 0);
+    let records = member.arrived("as-ada").await;
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(records[0]["impersonatedUser"]["username"], "ada");
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_way_says_which_is_missing() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let get = async || central.admin.get(&format!("{MEMBER}/version")).send().await;
+    get().await.expect(200);
+    let cluster = path("clusters", "member");
+    merge(&central.admin, &cluster, json!({ "spec": { "config": null } })).await.expect(200);
+    let without = get().await.expect_text(503);
+    assert!(without.contains("kubeconfig") && without.contains("agent"), "{without}");
+    let instance = "/kubernetes/project/p/virtualcluster/v/version";
+    central.admin.get(instance).send().await.expect(404);
+    central.ada.get(instance).send().await.expect(403);
+    let place = "/kubernetes/virtualcluster/member/ns/v/version";
+    central.admin.get(place).send().await.expect(404);
+}
+
+#[tokio::test]
+async fn an_open_watch_ends_when_its_caller_may_not_watch_any_more() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let watched = format!("{MEMBER}{SECRETS}?watch=1");
+    let make = async |name: &str| {
+        let secrets = format!("{}{SECRETS}", postern_tests::objects::BASE);
+        member.admin.post(&secrets).json(&secret(name, "v")).send().await.expect(201);
+    };
+    make("s1").await;
+    let keys = "ownedaccesskeys";
+    let disabled = with_key(&central.admin, "disabled", json!({ "user": "ada" })).await;
+    let scoped = with_key(&central.admin, "scoped", json!({ "user": "ada" })).await;
+    let deleted = with_key(&central.admin, "deleted", json!({ "user": "ada" })).await;
+    let disable = json!({ "spec": { "disabled": true } });
+    let scope = json!({ "spec": { "scope": { "allowPlatformCli": true } } });
+    let changes: [(&postern_tests::http::Client, &str, Option<serde_json::Value>); 3] = [
+        (&disabled, "disabled", Some(disable)),
+        (&scoped, "scoped", Some(scope)),
+        (&deleted, "deleted", None),
+    ];
+    let mut witness = central.ada.get(&watched).stream().await;
+    assert!(witness.next().await.unwrap().unwrap().contains("\"s1\""));
+    for (client, name, change) in changes {
+        let mut open = client.get(&watched).stream().await;
+        assert!(open.next().await.unwrap().unwrap().contains("ADDED"), "{name}");
+        match change {
+            Some(change) => merge(&central.admin, &path(keys, name), change).await,
+            None => central.admin.delete(&path(keys, name)).send().await,
+        }
+        .expect(200);
+        assert_eq!(open.next().await, Ok(None), "{name}");
+    }
+    // Nobody else notices, until it concerns them.
+    make("s2").await;
+    assert!(witness.next().await.unwrap().unwrap().contains("\"s2\""));
+    disallow(&central.admin, "use-member", None).await;
+    assert_eq!(witness.next().await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_change_of_the_kubeconfig_counts_at_once() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let version = format!("{MEMBER}/version");
+    central.ada.get(&version).send().await.expect(200);
+    let mut open = central.ada.get(&format!("{MEMBER}{SECRETS}?watch=1")).stream().await;
+    let secret =
+        format!("{}/namespaces/platform/secrets/member-kubeconfig", postern_tests::objects::CORE);
+    merge(&central.admin, &secret, json!({ "data": { "config": "e30=" } })).await;
+    assert_eq!(open.next().await, Ok(None));
+    let broken = central.ada.get(&version).send().await.expect_text(503);
+    assert!(broken.contains("cannot be used"), "{broken}");
+    central.admin.delete(&secret).send().await.expect(200);
+    let gone = central.ada.get(&version).send().await.expect_text(503);
+    assert!(gone.contains("not there"), "{gone}");
+}
+
+#[tokio::test]
+async fn kubectl_works_through_the_gateway() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let address = format!("https://{}{MEMBER}", central.ada.address());
+    let kubectl = central.server.kubectl();
+    let with = |arguments: &[&str]| {
+        let through = ["--server", &address, "--token", central.ada.token()].map(str::to_owned);
+        let all: Vec<String> =
+            through.into_iter().chain(arguments.iter().map(|&text| text.to_owned())).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        kubectl.command(&all)
+    };
+    let manifest = kubectl.file("s1.json", &secret("s1", "v").to_string());
+    let run = async |arguments: &[&str]| {
+        let output = kubectl.run_command(with(arguments)).await;
+        assert!(output.ok, "{arguments:?}: {}{}", output.out, output.err);
+        output.out
+    };
+    assert!(run(&["apply", "-f", &manifest]).await.contains("created"));
+    assert!(run(&["apply", "-f", &manifest]).await.contains("unchanged"));
+    assert!(run(&["get", "sharedsecrets", "-o", "name"]).await.contains("s1"));
+    let mut watching = with(&["get", "sharedsecrets", "--watch", "-o", "name"]);
+    let mut watching = watching.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let line = wait::within("a line of the watch", lines.next_line()).await.unwrap();
+    assert!(line.unwrap().contains("s1"));
+    watching.kill().await.unwrap();
+    assert!(run(&["auth", "can-i", "delete", "sharedsecrets"]).await.contains("yes"));
+    assert!(run(&["delete", "sharedsecret", "s1"]).await.contains("deleted"));
+}

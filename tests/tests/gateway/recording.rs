@@ -1,0 +1,133 @@
+//! A cluster of the test's own: it records what arrives, and answers as the path says.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) line: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Arrived {
+    /// Returns all values of a header.
+    pub(crate) fn values(&self, name: &str) -> Vec<String> {
+        let values = self.headers.get_all(name).iter();
+        values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+    }
+}
+
+/// The cluster.
+pub(crate) struct Recording {
+    address: SocketAddr,
+    arrived: Arc<Mutex<Vec<Arrived>>>,
+}
+
+impl Recording {
+    /// Starts it; it ends with the test.
+    pub(crate) async fn start() -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_der();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let arrived: Arc<Mutex<Vec<Arrived>>> = Arc::default();
+        let (acceptor, record) = (TlsAcceptor::from(Arc::new(tls)), arrived.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, record) = (acceptor.clone(), record.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(|request| answer(request, record.clone()));
+                    let io = TokioIo::new(stream);
+                    let _ =
+                        http1::Builder::new().serve_connection(io, service).with_upgrades().await;
+                });
+            }
+        });
+        Self { address, arrived }
+    }
+
+    /// A kubeconfig for it.
+    pub(crate) fn kubeconfig(&self) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: x\n\
+             contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"https://{}\", insecure-skip-tls-verify: true}}}}]\n\
+             users: [{{name: u, user: {{token: credential-of-the-cluster}}}}]\n",
+            self.address
+        )
+    }
+
+    /// Returns what has arrived, and forgets it.
+    pub(crate) fn take(&self) -> Vec<Arrived> {
+        std::mem::take(&mut self.arrived.lock().unwrap())
+    }
+}
+
+/// Answers: `/version` and the like with 200; what has `redirect` in it with a redirect to elsewhere,
+/// `refuse` with 401; an upgrade is switched to, and then echoes, unless there is `noupgrade` in the path.
+async fn answer(
+    mut request: Request<Incoming>,
+    record: Arc<Mutex<Vec<Arrived>>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let upgrade = request.headers().get("upgrade").cloned();
+    let switched = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    let (parts, body) = request.into_parts();
+    assert_eq!(parts.version, Version::HTTP_11);
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let line = format!("{} {}", parts.method, parts.uri);
+    record.lock().unwrap().push(Arrived { line, headers: parts.headers, body });
+    let mut response = Response::new(Full::new(Bytes::from_static(b"{\"kind\":\"Recorded\"}\n")));
+    let headers = response.headers_mut();
+    headers.insert("content-type", "application/json".parse().unwrap());
+    headers.insert("set-cookie", "a=b".parse().unwrap());
+    if path.contains("redirect") {
+        headers.insert("location", "https://elsewhere.example/".parse().unwrap());
+        *response.status_mut() = StatusCode::FOUND;
+    } else if path.contains("refuse") {
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+    } else if let (Some(name), Some(switched), false) =
+        (upgrade, switched, path.contains("noupgrade"))
+    {
+        headers.insert("upgrade", name);
+        headers.insert("connection", "Upgrade".parse().unwrap());
+        headers.insert("sec-websocket-accept", "x".parse().unwrap());
+        headers.remove("content-type");
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *response.body_mut() = Full::default();
+        tokio::spawn(async move {
+            let Ok(stream) = switched.await else { return };
+            let mut stream = TokioIo::new(stream);
+            let mut buffer = [0; 1024];
+            while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                if stream.write_all(&buffer[..read]).await.is_err() || stream.flush().await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(response)
+}

@@ -1,0 +1,78 @@
+//! Access reviews through the gateway answer what the target says and what the scope lets get there.
+
+use postern_tests::http::Client;
+use serde_json::{Value, json};
+
+use crate::scene::{Central, MEMBER, Member, make_space};
+
+const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
+
+async fn can(who: &Client, at: &str, verb: &str, namespace: &str) -> Value {
+    let group = "management.platform.sh";
+    let asked = json!({ "verb": verb, "group": group, "resource": "sharedsecrets", "namespace": namespace });
+    let review = json!({ "spec": { "resourceAttributes": asked } });
+    let path = format!("{at}{AUTHORIZATION}/selfsubjectaccessreviews");
+    let answer =
+        who.post(&path).header("user-agent", "review").json(&review).send().await.expect(201);
+    answer["status"].clone()
+}
+
+async fn rules(who: &Client, at: &str, namespace: &str) -> Value {
+    let review = json!({ "spec": { "namespace": namespace } });
+    let path = format!("{at}{AUTHORIZATION}/selfsubjectrulesreviews");
+    who.post(&path).json(&review).send().await.expect(201)["status"].clone()
+}
+
+#[tokio::test]
+async fn what_the_scope_refuses_is_not_allowed_and_the_target_is_not_asked() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    make_space(&central.admin).await;
+    let rule = json!({
+        "verbs": ["get"], "requestTargets": ["Cluster"], "cluster": "member",
+        "resources": [{ "group": "management.platform.sh", "resources": ["sharedsecrets"] }],
+    });
+    let reader = central.scoped("reader", json!({ "rules": [rule] })).await;
+    assert_eq!(can(&central.ada, MEMBER, "delete", "platform").await["allowed"], true);
+    assert_eq!(can(&reader, MEMBER, "get", "platform").await["allowed"], true);
+    let before = member.arrived("review").await.len();
+    let refused = can(&reader, MEMBER, "delete", "platform").await;
+    assert_eq!(refused["allowed"], false);
+    assert!(refused["reason"].as_str().unwrap().contains("scope"), "{refused}");
+    let space = "/kubernetes/project/p/space/s";
+    let outside = can(&central.ada, space, "get", "default").await;
+    assert!(outside["reason"].as_str().unwrap().contains("space"), "{outside}");
+    assert_eq!(member.arrived("review").await.len(), before, "the target was not asked");
+    assert_eq!(can(&central.ada, space, "get", "platform").await["allowed"], true);
+    let path = format!("{MEMBER}{AUTHORIZATION}/selfsubjectaccessreviews");
+    let twice = r#"{"spec":{"resourceAttributes":{"verb":"get"}},"spec":{}}"#;
+    reader.post(&path).body("application/json", twice).send().await.expect(400);
+    reader.post(&path).body("text/x", "x").send().await.expect(415);
+    let wrong = json!({ "spec": { "resourceAttributes": { "verb": null } } });
+    reader.post(&path).json(&wrong).send().await.expect(400);
+}
+
+#[tokio::test]
+async fn rules_are_cut_to_the_scope() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    make_space(&central.admin).await;
+    let resources = [json!({ "group": "", "resources": ["namespaces"] })];
+    let rule = json!({ "verbs": ["get"], "requestTargets": ["Cluster"], "resources": resources });
+    let reader = central.scoped("reader", json!({ "rules": [rule] })).await;
+    let has = |rules: &Value, resource: &str| {
+        let all = rules["resourceRules"].as_array().unwrap();
+        all.iter().any(|rule| rule["resources"].as_array().unwrap().contains(&json!(resource)))
+    };
+    let all = rules(&central.ada, MEMBER, "platform").await;
+    assert!(has(&all, "sharedsecrets") && has(&all, "namespaces"), "{all}");
+    let cut = rules(&reader, MEMBER, "platform").await;
+    assert!(!has(&cut, "sharedsecrets") && has(&cut, "namespaces"), "{cut}");
+    assert_eq!(cut["incomplete"], true);
+    let namespaces = cut["resourceRules"].as_array().unwrap().iter();
+    let mut namespaces = namespaces.filter(|rule| rule["resources"][0] == "namespaces");
+    assert!(namespaces.all(|rule| rule["verbs"] == json!(["get"])), "{cut}");
+    let space = "/kubernetes/project/p/space/s";
+    assert!(has(&rules(&central.ada, space, "platform").await, "sharedsecrets"));
+    assert_eq!(rules(&central.ada, space, "default").await["resourceRules"], json!([]));
+}

@@ -1,0 +1,116 @@
+//! A central server, and what is behind its gateway.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::http::Client;
+use postern_tests::objects::{CORE, GROUP, make};
+use postern_tests::rights::{allow, rule_on, user};
+use postern_tests::{Home, Server, Setup, wait};
+use serde_json::{Value, json};
+
+/// The cluster's path at the gateway.
+pub(crate) const MEMBER: &str = "/kubernetes/cluster/member";
+
+/// Shared secrets of the namespace `platform`, below a target's path.
+pub(crate) const SECRETS: &str =
+    "/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
+
+/// A central server with the users ada, who may use the cluster `member`, and eve, who may not.
+pub(crate) struct Central {
+    pub(crate) admin: Client,
+    pub(crate) ada: Client,
+    pub(crate) eve: Client,
+    pub(crate) server: Server,
+}
+
+impl Central {
+    /// Starts a server with the cluster `member`, which is reached by this kubeconfig.
+    pub(crate) async fn new(kubeconfig: &str) -> Self {
+        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+        let setup = setup.argument("--drain-timeout").argument("1s");
+        let server = setup.start().await;
+        let admin = server.client();
+        connect(&admin, "member", kubeconfig).await;
+        let (ada, eve) = (user(&admin, "ada").await, user(&admin, "eve").await);
+        let rules = json!([rule_on("clusters", &["member"], &["use"])]);
+        allow(&admin, "use-member", None, rules, "platform:user:ada").await;
+        Self { admin, ada, eve, server }
+    }
+
+    /// Returns ada's clients with keys of these scopes.
+    pub(crate) async fn scoped(&self, name: &str, scope: Value) -> Client {
+        let spec = json!({ "user": "ada", "scope": scope });
+        postern_tests::rights::with_key(&self.admin, name, spec).await
+    }
+}
+
+/// Creates a Cluster with a kubeconfig.
+pub(crate) async fn connect(admin: &Client, name: &str, kubeconfig: &str) {
+    let secret = format!("{name}-kubeconfig");
+    let data = json!({ "config": STANDARD.encode(kubeconfig) });
+    let object = json!({ "metadata": { "name": secret }, "data": data });
+    let secrets = format!("{CORE}/namespaces/platform/secrets");
+    admin.post(&secrets).json(&object).send().await.expect(201);
+    let config = json!({ "secretName": secret, "secretNamespace": "platform" });
+    make(admin, "clusters", name, json!({ "config": config })).await;
+}
+
+/// A connected cluster that is a server of ours.
+pub(crate) struct Member {
+    pub(crate) admin: Client,
+    pub(crate) server: Server,
+}
+
+impl Member {
+    /// Starts one in which ada may do everything with shared secrets.
+    pub(crate) async fn new() -> Self {
+        let server = Server::start().await;
+        let admin = server.client();
+        let rules = json!([
+            { "apiGroups": ["management.platform.sh"], "resources": ["sharedsecrets"], "verbs": ["*"] },
+            { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] },
+        ]);
+        allow(&admin, "ada", None, rules, "platform:user:ada").await;
+        Self { admin, server }
+    }
+
+    /// The administrator's kubeconfig, by which the gateway reaches it.
+    pub(crate) fn kubeconfig(&self) -> String {
+        std::fs::read_to_string(self.server.home().kubeconfig()).unwrap()
+    }
+
+    /// Returns the records of requests that came through the gateway: those whose user agent is `agent`.
+    /// Everything that arrived before this call is among them.
+    pub(crate) async fn arrived(&self, agent: &str) -> Vec<Value> {
+        // A record of a later request is behind those of all earlier ones.
+        let marker = format!("{GROUP}/namespaces/platform/sharedsecrets/{agent}-{}", self.marker());
+        self.admin.get(&marker).send().await;
+        let is_marker = |record: &Value| record["requestURI"] == marker.as_str();
+        let home = self.server.home();
+        wait::until("the marker in the audit log", async || {
+            home.records().iter().any(is_marker).then_some(())
+        })
+        .await;
+        let mut records = home.records();
+        records
+            .retain(|record| record["userAgent"] == agent && record["stage"] != "RequestReceived");
+        records
+    }
+
+    fn marker(&self) -> usize {
+        self.server.home().records().len()
+    }
+}
+
+/// Creates a project with a space in the namespace `platform` of the cluster `member`, which ada may use.
+pub(crate) async fn make_space(admin: &Client) {
+    make(admin, "projects", "p", json!({})).await;
+    let space = json!({
+        "metadata": { "name": "s" },
+        "spec": { "clusterRef": { "cluster": "member", "namespace": "platform" } },
+    });
+    let spaces = format!("{GROUP}/namespaces/p-p/spaceinstances");
+    admin.post(&spaces).json(&space).send().await.expect(201);
+    let rules = json!([rule_on("spaceinstances", &["s"], &["use"])]);
+    allow(admin, "use-space", Some("p-p"), rules, "platform:user:ada").await;
+}

@@ -1,0 +1,144 @@
+//! Connections that go on in another protocol: they take the right to write, and end with what allowed
+//! them.
+
+use postern_tests::http::Client;
+use postern_tests::rights::{merge, path, with_key};
+use postern_tests::wait;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use crate::recording::Recording;
+use crate::scene::{Central, MEMBER};
+
+const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=sh";
+
+/// Asks for an upgrade, and returns the connection and the head of the answer.
+async fn upgrade(client: &Client, rest: &str, protocol: &str) -> (TlsStream<TcpStream>, String) {
+    let mut stream = client.raw().await.unwrap();
+    let (address, token) = (client.address(), client.token());
+    let head = format!(
+        "GET {MEMBER}{rest} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+         Connection: Upgrade\r\nUpgrade: {protocol}\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: v5.channel.k8s.io, \
+         base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    wait::within("the head of the answer", async {
+        while !received.ends_with(b"\r\n\r\n") {
+            let byte = stream.read_u8().await.expect("the head of an answer");
+            received.push(byte);
+        }
+    })
+    .await;
+    (stream, String::from_utf8(received).unwrap())
+}
+
+async fn echoes(stream: &mut TlsStream<TcpStream>, text: &str) {
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut back = vec![0; text.len()];
+    wait::within("the echo", stream.read_exact(&mut back)).await.unwrap();
+    assert_eq!(back, text.as_bytes());
+}
+
+async fn is_closed(mut stream: TlsStream<TcpStream>) {
+    let mut rest = Vec::new();
+    let _ = wait::within("the end of the connection", stream.read_to_end(&mut rest)).await;
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_carries_bytes_and_ends_with_the_key() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let key = with_key(&central.admin, "k", json!({ "user": "ada" })).await;
+    for protocol in ["websocket", "SPDY/3.1"] {
+        let (mut stream, head) = upgrade(&key, EXEC, protocol).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{protocol}: {head}");
+        let arrived = recording.take();
+        assert!(
+            !format!("{arrived:?}").contains("base64url"),
+            "the sub-protocol with a token stays"
+        );
+        assert_eq!(arrived[0].values("impersonate-user"), ["ada"]);
+        echoes(&mut stream, "hello").await;
+        stream.shutdown().await.unwrap();
+    }
+    let (mut stream, head) = upgrade(&key, EXEC, "websocket").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    echoes(&mut stream, "before").await;
+    let disabled = json!({ "spec": { "disabled": true } });
+    merge(&central.admin, &path("ownedaccesskeys", "k"), disabled).await.expect(200);
+    is_closed(stream).await;
+    let home = central.server.home();
+    let ended = || {
+        let records = home.records();
+        let of = |stage: &str| {
+            let is = |record: &&serde_json::Value| {
+                record["objectRef"]["subresource"] == "exec" && record["stage"] == stage
+            };
+            records.iter().filter(is).count()
+        };
+        (of("ResponseStarted") == 3 && of("ResponseComplete") == 3).then_some(())
+    };
+    wait::until("the records of the streams", async || ended()).await;
+}
+
+/// Kubernetes issues 78741, 134577, 136550: an upgrade arrives as a GET, and is no read.
+#[tokio::test]
+async fn kubernetes_78741_a_key_that_reads_does_not_upgrade() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let resources = json!([{ "group": "", "resources": ["*"] }]);
+    let rule = json!({ "verbs": ["get", "list", "watch"], "resources": resources });
+    let reader = central.scoped("reader", json!({ "rules": [rule] })).await;
+    for rest in [EXEC, "/api/v1/nodes/n/proxy/exec", "/api/v1/namespaces/a/pods/x", "/version"] {
+        let (_, head) = upgrade(&reader, rest, "websocket").await;
+        assert!(head.starts_with("HTTP/1.1 403"), "{rest}: {head}");
+    }
+    reader.get(&format!("{MEMBER}{EXEC}")).send().await.expect(403);
+    assert!(recording.take().is_empty());
+    reader.get(&format!("{MEMBER}/api/v1/nodes/n/proxy/metrics")).send().await.expect(200);
+}
+
+/// CVE-2018-1002105: after an upgrade that was refused, the connection to the cluster is no pipe.
+#[tokio::test]
+async fn cve_2018_1002105_a_refused_upgrade_is_one_exchange() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let (mut stream, head) =
+        upgrade(&central.ada, "/api/v1/namespaces/a/pods/noupgrade/exec", "websocket").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let smuggled = format!(
+        "GET /api/v1/secrets HTTP/1.1\r\nHost: {}\r\nImpersonate-User: admin\r\n\r\n",
+        central.ada.address()
+    );
+    let _ = stream.write_all(smuggled.as_bytes()).await;
+    let mut rest = Vec::new();
+    wait::within("the end, or a refusal of the second request", async {
+        while !String::from_utf8_lossy(&rest).contains("HTTP/1.1 401") {
+            if stream.read_buf(&mut rest).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+    })
+    .await;
+    let arrived = recording.take();
+    assert_eq!(arrived.len(), 1, "{arrived:?}");
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_upgraded_connections() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let (mut stream, head) = upgrade(&central.ada, EXEC, "websocket").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    echoes(&mut stream, "before").await;
+    let mut server = central.server;
+    server.terminate();
+    is_closed(stream).await;
+    wait::within("the end of the server", server.ended()).await;
+}
