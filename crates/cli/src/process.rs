@@ -133,6 +133,17 @@ impl Process {
         Ok(SecretText::from(line.to_owned()))
     }
 
+    /// Asks a question on the terminal, and returns whether the answer is yes. Anything else is no.
+    pub(crate) fn confirm(&self, question: &str) -> Result<bool, CliError> {
+        let _ = write!(io::stderr(), "{question} [y/N] ");
+        let mut line = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
+        Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+    }
+
     /// Returns an unpredictable byte.
     pub(crate) fn random(&self) -> u8 {
         let mut byte = [0];

@@ -146,6 +146,34 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
+    /// Reads what an object has under a subresource.
+    pub async fn get_part(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        subresource: &str,
+    ) -> Result<Object, Error> {
+        let path = format!("{}/{subresource}", of.path_of(name)?);
+        decode_object(self.send(ApiRequest::new(Method::GET, path)).await?)
+    }
+
+    /// Has the server carry out an action on an object, or only check whether it would. Unknown fields are
+    /// errors.
+    pub async fn act(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        action: &str,
+        body: &Object,
+        dry_run: bool,
+    ) -> Result<Object, Error> {
+        let path = format!("{}/{action}", of.path_of(name)?);
+        let query = if dry_run { format!("{STRICT}&dryRun=All") } else { STRICT.to_owned() };
+        let request = ApiRequest::new(Method::POST, path).query(query);
+        let request = request.body("application/json", body.to_json_bytes());
+        decode_object(self.send(request).await?)
+    }
+
     /// Changes parts of an object by a JSON merge patch (RFC 7396).
     pub async fn merge_patch(
         &mut self,

@@ -1,6 +1,7 @@
 //! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
 
-use crate::instance::{self, KubeconfigRef};
+use crate::instance;
+use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 
 /// The annotation with the host under which the cluster is reached directly.

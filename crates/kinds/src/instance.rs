@@ -3,7 +3,7 @@
 
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
-pub use crate::kubeconfig_ref::KubeconfigRef;
+use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 
 /// The statuses of instances have a subresource.

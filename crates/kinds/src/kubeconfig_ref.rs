@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The key of the Secret, where a reference names none.
-pub const DEFAULT_KEY: &str = "config";
+const DEFAULT_KEY: &str = "config";
 
 /// The kubeconfig by which something is reached: a key of a core Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -12,11 +12,13 @@ use serde_json::Map;
 use crate::access;
 use crate::bindings::subject_uids;
 use crate::cluster_role::ClusterRole;
-use crate::instance::STATUS_ACTIONS;
 use crate::kind::dependent::belongs_to;
 use crate::kind::{AnyKind, Dependent};
 use crate::namespace::{Namespace, PROJECT_PREFIX};
 use crate::prelude::*;
+use crate::project_clusters::ProjectClusters;
+use crate::project_members::ProjectMembers;
+use crate::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use crate::project_secret::ProjectSecret;
 use crate::rbac::{PROJECT_LABEL, RBAC_V1};
 use crate::role_binding::RoleBinding;
@@ -52,6 +54,37 @@ const ALL_CLUSTERS: &str = "*";
 
 /// Maximum length of a count in a quota, in digits.
 const MAX_DIGITS: usize = 9;
+
+/// Returns who the members are.
+const GET_MEMBERS: Action = Action {
+    subresource: "members",
+    verb: Verb::Get,
+    right: ActionRight::OnSubresource,
+    handler: Handler::Server(ServerAction::ProjectMembers),
+    request: None,
+    response: Response::Object(&ProjectMembers),
+    description: "Returns who the members of the project are.",
+};
+
+/// Returns which clusters it may use.
+const GET_CLUSTERS: Action = Action {
+    subresource: "clusters",
+    handler: Handler::Server(ServerAction::ProjectClusters),
+    response: Response::Object(&ProjectClusters),
+    description: "Returns the clusters that the project may use, of those that the caller may get or use.",
+    ..GET_MEMBERS
+};
+
+/// Moves an instance into it.
+const MIGRATE: Action = Action {
+    subresource: "migratevirtualclusterinstance",
+    verb: Verb::Create,
+    right: ActionRight::OnSubresource,
+    handler: Handler::Server(ServerAction::MigrateVirtualClusterInstance),
+    request: Some(&ProjectMigrateVirtualClusterInstance),
+    response: Response::Object(&ProjectMigrateVirtualClusterInstance),
+    description: "Moves a virtual cluster instance of another project into the project.",
+};
 
 /// The kind.
 pub struct Project;
@@ -109,7 +142,7 @@ pub struct Member {
 
 impl Member {
     /// Returns who it is; `None` for another kind.
-    fn principal(&self) -> Option<Principal<'_>> {
+    pub fn principal(&self) -> Option<Principal<'_>> {
         match self.kind.as_str() {
             "User" => Some(Principal::User(&self.name)),
             "Team" => Some(Principal::Team(&self.name)),
@@ -176,6 +209,12 @@ pub fn members_binding(cluster_role: &str) -> String {
     format!("platform:members:{cluster_role}")
 }
 
+/// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has
+/// their name since is another.
+pub fn member_uids(binding: &ObjectMeta) -> BTreeMap<String, String> {
+    subject_uids(binding).unwrap_or_default()
+}
+
 impl Kind for Project {
     type Spec = Spec;
     type Status = ConditionsStatus;
@@ -184,7 +223,14 @@ impl Kind for Project {
         kind: "Project",
         plural: "projects",
         singular: "project",
-        actions: STATUS_ACTIONS,
+        actions: &[
+            Action::GET_STATUS,
+            Action::UPDATE_STATUS,
+            Action::PATCH_STATUS,
+            GET_MEMBERS,
+            GET_CLUSTERS,
+            MIGRATE,
+        ],
         confidential: false,
         description: "Project is a namespace with members, quotas and clusters that it may use.",
         ..Info::DEFAULT

@@ -1,7 +1,8 @@
 //! VirtualClusterInstance: a virtual cluster of a project (decisions 1 and 6). Reaching it is the
 //! gateway's; moving it to another project is an action of Project.
 
-use crate::instance::{self, KubeconfigRef};
+use crate::instance;
+use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 
 /// The kind.

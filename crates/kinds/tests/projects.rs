@@ -190,7 +190,9 @@ fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rul
         json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
     assert_eq!(found[2].fields["roleRef"], role);
     let owner = json!(found[3].fields["rules"][0]["resources"]);
-    assert_eq!(owner, json!(["projects", "projects/status"]));
+    let actions = ["clusters", "members", "migratevirtualclusterinstance", "status"];
+    let subresources = actions.map(|action| format!("projects/{action}"));
+    assert_eq!(owner, json!([&["projects".to_owned()], &subresources[..]].concat()));
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn default_roles() -> Vec<DefaultRole> {
             name: "platform-viewer",
             rules: json!([
                 rule(ours, &["projects", "clusters", "users", "teams"], &READ),
+                rule(ours, &["projects/members", "projects/clusters"], &["get"]),
                 rule(ours, instances, &READ),
                 rule(&[""], &["namespaces", "events"], &READ),
                 rule(&["coordination.k8s.io"], &["leases"], &READ),

@@ -10,6 +10,7 @@ mod docs;
 mod get;
 mod list;
 mod login;
+mod migrate;
 mod principals;
 mod projects;
 mod secret_names;
@@ -85,6 +86,9 @@ pub enum Command {
     /// Remove a member from a project.
     #[command(subcommand)]
     Remove(projects::Remove),
+    /// Move an object to another project.
+    #[command(subcommand)]
+    Migrate(migrate::Migrate),
     /// Disable an access key.
     #[command(subcommand)]
     Disable(OfAccessKey<Switch<true>>),
@@ -139,6 +143,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Unshare(ByKind::Generic(command)) => command.run(process).await,
         Command::Add(command) => command.run(process).await,
         Command::Remove(command) => command.run(process).await,
+        Command::Migrate(command) => command.run(process).await,
         Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,

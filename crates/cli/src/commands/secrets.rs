@@ -1,4 +1,5 @@
-//! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets.
+//! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets, and of
+//! those of a project.
 //! Listing and deleting secrets is in the verbs' own files.
 
 use std::collections::BTreeMap;
@@ -8,8 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use postern_client::{Collection, Error, Representation, decode_fields};
+use postern_kinds::project::namespace_of;
+use postern_kinds::project_secret::{self, ProjectSecret};
 use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
-use postern_kinds::{Kind as _, SecretText};
+use postern_kinds::{Info, Kind as _, SecretText};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
 use serde_json::{Value, json};
@@ -92,7 +95,7 @@ pub struct GetSecret {
     all: bool,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    place: PlaceFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -122,10 +125,31 @@ pub struct SetSecret {
     output: Option<String>,
 
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    place: PlaceFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
+}
+
+/// Where a secret is: in a namespace, or in a project.
+#[derive(Args, Debug)]
+pub(super) struct PlaceFlags {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+
+    /// A secret of this project, and no shared secret
+    #[arg(long, value_name = "PROJECT", value_parser = parse::name, conflicts_with = "namespace")]
+    project: Option<String>,
+}
+
+impl PlaceFlags {
+    /// Returns the kind of the secret, and its namespace.
+    fn place(&self, session: &Session) -> (&'static Info, String) {
+        match &self.project {
+            Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
+            None => (&SharedSecret::INFO, session.namespace_or(&self.namespace)),
+        }
+    }
 }
 
 /// The values of a secret, by their keys.
@@ -144,8 +168,8 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        let namespace = session.namespace_or(&self.namespace);
-        let of = Collection::of::<SharedSecret>(Some(&namespace));
+        let (info, namespace) = self.place.place(&session);
+        let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
         self.print(found, process)
     }
@@ -241,7 +265,11 @@ async fn read(
     path: SecretPath,
 ) -> Result<Result<ReadSecret, CliError>, Error> {
     let object = session.client.get(of, &path.name).await?;
-    let data = decode_fields::<SharedSecret>(&object)?.spec.data;
+    let data = if of.info().kind == ProjectSecret::INFO.kind {
+        decode_fields::<ProjectSecret>(&object)?.spec.data
+    } else {
+        decode_fields::<SharedSecret>(&object)?.spec.data
+    };
     Ok(match &path.key {
         Some(key) if !data.contains_key(key) => Err(no_key(&path.name, key, &data)),
         _ => Ok(ReadSecret { path, object, data }),
@@ -333,15 +361,15 @@ impl SetSecret {
         };
         let mut session = Session::open(&self.connection, process)?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
-        let namespace = session.namespace_or(&self.namespace);
-        let of = Collection::of::<SharedSecret>(Some(&namespace));
+        let (info, namespace) = self.place.place(&session);
+        let of = Collection::new(info, Some(&namespace));
         let made = write(&mut session, of, &given, key, &value).await?;
         let what = if made { "created with the key" } else { "has a new value for the key" };
         process.print_status(&format!("secret {name} in the namespace {namespace} {what} {key}"));
         if self.output.is_none() {
             return Ok(());
         }
-        let name = output::full_name(&SharedSecret::INFO, name);
+        let name = output::full_name(info, name);
         process.write_stdout(format!("{name}\n").as_bytes())
     }
 
@@ -386,7 +414,7 @@ async fn write(
 ) -> Result<bool, CliError> {
     let name = &given.path.name;
     let patch = json!({ "spec": { "data": { (key): value.expose() } } });
-    let new = new_secret(name, key, value)?;
+    let new = new_secret(of.info(), name, key, value)?;
     let mut is_unique = false;
     for attempt in 1.. {
         let Err(refused) = session.client.merge_patch(of, name, &patch).await else {
@@ -434,13 +462,16 @@ async fn check_unique(
     })
 }
 
-fn new_secret(name: &str, key: &str, value: &SecretText) -> Result<Object, CliError> {
-    let spec = shared_secret::Spec {
-        data: BTreeMap::from([(key.to_owned(), value.clone())]),
-        ..shared_secret::Spec::default()
-    };
-    let fields = shared_secret::Fields { spec, ..shared_secret::Fields::default() };
+fn new_secret(info: &Info, name: &str, key: &str, value: &SecretText) -> Result<Object, CliError> {
+    let data = BTreeMap::from([(key.to_owned(), value.clone())]);
     let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
+    if info.kind == ProjectSecret::INFO.kind {
+        let spec = project_secret::Spec { data, ..project_secret::Spec::default() };
+        let fields = project_secret::Fields { spec, ..project_secret::Fields::default() };
+        return new_object::<ProjectSecret>(metadata, &fields);
+    }
+    let spec = shared_secret::Spec { data, ..shared_secret::Spec::default() };
+    let fields = shared_secret::Fields { spec, ..shared_secret::Fields::default() };
     new_object::<SharedSecret>(metadata, &fields)
 }
 

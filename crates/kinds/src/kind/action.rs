@@ -69,6 +69,12 @@ pub enum ServerAction {
     TokenReview,
     /// Who can do this?
     ResourceAccessReview,
+    /// The members of the object, which is a project.
+    ProjectMembers,
+    /// The clusters that the object, which is a project, may use.
+    ProjectClusters,
+    /// Move a virtual cluster instance into the object, which is a project.
+    MigrateVirtualClusterInstance,
 }
 
 /// The input of an action that its kind handles.

@@ -12,7 +12,7 @@ use crate::status::ApiError;
 const COMMON: &[&str] = &["pretty", "timeout"];
 
 /// Options of a get; upstream's `GetOptions`.
-pub(super) const GET: &[&str] = &["resourceVersion", "export", "exact"];
+pub(super) const GET: &[&str] = &["resourceVersion", "export", "exact", "extended"];
 
 /// Options of a list, a watch and the selection of a collection; upstream's `ListOptions`.
 pub(super) const LIST: &[&str] = &[
@@ -28,6 +28,7 @@ pub(super) const LIST: &[&str] = &[
     "timeoutSeconds",
     "export",
     "exact",
+    "extended",
 ];
 
 /// Options of create and update.

@@ -29,6 +29,8 @@ pub enum VersionMatch {
 pub struct GetOptions {
     /// How old the returned state may be; `None` for the most recent.
     pub resource_version: Option<RequestedVersion>,
+    /// Whether the caller is told what they may do to the object.
+    pub extended: bool,
 }
 
 impl GetOptions {
@@ -39,7 +41,8 @@ impl GetOptions {
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
         check_names(query, "GetOptions", &[GET])?;
         check_common(query)?;
-        Ok(Self { resource_version: version(query)? })
+        let extended = query.flag("extended")?.unwrap_or(false);
+        Ok(Self { resource_version: version(query)?, extended })
     }
 }
 
@@ -66,6 +69,8 @@ pub struct ListOptions {
     pub allow_bookmarks: bool,
     /// How long a watch lasts, in seconds.
     pub timeout_seconds: Option<u64>,
+    /// Whether the caller is told what they may do to each object.
+    pub extended: bool,
 }
 
 impl ListOptions {
@@ -120,6 +125,7 @@ impl ListOptions {
             send_initial_events: query.flag("sendInitialEvents")?,
             allow_bookmarks: query.flag("allowWatchBookmarks")?.unwrap_or(false),
             timeout_seconds: query.number("timeoutSeconds")?,
+            extended: query.flag("extended")?.unwrap_or(false),
         };
         options.check()?;
         Ok(options)

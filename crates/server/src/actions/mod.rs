@@ -2,7 +2,9 @@
 //! of their tables of actions. The tables are with the kinds. The server's own actions are matched
 //! here one by one, so that an action without a handler does not compile.
 
+mod migrate;
 mod object;
+mod project_lists;
 mod reviews;
 mod selves;
 mod who_can;
@@ -58,6 +60,18 @@ pub(crate) async fn run(
             | ServerAction::TokenReview
             | ServerAction::ResourceAccessReview),
         ) => Box::pin(reviews::answer(registry, permit, review, body)).await.map(same),
+        Handler::Server(ServerAction::ProjectMembers) => {
+            let members = project_lists::members(registry, permit).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), members))
+        }
+        Handler::Server(ServerAction::ProjectClusters) => {
+            let clusters = project_lists::clusters(registry, permit).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), clusters))
+        }
+        Handler::Server(ServerAction::MigrateVirtualClusterInstance) => {
+            let moved = Box::pin(migrate::migrate(registry, permit, body, writing)).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), moved))
+        }
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }

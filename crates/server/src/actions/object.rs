@@ -38,7 +38,7 @@ pub(super) async fn act(
 }
 
 /// Returns the kind of an action's response.
-fn response_kind(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
+pub(super) fn response_kind(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
     match action.response {
         Response::Object(kind) => kind,
         Response::Same | Response::ListOf(_) => permit.kind(),

@@ -74,7 +74,11 @@ pub(super) async fn answer(
             let spec = field(&object, "spec").unwrap_or_default();
             encoded(super::who_can::status(registry, &decider, &spec).await)
         }
-        ServerAction::WhoAmI | ServerAction::AccessKeysOfOwner => {
+        ServerAction::WhoAmI
+        | ServerAction::AccessKeysOfOwner
+        | ServerAction::ProjectMembers
+        | ServerAction::ProjectClusters
+        | ServerAction::MigrateVirtualClusterInstance => {
             return Err(ApiError::resource_not_served());
         }
     };

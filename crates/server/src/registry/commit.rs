@@ -135,6 +135,7 @@ impl Registry {
         for change in std::iter::once(first).chain(others) {
             staged.extend(self.stage(change, dry_run).await?);
         }
+        hand_over_unique_keys(&mut staged);
         let position = self.commit_staged(&staged, unchanged.as_deref(), dry_run).await?;
         if let Some(previous) = unchanged {
             return Ok(EncodedObject { json: previous.json() });
@@ -367,6 +368,24 @@ impl Registry {
 
     fn head(&self, kind: &'static dyn AnyKind) -> &str {
         self.cache().of(kind.info()).head()
+    }
+}
+
+/// Lets an object that is moved keep its unique keys: what goes in one namespace comes in another.
+fn hand_over_unique_keys(staged: &mut [StagedChange]) {
+    for index in 0..staged.len() {
+        let (before, [one, after @ ..]) = staged.split_at_mut(index) else { return };
+        if !one.is_removal {
+            continue;
+        }
+        let is_it = |other: &&mut StagedChange| {
+            other.previous.is_none()
+                && other.name == one.name
+                && other.kind.info().group_resource() == one.kind.info().group_resource()
+        };
+        if let Some(new) = before.iter_mut().chain(after).find(is_it) {
+            one.side.hand_over(&mut new.side);
+        }
     }
 }
 

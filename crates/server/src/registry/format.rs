@@ -75,7 +75,8 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
 /// # Errors
 /// The store's.
 pub(crate) async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
-    Ok(store.get(storage_key::ROLES_OF_ALL).await?.value.is_some())
+    let note = store.get(storage_key::ROLES_OF_ALL).await?.value;
+    Ok(note.is_some_and(|note| note.value == subresources_of_all()))
 }
 
 /// Notes that all objects have the roles of their access rules.
@@ -83,9 +84,21 @@ pub(crate) async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::R
 /// # Errors
 /// The store's.
 pub(crate) async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> {
-    let note = Change::Put { key: storage_key::ROLES_OF_ALL.into(), value: Bytes::new() };
+    let value = subresources_of_all();
+    let note = Change::Put { key: storage_key::ROLES_OF_ALL.into(), value };
     let txn = Txn { conditions: Vec::new(), changes: vec![note] };
     store.commit(txn).await.map(|_| ())
+}
+
+/// Returns what the roles of owners list: the subresources of each kind. When a kind gets another one, they
+/// are made again.
+fn subresources_of_all() -> Bytes {
+    let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
+    let lines = kinds.map(|info| {
+        let subresources: Vec<&str> = info.subresources().collect();
+        format!("{}: {}\n", info.plural, subresources.join(" "))
+    });
+    Bytes::from(lines.collect::<String>())
 }
 
 async fn version_of(store: &Arc<dyn Store>) -> anyhow::Result<u32> {

@@ -19,6 +19,7 @@ use crate::storage_key;
 struct Observed<'a> {
     cache: &'a Cache,
     permit: &'a Permit,
+    is_extended: bool,
     namespace: Option<&'a str>,
     name: &'a str,
 }
@@ -26,6 +27,10 @@ struct Observed<'a> {
 impl Observations for Observed<'_> {
     fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp> {
         self.cache.principals().last_activity(key, uid).map(Timestamp::from_unix_seconds)
+    }
+
+    fn is_extended(&self) -> bool {
+        self.is_extended
     }
 
     fn caller_may(&self, verb: &str) -> bool {
@@ -51,18 +56,19 @@ struct NameAndUid {
 pub(crate) struct Observer {
     cache: Arc<Cache>,
     permit: Permit,
+    is_extended: bool,
 }
 
 impl Observer {
     /// Returns an observer; `None` when nothing is observed of the permit's kind.
-    pub(super) fn new(cache: &Arc<Cache>, permit: &Permit) -> Option<Self> {
+    pub(super) fn new(cache: &Arc<Cache>, permit: &Permit, is_extended: bool) -> Option<Self> {
         let is_observed = permit.kind().is_observed();
-        is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone() })
+        is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone(), is_extended })
     }
 
     /// Returns an object with the observed fields.
     pub(crate) fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
-        observed(&self.cache, &self.permit, object)
+        observed(&self.cache, &self.permit, self.is_extended, object)
     }
 }
 
@@ -70,6 +76,7 @@ impl Observer {
 pub(crate) fn observed(
     cache: &Cache,
     permit: &Permit,
+    is_extended: bool,
     object: Arc<CachedObject>,
 ) -> Arc<CachedObject> {
     if !permit.kind().is_observed() {
@@ -77,7 +84,8 @@ pub(crate) fn observed(
     }
     let resource = cache.of(permit.kind().info());
     let (namespace, name) = storage_key::split(resource.prefix(), object.key());
-    match fields_of(cache, permit, namespace, name, &object.json()) {
+    let of = Observed { cache, permit, is_extended, namespace, name };
+    match fields_of(&of, &object.json()) {
         Some(json) => Arc::new(object.with_json(&json)),
         None => object,
     }
@@ -89,22 +97,16 @@ pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Byte
         return json;
     }
     let Ok(Identified { metadata }) = decode_typed::<Identified>(&json) else { return json };
-    let namespace = metadata.namespace.as_deref();
-    fields_of(cache, permit, namespace, &metadata.name, &json).map_or(json, Bytes::from)
+    let (namespace, name) = (metadata.namespace.as_deref(), &metadata.name[..]);
+    let of = Observed { cache, permit, is_extended: false, namespace, name };
+    fields_of(&of, &json).map_or(json, Bytes::from)
 }
 
 /// Returns the JSON with the observed fields; `None` when there are none. The uid is read from this
 /// JSON: an object of a past revision may have been replaced by one of the same name.
-fn fields_of(
-    cache: &Cache,
-    permit: &Permit,
-    namespace: Option<&str>,
-    name: &str,
-    json: &[u8],
-) -> Option<Vec<u8>> {
+fn fields_of(of: &Observed<'_>, json: &[u8]) -> Option<Vec<u8>> {
     let uid = decode_typed::<Identified>(json).ok()?.metadata.uid;
-    let observations = Observed { cache, permit, namespace, name };
-    let fields = permit.kind().observed_status(name, &uid, &observations);
+    let fields = of.permit.kind().observed_status(of.name, &uid, of);
     if fields.is_empty() {
         return None;
     }

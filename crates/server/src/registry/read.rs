@@ -218,7 +218,7 @@ impl Registry {
         })?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
-        Ok(EncodedObject { json: observed(self.cache(), permit, found).json() })
+        Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
     }
 
     /// Returns how many bytes the object has that a permit is for; 0 when there is none, and for a
@@ -286,7 +286,7 @@ impl Registry {
             }
         };
         Ok(ObjectPage {
-            observer: Observer::new(self.cache(), permit).map(Arc::new),
+            observer: Observer::new(self.cache(), permit, options.extended).map(Arc::new),
             ..page_of(list, &selection)
         })
     }

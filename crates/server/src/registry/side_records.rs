@@ -279,6 +279,20 @@ impl Registry {
 }
 
 impl SideRecords {
+    /// Leaves out the unique keys that an object gives up and another one of the same name takes in one
+    /// transaction: their records stay as they are, and so there is one holder at any time.
+    pub(super) fn hand_over(&mut self, to: &mut Self) {
+        let taken = |key: &Arc<str>| to.unique_fields.iter().any(|(known, _)| known == key);
+        let is_handed = |one: &Change| matches!(one, Change::Delete { key } if taken(key));
+        let handed: Vec<Arc<str>> = self
+            .changes
+            .extract_if(.., |one| is_handed(one))
+            .map(|one| one.key().clone())
+            .collect();
+        to.changes.retain(|one| !handed.contains(one.key()));
+        to.conditions.retain(|one| !matches!(one, Condition::Absent(key) if handed.contains(key)));
+    }
+
     /// Returns the error for a conflict on one of these records; `None` when the key is of something
     /// else.
     pub(super) fn conflict(

@@ -121,6 +121,7 @@ fn options(query: &str) -> ListOptions {
 mod fleet;
 mod format;
 mod keys;
+mod migration;
 mod transactions;
 
 impl Fixture {

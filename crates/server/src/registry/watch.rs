@@ -91,6 +91,8 @@ pub(crate) struct Watcher {
 /// the same.
 struct WatchAccess {
     visible: Visibility,
+    /// Is the caller told what they may do to each object?
+    is_extended: bool,
     source: Arc<dyn Source>,
     changes: watch::Receiver<u64>,
     /// When the key expires, as far as is known, in seconds since 1970.
@@ -100,9 +102,10 @@ struct WatchAccess {
 }
 
 impl WatchAccess {
-    fn new(registry: &Registry, permit: Permit, prefix: String) -> Self {
+    fn new(registry: &Registry, permit: Permit, prefix: String, is_extended: bool) -> Self {
         let mut access = Self {
             visible: Visibility::new(permit, prefix),
+            is_extended,
             source: registry.source.clone(),
             changes: registry.cache().subscribe_to_access(),
             ends_at: None,
@@ -196,7 +199,7 @@ impl Registry {
             over: false,
             subscription,
             draining,
-            access: WatchAccess::new(self, permit, prefix),
+            access: WatchAccess::new(self, permit, prefix, options.extended),
             expired,
         })
     }
@@ -304,7 +307,7 @@ impl Watcher {
         while bytes < BYTES_PER_READ && taken.len() < INITIAL_PER_READ {
             let Some(object) = self.initial.pop_front() else { break };
             bytes += object.json().len();
-            let object = observed(&self.cache, self.access.visible.newest(), object);
+            let object = self.observed(object);
             let event_type = WatchEventType::Added;
             taken.push(Delivery::Event { event_type, object, shared: None });
         }
@@ -351,10 +354,15 @@ impl Watcher {
         };
         if self.kind.is_observed() {
             // Bytes that watchers share must not have the fields that are observed for one caller.
-            let object = observed(&self.cache, self.access.visible.newest(), object);
+            let object = self.observed(object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
         Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })
+    }
+
+    fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
+        let WatchAccess { visible, is_extended, .. } = &self.access;
+        observed(&self.cache, visible.newest(), *is_extended, object)
     }
 
     fn expire(&mut self, oldest: Position) -> Vec<Delivery> {

@@ -67,7 +67,7 @@ pub(super) fn with_dependents(
 }
 
 /// Admits what makes a dependent as it is wanted.
-fn in_step(
+pub(super) fn in_step(
     view: &AdmissionView<'_>,
     wanted: &Dependent,
     owner: Option<OwnerReference>,
@@ -115,7 +115,7 @@ fn object_of(dependent: &Dependent, owner: Option<OwnerReference>) -> Object {
     Object { api_version: info.version.to_string(), kind: info.kind.to_owned(), metadata, fields }
 }
 
-fn reference_to(kind: &'static dyn AnyKind, object: &Object) -> OwnerReference {
+pub(super) fn reference_to(kind: &'static dyn AnyKind, object: &Object) -> OwnerReference {
     let info = kind.info();
     OwnerReference {
         api_version: info.version.to_string(),

@@ -6,7 +6,9 @@
 
 mod deletion;
 mod dependents;
+mod kubeconfig;
 mod metadata;
+mod migrate;
 mod rights;
 mod view;
 mod write;
@@ -27,7 +29,9 @@ use serde_json::{Map, Value};
 use self::deletion::with_companions;
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
+use self::kubeconfig::check_kubeconfig;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata, set_namespace};
+pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::rights::{check_count, check_rights};
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
@@ -127,6 +131,7 @@ pub(crate) fn create(
         validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
+    check_kubeconfig(view, kind, &object, None, &mut errors)?;
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = object.clone();
@@ -220,6 +225,7 @@ pub(crate) fn update(
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
+    check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
     finish(kind, &object.metadata, errors)?;
     // A new value of a write-only field is a change of the desired state, too.
     let new_secret = secrets.differs(kind, &write_only, view.digester);

@@ -11,7 +11,7 @@ use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{AnyKind, MANAGEMENT_V1, Owner, Verb};
 use postern_meta::status::ApiError;
 
-use super::forbidden;
+use super::{forbidden, forbidden_plainly};
 use crate::stages::parse::ResourceTarget;
 
 /// Which of the objects in its target a permit covers.
@@ -115,18 +115,40 @@ fn filters(kind: &dyn AnyKind) -> bool {
 /// not get is as one that is not there; who can have nothing of the kind gets 403 for every name.
 pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
     let info = target.kind.info();
+    if target.verb == Verb::Create {
+        return refused_alike(policy, identity, target);
+    }
     let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
         return forbidden(policy, identity, target, &attributes_of(target));
     };
-    let namespace = target.namespace.as_deref();
-    let get = ResourceTarget::object(target.kind, Verb::Get, namespace, name);
-    let may_get = policy.decide(identity, &attributes_of(&get)) == Decision::Allow;
+    let may_get = may_get(policy, identity, target, name);
     let has_any = may_hold_by_owner(policy, identity, target)
         || policy.touches(identity, info.version.group, info.plural);
     if may_get || !has_any {
         return forbidden(policy, identity, target, &attributes_of(target));
     }
     ApiError::not_found(info.group_resource(), name)
+}
+
+fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: &str) -> bool {
+    let get = ResourceTarget::object(target.kind, Verb::Get, target.namespace.as_deref(), name);
+    policy.decide(identity, &attributes_of(&get)) == Decision::Allow
+}
+
+/// Returns the refusal of an action that makes something: 403 for every name, whether there is such an
+/// object or not. What would allow it is for callers who may get the object: roles come with objects.
+pub(super) fn refused_alike(
+    policy: &Policy,
+    identity: &Identity,
+    target: &ResourceTarget,
+) -> ApiError {
+    let attributes = attributes_of(target);
+    let name = target.name.as_deref().filter(|_| filters(target.kind));
+    if name.is_none_or(|name| may_get(policy, identity, target, name)) {
+        forbidden(policy, identity, target, &attributes)
+    } else {
+        forbidden_plainly(identity, target, &attributes)
+    }
 }
 
 /// Returns the attributes of a request as it is.

@@ -283,6 +283,18 @@ impl Permit {
         Ok(Self { target, coverage, ..self.clone() })
     }
 
+    /// Returns the caller's permit for something else that an action does for them.
+    ///
+    /// # Errors
+    /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
+    pub(crate) fn on(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+        let attributes = attributes_of(&target);
+        if self.policy.decide(self.identity(), &attributes) != Decision::Allow {
+            return Err(coverage::refused_alike(&self.policy, self.identity(), &target));
+        }
+        Ok(Self { target, coverage: Coverage::All, ..self.clone() })
+    }
+
     /// Returns a permit for changing the object that this one is for, where an action changes it.
     pub(crate) fn updating(&self) -> Self {
         self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())
@@ -445,6 +457,17 @@ fn check_path(
     }
 }
 
+/// Returns a 403 without what would allow it.
+fn forbidden_plainly(
+    identity: &Identity,
+    target: &ResourceTarget,
+    attributes: &Attributes<'_>,
+) -> ApiError {
+    let name = target.name.as_deref().unwrap_or_default();
+    let text = forbidden_message(identity, attributes);
+    ApiError::forbidden(target.kind.info().group_resource(), name, &text)
+}
+
 /// Returns a 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
 /// it follows from their request alone.
 fn forbidden(
@@ -453,10 +476,8 @@ fn forbidden(
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
 ) -> ApiError {
-    let name = target.name.as_deref().unwrap_or_default();
-    let text = forbidden_message(identity, attributes);
     let info = target.kind.info();
-    let error = ApiError::forbidden(info.group_resource(), name, &text);
+    let error = forbidden_plainly(identity, target, attributes);
     if !policy.touches(identity, info.version.group, info.plural) {
         return error;
     }

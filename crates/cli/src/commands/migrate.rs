@@ -1,0 +1,243 @@
+//! `postern migrate virtualcluster`: says what moving a virtual cluster to another project changes, asks, and
+//! moves it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use postern_client::{Collection, Error, Representation, decode_fields};
+use postern_kinds::project::{Project, namespace_of};
+use postern_kinds::project_members::{self, ProjectMember, ProjectMembers};
+use postern_kinds::project_migrate_virtual_cluster_instance::{
+    ProjectMigrateVirtualClusterInstance, Source, Spec,
+};
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind as _, Kind as _, project, virtual_cluster_instance};
+use postern_meta::object::{Object, ObjectMeta};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::flags::ConnectionFlags;
+use crate::kinds;
+use crate::output::escape;
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+
+/// The subresource that moves an instance into a project.
+const ACTION: &str = "migratevirtualclusterinstance";
+
+/// What can be moved to another project.
+#[derive(Subcommand, Debug)]
+pub enum Migrate {
+    /// Move a virtual cluster to another project.
+    ///
+    /// The workload stays where it is. Under which address the virtual cluster is reached, who has access
+    /// to it and which quota counts it, changes: that is printed first. Its owner and its access rules go
+    /// along.
+    #[command(
+        name = kinds::name(&VirtualClusterInstance::INFO),
+        visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
+        aliases = kinds::hidden_aliases(&VirtualClusterInstance::INFO),
+    )]
+    VirtualCluster(MigrateVirtualCluster),
+}
+
+/// A virtual cluster to move.
+#[derive(Args, Debug)]
+pub struct MigrateVirtualCluster {
+    /// The virtual cluster
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// The project that it is in
+    #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
+    from: String,
+
+    /// The project that gets it
+    #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
+    to: String,
+
+    /// Print what would change, have the server check it, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(short, long, conflicts_with = "dry_run")]
+    yes: bool,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Migrate {
+    /// Moves.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let Self::VirtualCluster(command) = self;
+        command.run(process).await
+    }
+}
+
+impl MigrateVirtualCluster {
+    async fn run(self, process: &Process) -> Result<(), CliError> {
+        let asks = !self.yes && !self.dry_run;
+        if asks && !process.stdin_is_terminal() {
+            let text = "this asks before it moves anything, and there is no terminal to ask on";
+            return Err(CliError::usage(text)
+                .hint("--dry-run prints what would change")
+                .hint("--yes moves it without a question"));
+        }
+        let mut session = Session::open(&self.connection, process)?;
+        let plan = self.plan(&mut session).await?;
+        process.write_stdout(plan.as_bytes())?;
+        // What is in the way is known before the question.
+        self.ask_server(&mut session, true).await?;
+        let Self { name, from, to, .. } = &self;
+        if self.dry_run {
+            process.print_status(
+                "the server has checked it: nothing is in the way, and nothing was changed",
+            );
+            return Ok(());
+        }
+        if asks && !process.confirm(&format!("Move {name} from {from} to {to}?"))? {
+            return Err(CliError::new("not confirmed, so nothing was done"));
+        }
+        self.ask_server(&mut session, false).await?;
+        process.print_status(&format!(
+            "virtual cluster {name} moved from the project {from} to the project {to}"
+        ));
+        Ok(())
+    }
+
+    /// Has the server move it, or check whether it would.
+    async fn ask_server(&self, session: &mut Session, dry_run: bool) -> Result<(), CliError> {
+        let namespace = namespace_of(&self.from);
+        let source = Source { name: self.name.clone(), namespace };
+        let spec = Spec { source_virtual_cluster_instance: source };
+        let Ok(Value::Object(fields)) = serde_json::to_value(&spec) else {
+            return Err(CliError::new("the request could not be encoded"));
+        };
+        let info = ProjectMigrateVirtualClusterInstance.info();
+        let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+        let body = Object { api_version, kind, metadata: ObjectMeta::default(), fields };
+        let of = Collection::of::<Project>(None);
+        let moved = session.client.act(of, &self.to, ACTION, &body, dry_run).await;
+        moved.map(drop).map_err(|error| session.explain(&error))
+    }
+
+    /// Returns what changes, for people.
+    async fn plan(&self, session: &mut Session) -> Result<String, CliError> {
+        let Self { name, from, to, .. } = self;
+        let (old, new) = (namespace_of(from), namespace_of(to));
+        let of = Collection::of::<VirtualClusterInstance>(Some(&old));
+        let instance = match session.client.get(of, name).await {
+            Ok(instance) => decode_fields::<VirtualClusterInstance>(&instance),
+            Err(error) => return Err(session.explain_named(of, name, &error).await),
+        };
+        let instance = instance.map_err(|error| session.explain(&error))?;
+        let mut plan = format!(
+            "virtual cluster {name}\n  project:   {from} -> {to}\n  namespace: {old} -> {new}\n  \
+             address:   /kubernetes/project/{from}/virtualcluster/{name} -> \
+             /kubernetes/project/{to}/virtualcluster/{name}\n"
+        );
+        let _ = writeln!(plan, "  cluster:   {} (stays)", cluster(&instance.spec));
+        let _ = writeln!(plan, "  secret:    {}", secret(&instance.spec));
+        self.add_access(session, &instance.spec, &mut plan).await?;
+        self.add_quota(session, &mut plan).await?;
+        Ok(plan)
+    }
+
+    /// Adds who has access before and who has it after: the members of the projects.
+    async fn add_access(
+        &self,
+        session: &mut Session,
+        spec: &virtual_cluster_instance::Spec,
+        plan: &mut String,
+    ) -> Result<(), CliError> {
+        let owner = spec.owner.clone().unwrap_or_default().display_name();
+        let owner = if owner.is_empty() { "nobody".to_owned() } else { owner };
+        let _ = writeln!(
+            plan,
+            "  stays:     the owner ({owner}) and {} access rules",
+            spec.access.len()
+        );
+        let before = members(session, &self.from).await.map_err(|e| session.explain(&e))?;
+        let after = members(session, &self.to).await.map_err(|e| session.explain(&e))?;
+        let (Some(before), Some(after)) = (before, after) else {
+            let _ = writeln!(plan, "  access:    you may not know the members of both projects");
+            return Ok(());
+        };
+        let list = |who: Vec<&String>| match who.len() {
+            0 => "no member".to_owned(),
+            _ => who.into_iter().map(|one| escape(one)).collect::<Vec<_>>().join(", "),
+        };
+        let _ = writeln!(plan, "  loses:     {}", list(before.difference(&after).collect()));
+        let _ = writeln!(plan, "  gains:     {}", list(after.difference(&before).collect()));
+        Ok(())
+    }
+
+    /// Adds what the quota of the project that gets it says.
+    async fn add_quota(&self, session: &mut Session, plan: &mut String) -> Result<(), CliError> {
+        let plural = VirtualClusterInstance::INFO.plural;
+        let project = match session.client.get(Collection::of::<Project>(None), &self.to).await {
+            Ok(project) => decode_fields::<Project>(&project),
+            Err(error) if is_hidden(&error) => {
+                let _ = writeln!(plan, "  quota:     you may not know that of {}", self.to);
+                return Ok(());
+            }
+            Err(error) => return Err(session.explain(&error)),
+        };
+        let project: project::Fields = project.map_err(|error| session.explain(&error))?;
+        let Some(limit) = project.spec.project_quota(plural) else {
+            let _ = writeln!(plan, "  quota:     none in {}", self.to);
+            return Ok(());
+        };
+        let namespace = namespace_of(&self.to);
+        let of = Collection::of::<VirtualClusterInstance>(Some(&namespace));
+        let there = session.client.list(of, Representation::Metadata).await;
+        let there = there.map_err(|error| session.explain(&error))?;
+        let used = there["items"].as_array().map_or(0, Vec::len);
+        let _ = writeln!(plan, "  quota:     one more than the {used} in {}, of {limit}", self.to);
+        Ok(())
+    }
+}
+
+fn cluster(spec: &virtual_cluster_instance::Spec) -> String {
+    match &spec.cluster_ref {
+        Some(at) => escape(&format!("{} {}/{}", at.cluster, at.namespace, at.virtual_cluster)),
+        None => "none".to_owned(),
+    }
+}
+
+fn secret(spec: &virtual_cluster_instance::Spec) -> String {
+    match &spec.config {
+        Some(config) => format!("{} with its kubeconfig goes along", escape(&config.secret_name)),
+        None => "none".to_owned(),
+    }
+}
+
+/// Returns who the members of a project are, with their roles; `None` when the caller may not know.
+async fn members(session: &mut Session, project: &str) -> Result<Option<BTreeSet<String>>, Error> {
+    let of = Collection::of::<Project>(None);
+    let listed = match session.client.get_part(of, project, "members").await {
+        Ok(listed) => listed,
+        Err(error) if is_hidden(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // It has its fields at the top level.
+    let fields = Object {
+        fields: [("spec".to_owned(), json!(listed.fields))].into_iter().collect(),
+        ..listed
+    };
+    let project_members::Spec { users, teams } = decode_fields::<ProjectMembers>(&fields)?.spec;
+    let named = |kind: &'static str| {
+        move |one: ProjectMember| format!("{kind}/{} ({})", one.info.name, one.cluster_role)
+    };
+    let users = users.into_iter().map(named("user"));
+    Ok(Some(users.chain(teams.into_iter().map(named("team"))).collect()))
+}
+
+fn is_hidden(error: &Error) -> bool {
+    use postern_meta::status::Reason;
+    matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound))
+}

@@ -1,0 +1,76 @@
+//! `ProjectClusters`: the clusters that a project may use, as far as the caller may know of them (decision 1).
+//! It is answered at `projects/<p>/clusters` and never stored.
+
+use crate::prelude::*;
+
+/// The kind.
+pub struct ProjectClusters;
+
+/// The clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ProjectClustersFields")]
+pub struct Spec {
+    /// The clusters, by their names.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub clusters: Vec<ProjectCluster>,
+}
+
+/// A Cluster, without how it is reached and who has access to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ProjectCluster")]
+pub struct ProjectCluster {
+    /// `management.platform.sh/v1`.
+    pub api_version: String,
+    /// `Cluster`.
+    pub kind: String,
+    /// Its name and uid.
+    pub metadata: ClusterMetadata,
+    /// What it is called.
+    pub spec: ClusterSummary,
+    /// What is known of its state.
+    pub status: ConditionsStatus,
+}
+
+/// The name and the uid of a Cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ClusterMetadata")]
+pub struct ClusterMetadata {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// What a Cluster is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ClusterSummary")]
+pub struct ClusterSummary {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// What the cluster is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+}
+
+impl Kind for ProjectClusters {
+    type Spec = Spec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        kind: "ProjectClusters",
+        plural: "projectclusters",
+        singular: "projectclusters",
+        verbs: &[Verb::Get],
+        on_command_line: false,
+        confidential: false,
+        description: "ProjectClusters is the clusters that a project may use.",
+        ..Info::DEFAULT
+    };
+
+    const LAYOUT: Layout = Layout::TopLevel;
+}

@@ -1,0 +1,50 @@
+//! `ProjectMigrateVirtualClusterInstance`: the request to move a virtual cluster instance into a project
+//! (specification 2.6, decision 7). It is carried out and returned, and never stored. How, is in the server.
+
+use crate::prelude::*;
+
+/// The kind.
+pub struct ProjectMigrateVirtualClusterInstance;
+
+/// The annotation of an instance that was moved: `NAMESPACE/NAME`, where it was before.
+pub const MIGRATED_FROM: &str = "platform.sh/migrated-from";
+
+/// The request: which instance is moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ProjectMigrateVirtualClusterInstanceFields")]
+pub struct Spec {
+    /// The instance to move into the project that the path names.
+    pub source_virtual_cluster_instance: Source,
+}
+
+/// The instance to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.SourceVirtualClusterInstance")]
+pub struct Source {
+    /// Its name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its namespace: that of the project that has it now.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+impl Kind for ProjectMigrateVirtualClusterInstance {
+    type Spec = Spec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        kind: "ProjectMigrateVirtualClusterInstance",
+        plural: "projectmigratevirtualclusterinstances",
+        singular: "projectmigratevirtualclusterinstance",
+        verbs: &[Verb::Create],
+        on_command_line: false,
+        confidential: false,
+        description: "ProjectMigrateVirtualClusterInstance moves a virtual cluster instance into a project.",
+        ..Info::DEFAULT
+    };
+
+    const LAYOUT: Layout = Layout::TopLevel;
+}

@@ -1,0 +1,171 @@
+//! What a project lists besides what is in it: its members, and the clusters that it may use (decision 1).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use postern_auth::attributes::Attributes;
+use postern_kinds::cluster::{self, Cluster};
+use postern_kinds::project::{Fields, Project, member_uids, members_binding, namespace_of};
+use postern_kinds::project_clusters::{
+    self, ClusterMetadata, ClusterSummary, ProjectCluster, ProjectClusters,
+};
+use postern_kinds::project_members::{self, MemberInfo, ProjectMember, ProjectMembers};
+use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::team::{self, Team};
+use postern_kinds::user::{self, User};
+use postern_kinds::{AnyKind, Principal};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::registry::{EncodedObject, Registry};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// Objects that are read before others have the thread.
+const OBJECTS_PER_READ: usize = 64;
+
+/// Returns who the members of the project are that the permit is for.
+///
+/// # Errors
+/// 404.
+pub(super) async fn members(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<EncodedObject, ApiError> {
+    let project = Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
+    let mut bindings: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut listed = project_members::Spec::default();
+    for (index, member) in project.spec.members.iter().enumerate() {
+        if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
+            tokio::task::yield_now().await;
+        }
+        let Some(principal) = member.principal() else { continue };
+        let role = member.cluster_role.as_str();
+        if !bindings.contains_key(role) {
+            bindings.insert(role, uids_of(registry, permit.name(), role)?);
+        }
+        let uid = bindings.get(role).and_then(|uids| uids.get(&principal.group()));
+        let info = info_of(registry, principal, uid.map_or("", String::as_str))?;
+        let member = ProjectMember { info, cluster_role: role.to_owned() };
+        match principal {
+            Principal::User(_) => listed.users.push(member),
+            Principal::Team(_) => listed.teams.push(member),
+        }
+    }
+    encoded(&ProjectMembers, permit.name(), &listed)
+}
+
+/// Returns the uids of the members with a role.
+fn uids_of(
+    registry: &Registry,
+    project: &str,
+    role: &str,
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let (info, namespace) = (RoleBinding.info(), namespace_of(project));
+    let key = storage_key::object(info, Some(&namespace), &members_binding(role));
+    let found = registry.cache().of(info).get(&key)?;
+    let binding = found.map(|found| found.decode()).transpose()?;
+    Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
+}
+
+/// Returns what the user or team of a uid is called; of another one, or of none, the name alone.
+fn info_of(
+    registry: &Registry,
+    principal: Principal<'_>,
+    uid: &str,
+) -> Result<MemberInfo, ApiError> {
+    let (kind, name): (&dyn AnyKind, _) = match principal {
+        Principal::User(name) => (&User, name),
+        Principal::Team(name) => (&Team, name),
+    };
+    let key = storage_key::object(kind.info(), None, name);
+    let found = registry.cache().of(kind.info()).get(&key)?;
+    let found = found.map(|found| found.decode()).transpose()?;
+    let alone = MemberInfo { name: name.to_owned(), ..MemberInfo::default() };
+    let Some(object) = found.filter(|object| object.metadata.uid == uid) else { return Ok(alone) };
+    let (display_name, username) = match principal {
+        Principal::User(_) => {
+            let spec = user::Fields::deserialize(&object.fields).unwrap_or_default().spec;
+            (spec.display_name, spec.username)
+        }
+        Principal::Team(_) => {
+            let spec = team::Fields::deserialize(&object.fields).unwrap_or_default().spec;
+            (spec.display_name, spec.username)
+        }
+    };
+    Ok(MemberInfo { display_name, username, ..alone })
+}
+
+/// Returns the clusters that the project may use, of those that the caller may get or use: others are not
+/// there for them. The scope of the key was asked about the project.
+///
+/// # Errors
+/// 404.
+pub(super) async fn clusters(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<EncodedObject, ApiError> {
+    let project = Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
+    let resource = registry.cache().of(Cluster.info());
+    let (mut clusters, mut after) = (Vec::new(), None);
+    loop {
+        let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
+        let Some(last) = page.last() else { break };
+        after = Some(last.key().clone());
+        for object in &page {
+            let (_, name) = storage_key::name_of(object.key());
+            if project.spec.allows_cluster(name) && may_know(permit, name) {
+                clusters.push(summary_of(&object.decode()?));
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
+}
+
+fn may_know(permit: &Permit, name: &str) -> bool {
+    let info = Cluster.info();
+    ["get", "use"].into_iter().any(|verb| {
+        let attributes = Attributes::Resource {
+            verb,
+            group: info.version.group,
+            resource: info.plural,
+            subresource: "",
+            namespace: "",
+            name,
+        };
+        permit.policy().is_held(permit.identity(), &attributes)
+    })
+}
+
+fn summary_of(object: &Object) -> ProjectCluster {
+    let fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
+    let ObjectMeta { name, uid, .. } = &object.metadata;
+    ProjectCluster {
+        api_version: object.api_version.clone(),
+        kind: object.kind.clone(),
+        metadata: ClusterMetadata { name: name.clone(), uid: uid.clone() },
+        spec: ClusterSummary {
+            display_name: fields.spec.display_name,
+            description: fields.spec.description,
+        },
+        status: fields.status,
+    }
+}
+
+fn encoded(
+    kind: &dyn AnyKind,
+    name: &str,
+    fields: &impl Serialize,
+) -> Result<EncodedObject, ApiError> {
+    let info = kind.info();
+    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
+        return Err(ApiError::internal("the list could not be encoded", Project.info().kind));
+    };
+    let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind, metadata, fields };
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
