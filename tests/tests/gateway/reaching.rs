@@ -98,7 +98,10 @@ async fn a_cluster_without_a_way_says_which_is_missing() {
     central.admin.get(instance).send().await.expect(404);
     central.ada.get(instance).send().await.expect(403);
     let place = "/kubernetes/virtualcluster/member/ns/v/version";
-    central.admin.get(place).send().await.expect(404);
+    let agent = central.admin.get(place).send().await.expect_text(503);
+    assert!(agent.contains("agent"), "{agent}");
+    central.admin.get(&place.replace("member", "nowhere")).send().await.expect(404);
+    central.eve.get(place).send().await.expect(403);
 }
 
 #[tokio::test]

@@ -52,6 +52,37 @@ async fn what_the_scope_refuses_is_not_allowed_and_the_target_is_not_asked() {
     reader.post(&path).json(&wrong).send().await.expect(400);
 }
 
+/// Returns a field of a protobuf message whose value has a length.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(value.len()).unwrap();
+    [&[number << 3 | 2, length][..], value].concat()
+}
+
+#[tokio::test]
+async fn reviews_in_protobuf_are_read_too() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let group = "management.platform.sh";
+    let rule = json!({ "verbs": ["get"], "resources": [{ "group": group, "resources": ["sharedsecrets"] }] });
+    let reader = central.scoped("reader", json!({ "rules": [rule] })).await;
+    let path = format!("{MEMBER}{AUTHORIZATION}/selfsubjectaccessreviews");
+    for (verb, allowed) in [("get", true), ("delete", false)] {
+        let asked = [
+            field(1, b"platform"),
+            field(2, verb.as_bytes()),
+            field(3, group.as_bytes()),
+            field(5, b"sharedsecrets"),
+        ];
+        let review = [field(1, b""), field(2, &field(1, &asked.concat()))].concat();
+        let of =
+            [field(1, b"authorization.k8s.io/v1"), field(2, b"SelfSubjectAccessReview")].concat();
+        let body = [b"k8s\0".to_vec(), field(1, &of), field(2, &review)].concat();
+        let sent = reader.post(&path).body("application/vnd.kubernetes.protobuf", body);
+        let answer = sent.send().await.expect(201);
+        assert_eq!(answer["status"]["allowed"], allowed, "{verb}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn rules_are_cut_to_the_scope() {
     let member = Member::new().await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use postern_proxy::Proxy;
 
 pub(crate) use self::place::Found;
-pub(crate) use self::send::{Sent, send};
+pub(crate) use self::send::{SendContext, send};
 use self::upstreams::Upstreams;
 
 /// How long a stream other than a watch may go on, unless the operator says otherwise.

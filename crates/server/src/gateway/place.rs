@@ -136,8 +136,10 @@ impl Found {
             GatewayTarget::VirtualCluster { cluster, namespace, name } => {
                 let at = [cluster.as_str(), namespace, name];
                 let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
-                    let why = "no instance is known there".to_owned();
-                    return Ok(Self { way: Way::None(why), ..Self::nowhere(target) });
+                    // Whoever may use the cluster reaches it there, if its agent knows it.
+                    let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
+                    let way = Way::Agent(cluster.clone());
+                    return Ok(Self { is_there, way, ..Self::nowhere(target) });
                 };
                 let kind = &VirtualClusterInstance;
                 let of = VIRTUAL_CLUSTERS;

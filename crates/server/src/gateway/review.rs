@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::place::Found;
-use super::send::{Sent, forward};
+use super::send::{SendContext, forward};
 use crate::stages::authorize::{GatewayPermit, refused_at_target};
 use crate::stages::flow::budget::Charge;
-use crate::wire::body::{Body, Kept};
+use crate::wire::body::{Body, Guards};
 use crate::wire::encode;
 use crate::wire::input::{self, RequestBody};
 use crate::wire::respond;
@@ -52,12 +52,12 @@ pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
     }
 }
 
-/// Answers a review.
+/// Returns the answer to a review.
 ///
 /// # Errors
 /// 400, 413 and 415 for a review that cannot be read; those of sending it on.
 pub(super) async fn answer(
-    sent: Sent<'_>,
+    context: SendContext<'_>,
     permit: GatewayPermit,
     found: Found,
     asked: Asked,
@@ -75,17 +75,17 @@ pub(super) async fn answer(
         value["status"] = status;
         Ok(respond::value(StatusCode::CREATED, &value, pretty))
     };
-    let policy = sent.registry.cache().policy();
+    let policy = context.registry.cache().policy();
     match asked {
         Asked::Access => {
             if let Some(reason) = refused(&policy, &permit, &found, &value)? {
                 let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
                 return own(value, encoded(&status)?);
             }
-            let (request, kept) = (permit.request().clone(), Kept::default());
+            let (request, guards) = (permit.request().clone(), Guards::default());
             let answer =
-                forward(sent, permit, found, |head| rewritten(head, &value), &kept).await?;
-            Ok(respond::proxied(answer, &request.kube, kept))
+                forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
+            Ok(respond::proxied(answer, &request.kube, guards))
         }
         Asked::Rules => {
             let namespace = value["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -94,12 +94,12 @@ pub(super) async fn answer(
             if found.is_space() && place.space_namespace != Some(namespace.as_str()) {
                 return own(value, encoded(&Status { incomplete: true, ..Status::default() })?);
             }
-            let (request, kept) = (permit.request().clone(), Kept::default());
+            let (request, guards) = (permit.request().clone(), Guards::default());
             let of_place = found.clone();
             let answer =
-                forward(sent, permit, found, |head| rewritten(head, &value), &kept).await?;
+                forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
             if answer.status() != StatusCode::CREATED {
-                return Ok(respond::proxied(answer, &request.kube, kept));
+                return Ok(respond::proxied(answer, &request.kube, guards));
             }
             value = read(answer).await?;
             let status: Status = field(&value, "status");

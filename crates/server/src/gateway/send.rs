@@ -22,7 +22,7 @@ use crate::registry::Registry;
 use crate::stages::authorize::GatewayPermit;
 use crate::stages::flow::budget::{ByteBudget, Charge};
 use crate::stages::flow::{Requester, WatchPermit, too_many_requests};
-use crate::wire::body::{Body, Kept};
+use crate::wire::body::{Body, Guards};
 use crate::wire::incoming::IncomingBody;
 use crate::wire::input::RequestBody;
 use crate::wire::respond;
@@ -32,12 +32,12 @@ use crate::wire::respond;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What a request is sent on with.
-pub(crate) struct Sent<'a> {
+pub(crate) struct SendContext<'a> {
     /// The gateway.
     pub(crate) gateway: &'a Gateway,
     /// What is stored.
     pub(crate) registry: &'a Arc<Registry>,
-    /// The limit of what waits to be sent.
+    /// The limit of what waits to be context.
     pub(crate) bodies: &'a Arc<ByteBudget>,
     /// Whether the server is shutting down.
     pub(crate) draining: watch::Receiver<bool>,
@@ -53,62 +53,62 @@ pub(crate) struct Sent<'a> {
 /// 502, 503 and 504 when the target cannot be reached, or does not answer; 413, 415 and 400 for a review
 /// that cannot be read.
 pub(crate) async fn send(
-    sent: Sent<'_>,
+    context: SendContext<'_>,
     permit: GatewayPermit,
     found: Found,
     body: RequestBody,
     requester: Requester<'_>,
 ) -> Result<Response<Body>, ApiError> {
     if let Some(asked) = review::of(&permit, &found) {
-        let charge = sent.bodies.open(requester);
-        return review::answer(sent, permit, found, asked, body, charge).await;
+        let charge = context.bodies.open(requester);
+        return review::answer(context, permit, found, asked, body, charge).await;
     }
     let no_room = Arc::new(AtomicBool::new(false));
     let body = CountedBody {
         incoming: body.into_incoming(),
         charge: Box::new({
-            let (bodies, owner) = (sent.bodies.clone(), requester.owner.to_owned());
+            let (bodies, owner) = (context.bodies.clone(), requester.owner.to_owned());
             let is_system = requester.is_system;
             move || bodies.open(Requester { owner: &owner, is_system })
         }),
         no_room: no_room.clone(),
     };
     let request = permit.request().clone();
-    let kept = Kept::default();
-    let answer = forward(sent, permit, found, |_| body, &kept).await;
+    let guards = Guards::default();
+    let answer = forward(context, permit, found, |_| body, &guards).await;
     match answer {
         Err(_) if no_room.load(Ordering::Relaxed) => Err(too_many_requests()),
-        answer => Ok(respond::proxied(answer?, &request.kube, kept)),
+        answer => Ok(respond::proxied(answer?, &request.kube, guards)),
     }
 }
 
 /// Sends a request on with another body than its own, perhaps.
 pub(super) async fn forward<B>(
-    sent: Sent<'_>,
+    context: SendContext<'_>,
     permit: GatewayPermit,
     found: Found,
     body: impl FnOnce(&mut http::HeaderMap) -> B,
-    kept: &Kept,
+    guards: &Guards,
 ) -> Result<Response<postern_proxy::ProxyBody>, ApiError>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<postern_proxy::BoxError>,
 {
-    let upstream = sent.gateway.upstreams.of(sent.registry, &found).await?;
+    let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
     let request = permit.request().clone();
-    kept.keep(sent.under_way);
+    guards.keep(context.under_way);
     let caller = Caller {
-        registry: sent.registry.clone(),
+        registry: context.registry.clone(),
         credential: permit.credential().clone(),
         request: request.clone(),
         found,
     };
-    let max_session = sent.gateway.settings.max_session;
-    let session = session::of(caller, sent.draining, max_session, kept.clone());
+    let max_session = context.gateway.settings.max_session;
+    let session = session::of(caller, context.draining, max_session, guards.clone());
     let path = request.kube.path_and_query().parse::<PathAndQuery>();
     let path = path.map_err(|error| ApiError::internal("the path cannot be sent on", error))?;
     let (mut head, mut headers) = permit.into_head();
-    headers.insert("audit-id", sent.audit_id);
+    headers.insert("audit-id", context.audit_id);
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
@@ -118,7 +118,8 @@ where
         ..Forward::new(path)
     };
     let body = body(&mut head.headers);
-    let answered = sent.gateway.proxy.forward(&upstream, Request::from_parts(head, body), forward);
+    let answered =
+        context.gateway.proxy.forward(&upstream, Request::from_parts(head, body), forward);
     let answer = if is_long {
         answered.await
     } else {
@@ -172,7 +173,7 @@ fn failed(error: ProxyError) -> ApiError {
     ApiError::new(error.status().as_u16(), reason, message).with_inner(error)
 }
 
-/// The body of a request on its way to a target. Each part is counted until it is sent.
+/// The body of a request on its way to a target. Each part is counted until it is context.
 struct CountedBody {
     incoming: IncomingBody,
     charge: Box<dyn Fn() -> Charge + Send>,

@@ -12,7 +12,7 @@ use crate::registry::Registry;
 use crate::stages::authenticate::Credential;
 use crate::stages::authorize::refused_request;
 use crate::stages::parse::GatewayRequest;
-use crate::wire::body::Kept;
+use crate::wire::body::Guards;
 
 /// What is decided by time alone is looked at this often.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
@@ -26,17 +26,17 @@ pub(super) struct Caller {
 }
 
 /// Returns the session of a request: it ends when its caller may not make it any more, when its target is
-/// another one, and, of a watch, when the server drains. `kept` lives as long as it.
+/// another one, and, of a watch, when the server drains. `guards` lives as long as it.
 pub(super) fn of(
     caller: Caller,
     draining: watch::Receiver<bool>,
     max_session: Duration,
-    kept: Kept,
+    guards: Guards,
 ) -> Session {
     let kube = &caller.request.kube;
     let (is_watch, is_long) = (kube.is_watch(), kube.is_long());
     let session = Session::until(async move {
-        let _kept = kept;
+        let _kept = guards;
         tokio::select! {
             () = caller.refused() => {}
             () = drained(draining), if is_watch => {}

@@ -103,8 +103,7 @@ fn made(secret: &[u8], key: &str, local: LocalAddresses) -> Result<Upstream, Str
     let kubeconfig = Kubeconfig::of_secret(&secret, key).map_err(|error| error.to_string())?;
     let url = kubeconfig.server.parse().map_err(|_| "server is no URL".to_owned())?;
     let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
-    let authorization = kubeconfig.token.as_ref();
-    let authorization = authorization.map(|token| bytes(&["Bearer ", token.expose()].concat()));
+    let authorization = kubeconfig.token.as_ref().map(|token| bearer(token.expose()));
     let certificate = kubeconfig.client_certificate.map(|certificate| ClientCertificate {
         certificate_pem: certificate.chain_pem.into_bytes(),
         key_pem: bytes(certificate.key_pem.expose()),
@@ -119,6 +118,15 @@ fn made(secret: &[u8], key: &str, local: LocalAddresses) -> Result<Upstream, Str
         ..UpstreamConfig::new(url)
     };
     Upstream::new(config).map_err(|error| error.to_string())
+}
+
+/// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.
+fn bearer(token: &str) -> SecretBytes {
+    const SCHEME: &str = "Bearer ";
+    let mut value = Vec::with_capacity(SCHEME.len() + token.len());
+    value.extend_from_slice(SCHEME.as_bytes());
+    value.extend_from_slice(token.as_bytes());
+    SecretBytes::new(value)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use postern_meta::status::ApiError;
 
 use super::{Hold, Outcome, Server};
 use crate::audit::AuditContext;
-use crate::gateway::{Found, Sent, send};
+use crate::gateway::{Found, SendContext, send};
 use crate::stages::authorize::authorize_gateway;
 use crate::stages::flow::Requester;
 use crate::stages::impersonate::Acting;
@@ -52,7 +52,7 @@ pub(super) async fn serve(
     if request.kube.changes() {
         audit_context.written().await?;
     }
-    let sent = Sent {
+    let context = SendContext {
         gateway,
         registry,
         bodies: &server.flow.bodies,
@@ -60,5 +60,5 @@ pub(super) async fn serve(
         under_way,
         audit_id: audit_context.id().clone(),
     };
-    send(sent, permit, found, body, requester).await.map(Outcome::from)
+    send(context, permit, found, body, requester).await.map(Outcome::from)
 }

@@ -36,9 +36,9 @@ pub(crate) enum Body {
 /// What lives as long as a request to a target does, also when that goes on in another protocol after
 /// its response.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<Box<dyn Send>>>>);
+pub(crate) struct Guards(Arc<Mutex<Vec<Box<dyn Send>>>>);
 
-impl Kept {
+impl Guards {
     /// Keeps one thing more.
     pub(crate) fn keep(&self, value: impl Send + 'static) {
         self.0.lock().push(Box::new(value));
@@ -52,13 +52,13 @@ pub(crate) struct ProxiedBody {
     is_watch: bool,
     is_long: bool,
     trailers: Option<HeaderMap>,
-    kept: Kept,
+    guards: Guards,
 }
 
 impl ProxiedBody {
-    /// Returns the body of an answer; `kept` is the session's, too.
-    pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, kept: Kept) -> Self {
-        Self { body, is_watch, is_long, trailers: None, kept }
+    /// Returns the body of an answer; `guards` are the session's, too.
+    pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, guards: Guards) -> Self {
+        Self { body, is_watch, is_long, trailers: None, guards }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ApiError>>> {
@@ -128,7 +128,7 @@ impl Body {
                 Self::Stream(events.inspect(own).boxed())
             }
             Self::Proxied(proxied) => {
-                proxied.kept.keep(value);
+                proxied.guards.keep(value);
                 Self::Proxied(proxied)
             }
             whole => whole,

@@ -141,9 +141,14 @@ pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiEr
 }
 
 /// Returns whether what is sent there can be protobuf: the options of a deletion, and the kinds whose
-/// fields are known by number.
+/// fields are known by number. Typed Go clients send nothing else for kinds of Kubernetes' own.
 fn takes_protobuf(target: &Target) -> bool {
-    let Target::Resource(target) = target else { return false };
+    let target = match target {
+        Target::Resource(target) => target,
+        // Of what goes to a target, only reviews are read.
+        Target::Gateway(_) => return true,
+        Target::Document(_) | Target::Nothing => return false,
+    };
     let sent = target.action.and_then(|action| action.request).unwrap_or(target.kind).info();
     matches!(target.verb, Verb::Delete | Verb::DeleteCollection)
         || decode::reads_protobuf(sent.version, sent.kind)

@@ -13,7 +13,7 @@ use postern_meta::decode::Format;
 use postern_meta::status::ApiError;
 use postern_proxy::ProxyBody;
 
-use super::body::{Body, Kept, ProxiedBody};
+use super::body::{Body, Guards, ProxiedBody};
 use super::encode::{self, Negotiated};
 use super::list::{EncodedList, ListBody};
 use crate::metrics::WatchMeter;
@@ -160,10 +160,10 @@ pub(crate) fn watch(
 pub(crate) fn proxied(
     answer: Response<ProxyBody>,
     request: &KubeRequest,
-    kept: Kept,
+    guards: Guards,
 ) -> Response<Body> {
     let (is_watch, is_long) = (request.is_watch(), request.is_long());
-    answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, kept))))
+    answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
 }
 
 /// Returns a response with an error's Status.

@@ -113,9 +113,8 @@ fn at_target(place: &TargetPlace<'_>, refusal: &TargetRefusal) -> ApiError {
 fn resource_of<'a>(place: &TargetPlace<'a>) -> (GroupResource, &'a str) {
     let (resource, name) = match place.target {
         RequestTarget::Management => ("", ""),
-        RequestTarget::Cluster { cluster } | RequestTarget::VirtualCluster { cluster, .. } => {
-            ("clusters", cluster)
-        }
+        RequestTarget::Cluster { cluster } => ("clusters", cluster),
+        RequestTarget::VirtualCluster { name, .. } => (VIRTUAL_CLUSTERS, name),
         RequestTarget::ProjectSpace { space, .. } => (SPACES, space),
         RequestTarget::ProjectVirtualCluster { virtual_cluster, .. } => {
             (VIRTUAL_CLUSTERS, virtual_cluster)
