@@ -31,6 +31,7 @@ pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod custom_resource_definition;
+pub mod direct_cluster_endpoint_token;
 pub mod event;
 pub mod kubeconfig;
 pub mod label_selector;
@@ -90,6 +91,7 @@ const OURS: &[&dyn AnyKind] = &[
     &space_instance::SpaceInstance,
     &project_secret::ProjectSecret,
     &cluster::Cluster,
+    &direct_cluster_endpoint_token::DirectClusterEndpointToken,
     &role::Role,
     &role_binding::RoleBinding,
     &cluster_role::ClusterRole,

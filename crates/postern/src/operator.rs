@@ -40,12 +40,44 @@ impl Directories {
 
 /// `postern admin …`
 #[derive(Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "they are the names of the commands")]
 pub(crate) enum Admin {
     /// Create a new access key for the user admin, and write the administrator's kubeconfig.
     ///
     /// For when the first key is lost. It works through the socket in the data directory, so only
     /// whoever runs the server (or root) can do it, and the server must be running.
     ResetKey(Directories),
+    /// Create a new key that signs endpoint tokens.
+    ///
+    /// It is published at once, and signs when every agent has heard of it, after --max-offline. Tokens of
+    /// the old key stay valid until they expire.
+    RotateSigningKey(RotateSigningKey),
+    /// Drop a key that signed endpoint tokens: its tokens are refused from now on.
+    ///
+    /// For a key that may have been stolen. The key that signs now is first replaced:
+    /// postern admin rotate-signing-key --force
+    DropSigningKey(DropSigningKey),
+}
+
+/// `postern admin rotate-signing-key`
+#[derive(Args)]
+pub(crate) struct RotateSigningKey {
+    #[command(flatten)]
+    directories: Directories,
+
+    /// Sign with the new key at once. Agents that have not heard of it refuse its tokens until they do
+    #[arg(long)]
+    force: bool,
+}
+
+/// `postern admin drop-signing-key`
+#[derive(Args)]
+pub(crate) struct DropSigningKey {
+    /// The key's id, as tokens and the published keys have it (kid)
+    kid: String,
+
+    #[command(flatten)]
+    directories: Directories,
 }
 
 /// `postern storage …`
@@ -110,8 +142,15 @@ pub(crate) struct Restore {
 
 impl Admin {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self::ResetKey(directories) = self;
-        run(&directories, AdminCommand::ResetKey)
+        match self {
+            Self::ResetKey(directories) => run(&directories, AdminCommand::ResetKey),
+            Self::RotateSigningKey(RotateSigningKey { directories, force }) => {
+                run(&directories, AdminCommand::RotateSigningKey { force })
+            }
+            Self::DropSigningKey(DropSigningKey { kid, directories }) => {
+                run(&directories, AdminCommand::DropSigningKey { kid })
+            }
+        }
     }
 }
 
@@ -228,6 +267,10 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
                 messages.push("Disable a lost one with: postern disable accesskey NAME".to_owned());
             }
         }
+        CommandOutput::RotateSigningKey { kid, .. } | CommandOutput::DropSigningKey { kid } => {
+            writeln!(data, "{kid}")?;
+            messages.push(about_signing_key(answer));
+        }
         CommandOutput::RotateKey { current, all } => {
             let (count, data_dir) = (all.len(), data_dir.display());
             writeln!(data, "{current}")?;
@@ -272,6 +315,16 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
     let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
     io::stdout().write_all(data.as_bytes())?;
     Ok(if corrupt > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn about_signing_key(answer: &CommandOutput) -> String {
+    let CommandOutput::RotateSigningKey { signs_from, was_announced, .. } = answer else {
+        return "Agents refuse its tokens as soon as they hear of it: within a second, when they reach \
+                this server."
+            .to_owned();
+    };
+    let known = if *was_announced { "It had been announced before. " } else { "" };
+    format!("{known}This key signs from {signs_from} on.")
 }
 
 fn about_backup(content: &BackupContent, omitted: &[Damage]) -> Vec<String> {

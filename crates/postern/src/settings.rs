@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, KeyPolicy, Limits,
-    Settings,
+    Settings, TokenPolicy,
 };
 use serde::Deserialize;
 
@@ -113,6 +113,23 @@ pub(crate) struct Serve {
     /// with their access key [default: 8h]
     #[arg(long, env = "POSTERN_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
+    /// The URL under which clients reach this server: it is the issuer of endpoint tokens. The same on
+    /// every server of a store [default: https:// and the first --host]
+    #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
+    external_url: Option<String>,
+
+    /// The longest ttl of an endpoint token [default: 24h]
+    #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_MAX_TTL", value_name = "DURATION")]
+    endpoint_token_max_ttl: Option<String>,
+
+    /// How long a key signs endpoint tokens before another one takes over [default: 30d]
+    #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_KEY_ROTATION", value_name = "DURATION")]
+    endpoint_token_key_rotation: Option<String>,
+
+    /// How long an agent goes on without hearing from this server. A new key for endpoint tokens is
+    /// published so long before it signs [default: 24h]
+    #[arg(long, env = "POSTERN_MAX_OFFLINE", value_name = "DURATION")]
+    max_offline: Option<String>,
 
     /// Where the audit log is written; - is the standard output
     /// [default: audit/audit.log in the data directory]
@@ -167,6 +184,7 @@ impl Serve {
         let given = self.or(file);
         let (limits, keys) = (given.limits()?, given.key_policy()?);
         let gateway = given.gateway()?;
+        let tokens = given.token_policy()?;
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
@@ -208,6 +226,7 @@ impl Serve {
             )?,
             limits,
             keys,
+            tokens,
             cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
             build: BUILD,
         };
@@ -271,6 +290,28 @@ impl Serve {
         })
     }
 
+    fn token_policy(&self) -> anyhow::Result<TokenPolicy> {
+        let defaults = TokenPolicy::default();
+        let seconds = |name, text: Option<&str>, default| {
+            let Some(text) = text else { return anyhow::Ok(default) };
+            let span = duration(name, Some(text), Duration::ZERO)?;
+            Ok(i64::try_from(span.as_secs()).unwrap_or(i64::MAX))
+        };
+        let max_ttl = self.endpoint_token_max_ttl.as_deref();
+        let rotation = self.endpoint_token_key_rotation.as_deref();
+        let max_offline = self.max_offline.as_deref();
+        Ok(TokenPolicy {
+            issuer: self.external_url.as_deref().map(external_url).transpose()?.unwrap_or_default(),
+            max_ttl_seconds: seconds("endpoint-token-max-ttl", max_ttl, defaults.max_ttl_seconds)?,
+            rotation_seconds: seconds(
+                "endpoint-token-key-rotation",
+                rotation,
+                defaults.rotation_seconds,
+            )?,
+            max_offline_seconds: seconds("max-offline", max_offline, defaults.max_offline_seconds)?,
+        })
+    }
+
     fn or(self, other: Self) -> Self {
         Self {
             config: self.config,
@@ -292,6 +333,12 @@ impl Serve {
                 .or(other.max_write_bytes_per_owner),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
+            external_url: self.external_url.or(other.external_url),
+            endpoint_token_max_ttl: self.endpoint_token_max_ttl.or(other.endpoint_token_max_ttl),
+            endpoint_token_key_rotation: self
+                .endpoint_token_key_rotation
+                .or(other.endpoint_token_key_rotation),
+            max_offline: self.max_offline.or(other.max_offline),
             audit_log_path: self.audit_log_path.or(other.audit_log_path),
             audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
@@ -344,6 +391,17 @@ fn check_host(host: &str) -> anyhow::Result<()> {
         "--host {host:?} is no DNS name and no IP address (an IPv6 address goes without brackets)"
     );
     Ok(())
+}
+
+/// Returns the URL as it is compared: without a slash at its end.
+fn external_url(text: &str) -> anyhow::Result<String> {
+    let url = text.trim_end_matches('/');
+    let rest = url.strip_prefix("https://").unwrap_or_default();
+    let is_url = !rest.is_empty()
+        && rest.bytes().all(|byte| byte.is_ascii_graphic())
+        && !rest.contains(['?', '#', '@', '"', '\\']);
+    anyhow::ensure!(is_url, "--external-url {text:?} must be https://HOST[:PORT][/PATH]");
+    Ok(url.to_owned())
 }
 
 fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
@@ -413,6 +471,23 @@ mod tests {
         if git.is_ok_and(|output| output.status.success()) {
             assert_eq!(BUILD.commit.len(), 40, "{BUILD:?}");
             assert!(BUILD.commit_date.ends_with('Z'), "{BUILD:?}");
+        }
+    }
+
+    #[test]
+    fn external_urls() {
+        assert_eq!(external_url("https://a.example.com/").unwrap(), "https://a.example.com");
+        assert_eq!(external_url("https://a:8443/p/").unwrap(), "https://a:8443/p");
+        for bad in [
+            "",
+            "a.example.com",
+            "http://a",
+            "https://",
+            "https://a b",
+            "https://u@a",
+            "https://a?b",
+        ] {
+            assert!(external_url(bad).is_err(), "{bad}");
         }
     }
 

@@ -29,6 +29,7 @@ use crate::gateway::GatewaySettings;
 use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
+use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
 use crate::supervise::supervise;
@@ -61,6 +62,9 @@ pub struct Settings {
     pub limits: Limits,
     /// What the operator decides about access keys.
     pub keys: KeyPolicy,
+    /// What the operator decides about endpoint tokens. Without an issuer, it is the address that
+    /// clients on this machine use.
+    pub tokens: TokenPolicy,
     /// What the operator decides about the audit log.
     pub audit: AuditSettings,
     /// What the operator decides about the gateway.
@@ -133,8 +137,11 @@ pub async fn open(
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now())?;
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
+    let tokens = token_policy(&settings, address);
+    signing_keys::prepare(&store, source.now(), &tokens).await?;
     let cache = Cache::new(store.clone());
-    let registry = Registry::new(store, cache.clone(), source.clone(), digester, settings.keys);
+    let registry =
+        Registry::new(store, cache.clone(), source.clone(), digester, settings.keys, tokens);
     let registry = Arc::new(registry);
     let limits = settings.limits;
     let server = Arc::new(Server::new(
@@ -194,6 +201,15 @@ fn advertised(settings: &Settings, address: SocketAddr) -> String {
         None if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
         None => address.to_string(),
     }
+}
+
+/// Returns what is decided about endpoint tokens, with an issuer.
+fn token_policy(settings: &Settings, address: SocketAddr) -> TokenPolicy {
+    let mut policy = settings.tokens.clone();
+    if policy.issuer.is_empty() {
+        policy.issuer = format!("https://{}", advertised(settings, address));
+    }
+    policy
 }
 
 /// Makes the administrator at the first start; later only keeps their kubeconfig true.
@@ -341,6 +357,7 @@ fn spawn_supervised(
     controller("garbage", |registry| controllers::garbage::run(registry).boxed());
     controller("roles", |registry| controllers::roles::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
+    controller("signing-keys", |registry| controllers::signing_keys::run(registry).boxed());
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {
         controllers::compaction::run(registry.clone(), history)

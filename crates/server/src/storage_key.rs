@@ -9,7 +9,9 @@
 //!                                                   quota counts
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
 //! /digests/<hex>                                    which access key has this digest
-//! /postern/…                                        the server's own: format, digest key, seal
+//! /revocations/<uid>                                whose endpoint tokens count no more
+//! /postern/…                                        the server's own: format, digest key, seal,
+//!                                                   signing keys
 //! ```
 //!
 //! The group of core/v1 is written `core`. Names have no `/`, so no name can lead to another
@@ -34,6 +36,12 @@ const COUNTS: &str = "/counts/";
 
 /// Records of what is stored of write-only fields.
 pub(crate) const SECRETS: &str = "/secrets/";
+
+/// The keys that sign endpoint tokens.
+pub(crate) const SIGNING_KEYS: &str = "/postern/signing-keys";
+
+/// Records of whose endpoint tokens count no more.
+pub(crate) const REVOCATIONS: &str = "/revocations/";
 
 /// The server's key for digests.
 pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
@@ -101,6 +109,11 @@ pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
 /// Returns the key of the record of an access key's last use.
 pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
     [&under(ACTIVITY, info), name].concat().into()
+}
+
+/// Returns the key of the revocation record of this id.
+pub(crate) fn revocation(id: &str) -> Arc<str> {
+    [REVOCATIONS, id].concat().into()
 }
 
 /// Returns the access key's name in the key of the record of its last use.

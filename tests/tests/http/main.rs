@@ -7,6 +7,7 @@ mod access_keys;
 mod creates;
 mod deletes;
 mod discovery;
+mod endpoint_tokens;
 mod failures;
 mod field_validation;
 mod finalizers;

@@ -101,6 +101,7 @@ impl Fixture {
             Self::new(OURS, "teams", None, [Some("violet"), Some("ours"), Some("theirs")]),
             Self::new(OURS, "ownedaccesskeys", None, NAMES),
             Self::new(OURS, "selves", None, NOTHING_STORED),
+            Self::new(OURS, "directclusterendpointtokens", None, NOTHING_STORED),
             Self::new(OURS, "resourceaccessreviews", None, NOTHING_STORED),
             Self::new("", "namespaces", None, [None, Some("ours"), Some("apart")]),
             Self::new("", "secrets", PLATFORM, WITHOUT_OWNER),

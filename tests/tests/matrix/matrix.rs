@@ -231,6 +231,11 @@ async fn ownedaccesskeys() {
 }
 
 #[tokio::test]
+async fn directclusterendpointtokens() {
+    check("directclusterendpointtokens").await;
+}
+
+#[tokio::test]
 async fn selves() {
     check("selves").await;
 }

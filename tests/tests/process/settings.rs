@@ -50,6 +50,7 @@ async fn an_error_names_the_wrong_setting() {
         ("--history", "-5m", "history"),
         ("--config", "absent.yaml", "absent.yaml"),
         ("--no-such-flag", "x", "--no-such-flag"),
+        ("--external-url", "postern.example.com", "--external-url"),
     ] {
         let setup =
             Setup::bare(&home).argument("serve").argument("--data-dir").argument(home.data());
@@ -65,7 +66,8 @@ async fn an_error_names_the_wrong_setting() {
 async fn durations_are_read_as_in_every_other_flag() {
     let home = Home::new();
     let flags = ["history", "shutdown-delay", "drain-timeout", "access-key-max-ttl"];
-    for flag in flags.into_iter().chain(["expired-key-retention"]) {
+    let of_tokens = ["endpoint-token-max-ttl", "endpoint-token-key-rotation", "max-offline"];
+    for flag in flags.into_iter().chain(["expired-key-retention"]).chain(of_tokens) {
         for (value, wanted) in [
             ("soon", "write a duration as 720h, 30m, 1h30m or 30d, or as plain seconds"),
             ("-5m", "a duration is not negative"),

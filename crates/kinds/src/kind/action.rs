@@ -67,6 +67,8 @@ pub enum ServerAction {
     SelfSubjectReview,
     /// Whose token is this?
     TokenReview,
+    /// A token for connected clusters, for the caller.
+    IssueEndpointToken,
     /// Who can do this?
     ResourceAccessReview,
     /// The members of the object, which is a project.

@@ -2,6 +2,7 @@
 //! of their tables of actions. The tables are with the kinds. The server's own actions are matched
 //! here one by one, so that an action without a handler does not compile.
 
+mod endpoint_tokens;
 mod migrate;
 mod object;
 mod project_lists;
@@ -46,6 +47,9 @@ pub(crate) async fn run(
     match action.handler {
         Handler::Server(ServerAction::WhoAmI) => {
             selves::who_am_i(registry, permit, body).await.map(same)
+        }
+        Handler::Server(ServerAction::IssueEndpointToken) => {
+            endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;

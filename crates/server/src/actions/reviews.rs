@@ -78,7 +78,8 @@ pub(super) async fn answer(
         | ServerAction::AccessKeysOfOwner
         | ServerAction::ProjectMembers
         | ServerAction::ProjectClusters
-        | ServerAction::MigrateVirtualClusterInstance => {
+        | ServerAction::MigrateVirtualClusterInstance
+        | ServerAction::IssueEndpointToken => {
             return Err(ApiError::resource_not_served());
         }
     };

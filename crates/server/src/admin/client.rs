@@ -28,8 +28,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 /// process, which then is the only one that may have the database open.
 ///
 /// # Errors
-/// The server's error, or this process's own. Without a running server,
-/// [`AdminCommand::ResetKey`] is an error.
+/// The server's error, or this process's own. Without a running server, a command about access keys or
+/// signing keys is an error.
 pub async fn call(
     files: &ServerFiles<'_>,
     command: AdminCommand,
@@ -50,7 +50,7 @@ pub(super) async fn call_with(
         Ok(stream) => ask(stream, command, out, progress).await,
         Err(error) if nobody_listens(&error) => {
             anyhow::ensure!(
-                command != AdminCommand::ResetKey,
+                !command.needs_server(),
                 "no server runs on {}: start it, and ask again",
                 files.data_dir.display()
             );

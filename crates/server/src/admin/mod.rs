@@ -11,6 +11,7 @@ mod backup;
 mod check;
 mod client;
 pub(crate) mod reset_key;
+mod signing_keys;
 pub(crate) mod socket;
 mod storage;
 #[cfg(test)]
@@ -40,12 +41,22 @@ pub struct ServerFiles<'a> {
 }
 
 /// A command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdminCommand {
     /// Issues a new access key for the user `admin`, and writes it into the administrator's
     /// kubeconfig. It requires a running server.
     ResetKey,
+    /// Makes a new key that signs endpoint tokens. It requires a running server.
+    RotateSigningKey {
+        /// Whether it signs at once, instead of being announced first.
+        force: bool,
+    },
+    /// Drops a key that signed endpoint tokens: they count no more. It requires a running server.
+    DropSigningKey {
+        /// The key's id.
+        kid: String,
+    },
     /// Makes a new seal key, for everything that is written from now on.
     RotateKey,
     /// Seals everything that is stored under an older seal key with the current one.
@@ -62,14 +73,21 @@ pub enum AdminCommand {
 
 impl AdminCommand {
     /// Returns its name on the command line.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::ResetKey => "reset-key",
+            Self::RotateSigningKey { .. } => "rotate-signing-key",
+            Self::DropSigningKey { .. } => "drop-signing-key",
             Self::RotateKey => "rotate-key",
             Self::Reseal => "reseal",
             Self::Check => "check",
             Self::Backup { .. } => "backup",
         }
+    }
+
+    /// Does only a running server carry it out?
+    fn needs_server(&self) -> bool {
+        matches!(self, Self::ResetKey | Self::RotateSigningKey { .. } | Self::DropSigningKey { .. })
     }
 }
 
@@ -96,6 +114,21 @@ pub enum CommandOutput {
         user_mended: bool,
         /// The user's other keys, which still work: an administrator who has lost one should know.
         other_keys: Vec<String>,
+    },
+    /// Of [`AdminCommand::RotateSigningKey`].
+    #[serde(rename_all = "kebab-case")]
+    RotateSigningKey {
+        /// The id of the key that comes next, or signs from now on. It is not secret.
+        kid: String,
+        /// From when on it signs.
+        signs_from: String,
+        /// Had it been announced before?
+        was_announced: bool,
+    },
+    /// Of [`AdminCommand::DropSigningKey`].
+    DropSigningKey {
+        /// The id of the key.
+        kid: String,
     },
     /// Of [`AdminCommand::RotateKey`].
     RotateKey {

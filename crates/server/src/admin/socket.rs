@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use super::client::MAX_DATA_BYTES;
 use super::reset_key::reset_key;
 use super::{
-    Access, AdminCommand, CommandOutput, Progress, Reply, Request, read_line, storage, to_line,
+    Access, AdminCommand, CommandOutput, Progress, Reply, Request, read_line, signing_keys,
+    storage, to_line,
 };
 use crate::audit::Audit;
 use crate::audit::Command;
@@ -195,8 +196,15 @@ async fn perform(
     let Ok(_busy) = (if is_backup { &admin.backup } else { &admin.busy }).try_lock() else {
         return Ok(Err(anyhow::anyhow!("another command is being carried out: try again later")));
     };
-    if command == AdminCommand::ResetKey {
-        return Ok(reset_key(&admin.registry, &admin.access).await);
+    match &command {
+        AdminCommand::ResetKey => return Ok(reset_key(&admin.registry, &admin.access).await),
+        AdminCommand::RotateSigningKey { force } => {
+            return Ok(signing_keys::rotate(&admin.registry, *force).await);
+        }
+        AdminCommand::DropSigningKey { kid } => {
+            return Ok(signing_keys::drop_key(&admin.registry, kid).await);
+        }
+        _ => {}
     }
     let (sender, mut progress) = watch::channel(Progress::default());
     let mut report = move |at| {

@@ -50,7 +50,11 @@ pub(super) async fn run(
 ) -> anyhow::Result<CommandOutput> {
     let Target { dir, sealed, clock } = target;
     match command {
-        AdminCommand::ResetKey => anyhow::bail!("a new access key requires a running server"),
+        AdminCommand::ResetKey
+        | AdminCommand::RotateSigningKey { .. }
+        | AdminCommand::DropSigningKey { .. } => {
+            anyhow::bail!("this command requires a running server")
+        }
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
         AdminCommand::Reseal => reseal(sealed, report).await,
         AdminCommand::Check => check::run(sealed, report).await,

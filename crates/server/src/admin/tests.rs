@@ -15,6 +15,7 @@ use crate::{Limits, Settings, System, open};
 fn settings(dir: &Path) -> Settings {
     Settings {
         keys: crate::KeyPolicy::default(),
+        tokens: crate::TokenPolicy::default(),
         data_dir: dir.to_owned(),
         key_dir: None,
         listen: ([127, 0, 0, 1], 0).into(),
@@ -214,6 +215,35 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
         assert!(!debug.contains(token));
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_signing_key_is_announced_replaced_and_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {
+        let rotate = async |force| {
+            let output = run(&dir, AdminCommand::RotateSigningKey { force }).await.unwrap();
+            let CommandOutput::RotateSigningKey { kid, was_announced, .. } = output else {
+                panic!("the output of another command")
+            };
+            (kid, was_announced)
+        };
+        let (announced, _) = rotate(false).await;
+        assert_eq!(rotate(false).await, (announced.clone(), true));
+        let (first, _) = rotate(true).await;
+        assert_ne!(first, announced);
+        let drop = |kid: &str| AdminCommand::DropSigningKey { kid: kid.to_owned() };
+        let refused = run(&dir, drop(&first)).await.unwrap_err().to_string();
+        assert!(refused.contains("rotate-signing-key --force"), "{refused}");
+        let (second, _) = rotate(true).await;
+        let dropped = run(&dir, drop(&first)).await.unwrap();
+        assert_eq!(dropped, CommandOutput::DropSigningKey { kid: first.clone() });
+        let gone = run(&dir, drop(&first)).await.unwrap_err().to_string();
+        assert!(gone.contains(&second) && !gone.contains(&announced), "{gone}");
+    })
+    .await;
+    let refused = run(&dir, AdminCommand::RotateSigningKey { force: true }).await.unwrap_err();
+    assert!(refused.to_string().contains("no server runs"), "{refused:#}");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod objects;
 mod policies;
 mod principals;
 mod resource;
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
 use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -35,7 +37,10 @@ use self::newest::NewestRevision;
 pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessState, AccessValue};
+pub(crate) use self::tokens::RevocationRecord;
+use self::tokens::{TokenState, TokenValue};
 use crate::errors::from_store;
+use crate::signing_keys::SigningKeys;
 
 /// How long a read waits for the cache to catch up with a revision before it fails with 504.
 /// kube-apiserver waits 3 s.
@@ -73,6 +78,7 @@ pub(crate) struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
     access: AccessState,
+    tokens: TokenState,
     newest: NewestRevision,
     /// Since when it is known to be behind the store.
     behind_since: Mutex<Option<Instant>>,
@@ -85,6 +91,7 @@ struct LoadedState {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
+    tokens: Vec<TokenValue>,
 }
 
 impl LoadedState {
@@ -103,6 +110,7 @@ impl LoadedState {
             objects.append(more);
         }
         self.access.append(&mut other.access);
+        self.tokens.append(&mut other.tokens);
     }
 }
 
@@ -125,6 +133,7 @@ impl Cache {
         Arc::new(Self {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
             access: AccessState::new(),
+            tokens: TokenState::default(),
             newest: NewestRevision::new(store.clone()),
             behind_since: Mutex::new(None),
             applied: watch::Sender::new(0),
@@ -208,7 +217,7 @@ impl Cache {
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that has everything up to there goes on: what has not changed is not expired.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
-        let LoadedState { objects, mut access } = std::mem::take(&mut *loaded.lock());
+        let LoadedState { objects, mut access, tokens } = std::mem::take(&mut *loaded.lock());
         // In the order of keys, as they would come from a list.
         access.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         for ((resource, objects), last_change) in
@@ -217,6 +226,7 @@ impl Cache {
             resource.load(objects, at, last_change);
         }
         self.access.load(&access, at);
+        self.tokens.load(&tokens);
         Ok(())
     }
 
@@ -235,6 +245,10 @@ impl Cache {
             let slot = kind
                 .and_then(|kind| self.resources.get(kind))
                 .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+            if TokenState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.tokens.push(TokenValue { key: key.clone(), value, position });
+            }
             if self.access.is_indexed(&key) {
                 let object = slot.as_ref().and_then(Slot::intact).cloned();
                 loaded.access.push(AccessValue { key: key.clone(), value: Some(value), object });
@@ -309,6 +323,9 @@ impl Cache {
     }
 
     fn apply(&self, batch: &Batch) {
+        for event in batch.events.iter().filter(|event| TokenState::is_indexed(&event.key)) {
+            self.tokens.apply(&TokenValue::of(event));
+        }
         // Who may see something is known before it can be seen.
         self.access.apply(&batch.events, batch.revision, |event| self.object_of(event));
         for resource in &self.resources {
@@ -380,6 +397,22 @@ impl Cache {
     /// Returns a subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
+    }
+
+    /// Returns the keys that sign endpoint tokens.
+    pub(crate) fn signing_keys(&self) -> Arc<SigningKeys> {
+        self.tokens.keys()
+    }
+
+    /// Returns whose endpoint tokens count no more: for a uid, the revision from which on they must be.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the configuration of agents"))]
+    pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
+        self.tokens.revocations()
+    }
+
+    /// Returns the revocation records that have done their work: their keys and positions.
+    pub(crate) fn old_revocations(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+        self.tokens.old_revocations(now)
     }
 
     /// Returns the revision of the cache.

@@ -1,6 +1,6 @@
 //! What the server does on its own: it removes namespaces and their content, removes objects whose
 //! grace period is over, collects garbage, keeps roles in step, stores when keys were used, removes
-//! expired keys, and compacts old history. Each controller works only from what is stored, so a restart loses
+//! expired keys, rotates signing keys, and compacts old history. Each controller works only from what is stored, so a restart loses
 //! nothing.
 
 pub(crate) mod access_keys;
@@ -9,3 +9,4 @@ pub(crate) mod garbage;
 pub(crate) mod namespaces;
 pub(crate) mod reaper;
 pub(crate) mod roles;
+pub(crate) mod signing_keys;

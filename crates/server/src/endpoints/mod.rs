@@ -6,5 +6,6 @@ mod fixed;
 pub(crate) mod discovery;
 pub(crate) mod documents;
 pub(crate) mod health;
+pub(crate) mod jwks;
 pub(crate) mod openapi;
 pub(crate) mod version;

@@ -1,6 +1,6 @@
 //! The pipeline: a request passes the stages in their order, is carried out, and gets its response.
 //!
-//! The few paths that need no credential (health, version) are served before the first stage. What
+//! The few paths that need no credential (health, version, public keys) are served before the first stage. What
 //! each verb does is in [`verbs`]; what every request works with is the [`Server`].
 
 mod client;
@@ -26,7 +26,7 @@ pub(crate) use self::client::Client;
 pub(crate) use self::server::Server;
 use crate::audit::{self, AuditContext};
 use crate::clock::new_uid;
-use crate::endpoints::{documents, health, version};
+use crate::endpoints::{documents, health, jwks, version};
 use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{Credential, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, Permit, authorize};
@@ -201,6 +201,8 @@ fn public(
     let query = request.uri().query().unwrap_or_default();
     let response = if path.strip_suffix('/').unwrap_or(path) == "/version" {
         respond::value(StatusCode::OK, &version::document(), true)
+    } else if path == jwks::PATH && under_base.is_some() {
+        jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {
         health::response(path, query, || server.condition())?
     };

@@ -17,6 +17,7 @@ use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
 use super::project_limits;
+use super::revocations::revoked;
 use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
@@ -63,6 +64,8 @@ pub(super) struct StagedChange {
     /// The state for the response: the new one, or the last one of an object that is removed.
     result: Bytes,
     side: SideRecords,
+    /// The uids of those that give something else from now on: their endpoint tokens count no more.
+    revoked: Vec<String>,
     /// The user or team that must still be there under its uid, for a new object that is theirs.
     owner: Option<OwnerCondition>,
 }
@@ -161,6 +164,7 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster) = (None, None, None);
+        let mut before = None;
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
@@ -182,12 +186,14 @@ impl Registry {
                 let side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 let stored = to_stored(object);
+                before = Some(cached.json());
                 let at = Some(cached.position());
                 (cached.key().clone(), at, Some(stored.clone()), stored, side)
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
                 let side = self.side_records_of_removed(of, Some(&old)).await?;
+                before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
             Write::RemoveCorrupt { key, position } => {
@@ -196,6 +202,10 @@ impl Registry {
             }
         };
         let is_removal = stored.is_none();
+        let principals = self.cache().principals();
+        let mut revoked = revoked(kind, before.as_deref(), stored.as_deref(), &*principals);
+        drop(principals);
+        revoked.extend(side.replaced_credential_of.clone());
         Ok(Some(StagedChange {
             kind,
             namespace,
@@ -208,6 +218,7 @@ impl Registry {
             stored,
             result,
             side,
+            revoked,
             owner,
         }))
     }
@@ -230,7 +241,9 @@ impl Registry {
                 self.check_absent(staged).await?;
                 return Ok(None);
             }
-            let txn = Txn { conditions, changes: changes(staged, limits.changes)? };
+            let revoked = staged.iter().flat_map(|one| one.revoked.iter().cloned()).collect();
+            let records = limits.changes.into_iter().chain(self.revocation(revoked)?).collect();
+            let txn = Txn { conditions, changes: changes(staged, records)? };
             match self.store().commit(txn).await {
                 Ok(revision) => return Ok(Some(Position::new(revision, 0))),
                 Err(Error::Conflict { key, found })
@@ -416,13 +429,13 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
 
 /// Returns the changes of a transaction: the objects first, each at its index, then their side
 /// records.
-fn changes(staged: &[StagedChange], counts: Vec<Change>) -> Result<Vec<Change>, ApiError> {
+fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
         None => Change::Delete { key: one.key.clone() },
     });
     let side = staged.iter().flat_map(|one| one.side.changes.iter().cloned());
-    let changes: Vec<Change> = objects.chain(side).chain(counts).collect();
+    let changes: Vec<Change> = objects.chain(side).chain(records).collect();
     if changes.len() <= limits::CHANGES_PER_TXN {
         return Ok(changes);
     }

@@ -1,9 +1,9 @@
 //! The registry: objects of any kind, as they are read, watched and stored.
 //!
 //! It acts only on a `Permit`, and stores only what is `Admitted`, without knowing who admits. The
-//! exceptions are the first start, the record of a key's last use, and the migration of the storage
-//! format. Apart from the registry, only resealing writes to the store, and that changes how values
-//! are sealed, not what they are.
+//! exceptions are the first start, the record of a key's last use, the end of revocation records, and the
+//! migration of the storage format. Apart from the registry, only resealing and the signing keys write to the store; resealing
+//! changes how values are sealed, not what they are.
 
 pub(crate) mod activity;
 pub(crate) mod commit;
@@ -12,6 +12,7 @@ pub(crate) mod format;
 pub(crate) mod observe;
 mod project_limits;
 pub(crate) mod read;
+mod revocations;
 pub(crate) mod rewrite;
 pub(crate) mod side_records;
 mod visibility;
@@ -29,6 +30,7 @@ use postern_store::Store;
 
 use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
+use crate::signing_keys::TokenPolicy;
 use crate::stages::admit::{AdmissionView, KeyPolicy};
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -40,6 +42,7 @@ pub(crate) struct Registry {
     source: Arc<dyn Source>,
     digester: Digester,
     key_policy: KeyPolicy,
+    token_policy: TokenPolicy,
     /// Held by whoever counts what an owner has, and adds to it.
     counting: tokio::sync::Mutex<()>,
 }
@@ -66,9 +69,10 @@ impl Registry {
         source: Arc<dyn Source>,
         digester: Digester,
         key_policy: KeyPolicy,
+        token_policy: TokenPolicy,
     ) -> Self {
         let counting = tokio::sync::Mutex::default();
-        Self { store, cache, source, digester, key_policy, counting }
+        Self { store, cache, source, digester, key_policy, token_policy, counting }
     }
 
     /// Returns what makes digests of access keys.
@@ -79,6 +83,11 @@ impl Registry {
     /// Returns what the operator decided about access keys.
     pub(crate) fn key_policy(&self) -> KeyPolicy {
         self.key_policy
+    }
+
+    /// Returns what the operator decided about endpoint tokens.
+    pub(crate) fn token_policy(&self) -> &TokenPolicy {
+        &self.token_policy
     }
 
     /// Waits until nobody else adds to what owners have. Of several servers on one store, each may

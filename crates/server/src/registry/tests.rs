@@ -22,6 +22,7 @@ use super::{EncodedObject, Registry, first_start};
 use crate::cache::{Cache, EVENT_WINDOW};
 use crate::clock::Source;
 use crate::operations;
+use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
@@ -98,11 +99,15 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let source: Arc<dyn Source> = clock.clone();
     let Prepared { digester, first } =
         first_start::prepare(&store, &*source, |_| Ok(())).await.unwrap();
+    let token_policy =
+        TokenPolicy { issuer: "https://postern.test".to_owned(), ..TokenPolicy::default() };
+    signing_keys::prepare(&store, source.now(), &token_policy).await.unwrap();
     let cache = Cache::new(store.clone());
     let changes = cache.load().await.unwrap();
     let following = tokio::spawn(cache.clone().follow(Some(changes)));
     let registry =
-        Arc::new(Registry::new(store.clone(), cache, source, digester, KeyPolicy::default()));
+        Registry::new(store.clone(), cache, source, digester, KeyPolicy::default(), token_policy);
+    let registry = Arc::new(registry);
     Fixture { registry, store, clock, draining: watch::Sender::new(false), following, first }
 }
 
@@ -122,6 +127,7 @@ mod fleet;
 mod format;
 mod keys;
 mod migration;
+mod tokens;
 mod transactions;
 
 impl Fixture {

@@ -24,7 +24,7 @@ use crate::stages::parse::ResourceTarget;
 use crate::storage_key;
 
 /// Servers on one store, with one clock.
-struct Fleet {
+pub(super) struct Fleet {
     servers: Vec<Fixture>,
     store: Arc<dyn Store>,
     controllers: tokio::task::JoinSet<()>,
@@ -41,17 +41,17 @@ impl Fleet {
     }
 
     /// The server that is asked to do things.
-    fn one(&self) -> &Fixture {
+    pub(super) fn one(&self) -> &Fixture {
         &self.servers[0]
     }
 
     /// The server that is looked at: another one, if there is another.
-    fn other(&self) -> &Fixture {
+    pub(super) fn other(&self) -> &Fixture {
         &self.servers[self.servers.len() - 1]
     }
 
     /// Every server, current.
-    async fn current(&self) -> &[Fixture] {
+    pub(super) async fn current(&self) -> &[Fixture] {
         for server in &self.servers {
             server.registry.cache().wait_until_current().await.unwrap();
         }
@@ -70,7 +70,7 @@ impl Fleet {
     }
 
     /// The keys of everything that is stored, below a prefix.
-    async fn stored(&self, prefix: &str) -> Vec<String> {
+    pub(super) async fn stored(&self, prefix: &str) -> Vec<String> {
         let request = ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() };
         let page = self.store.list(request).await.unwrap();
         page.entries.iter().map(|entry| entry.key.to_string()).collect()
@@ -89,7 +89,7 @@ impl Fleet {
 }
 
 /// Runs a suite on one server, and on two.
-async fn on_one_and_two<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
+pub(super) async fn on_one_and_two<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
     for servers in [1, 2] {
         suite(Fleet::of(servers).await).await;
     }
@@ -97,7 +97,7 @@ async fn on_one_and_two<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
 
 const SECRETS: &str = "/objects/management.platform.sh/sharedsecrets/";
 
-async fn change(server: &Fixture, permit: Permit, change: impl Fn(&mut Value)) {
+pub(super) async fn change(server: &Fixture, permit: Permit, change: impl Fn(&mut Value)) {
     let writing = Writing::by_server();
     let changed = operations::update(&server.registry, &permit, &writing, |object| {
         let mut value = object.clone().into_value();
@@ -107,15 +107,15 @@ async fn change(server: &Fixture, permit: Permit, change: impl Fn(&mut Value)) {
     changed.await.unwrap();
 }
 
-async fn delete(server: &Fixture, permit: Permit, options: DeleteOptions) {
+pub(super) async fn delete(server: &Fixture, permit: Permit, options: DeleteOptions) {
     operations::delete(&server.registry, &permit, &options).await.unwrap();
 }
 
-fn of(kind: &'static dyn postern_kinds::AnyKind, verb: Verb, name: &str) -> Permit {
+pub(super) fn of(kind: &'static dyn postern_kinds::AnyKind, verb: Verb, name: &str) -> Permit {
     Permit::for_server(kind, verb, None, name)
 }
 
-async fn make(server: &Fixture, permit: Permit, body: Value) -> Object {
+pub(super) async fn make(server: &Fixture, permit: Permit, body: Value) -> Object {
     let info = permit.kind().info();
     let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
     whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());

@@ -1,0 +1,218 @@
+//! What takes endpoint tokens back, each a JWT, and the keys that sign them: on one server, and on two on one store.
+
+use postern_auth::digest::Digest;
+use postern_auth::endpoint_token::{
+    Bearer, Claims, GENERAL_AUDIENCE, Issuance, TokenRefusal, Verifier,
+};
+use postern_kinds::SecretText;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
+use postern_meta::options::DeleteOptions;
+use serde_json::{Value, json};
+
+use super::fleet::{change, delete, make, of, on_one_and_two};
+use super::*;
+
+const ISSUER: &str = "https://postern.test";
+
+impl Fixture {
+    /// A token for the bearer of a key, issued and signed by this server.
+    fn token(&self, digest: &Digest) -> SecretText {
+        let cache = self.registry.cache();
+        let generation = cache.applied();
+        let now = self.clock.now();
+        let key = cache.principals().identify(digest, now.unix_seconds()).unwrap();
+        let issuance = Issuance {
+            issuer: ISSUER.to_owned(),
+            audiences: vec![GENERAL_AUDIENCE.to_owned()],
+            issued_at: now.unix_seconds(),
+            ttl_seconds: 3600,
+            token_id: "id".to_owned(),
+            generation,
+        };
+        let bearer = Bearer { key: &key, identity: &key.identity, scope: None };
+        let claims = Claims::of(&bearer, issuance);
+        cache.signing_keys().signer(now).unwrap().issue(&claims).unwrap()
+    }
+
+    /// What an agent says of a token that has heard of everything from this server.
+    fn verified(&self, token: &SecretText) -> Option<TokenRefusal> {
+        let verifier = Verifier::new(ISSUER, [GENERAL_AUDIENCE.to_owned()]);
+        verifier.set_keys(self.registry.cache().signing_keys().public());
+        verifier.set_revocations(self.registry.cache().revocations());
+        verifier.verify(token.expose(), self.clock.now().unix_seconds()).err()
+    }
+}
+
+async fn update(
+    server: &Fixture,
+    kind: &'static dyn postern_kinds::AnyKind,
+    name: &str,
+    spec: Value,
+) {
+    change(server, of(kind, Verb::Update, name), |object| {
+        let fields = object["spec"].as_object_mut().unwrap();
+        fields.extend(spec.as_object().unwrap().clone());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        for name in ["ada", "bob"] {
+            make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
+        }
+        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
+        make(one, of(&Team, Verb::Create, "db"), team).await;
+        let value = "0123456789012345678901234567890123456789";
+        for (kind, name, spec) in [
+            (
+                &OwnedAccessKey as &'static dyn postern_kinds::AnyKind,
+                "laptop",
+                json!({ "groups": ["x"] }),
+            ),
+            (&OwnedAccessKey, "laptop", json!({ "scope": { "allowPlatformCli": true } })),
+            (&OwnedAccessKey, "laptop", json!({ "ttl": 9000 })),
+            (&OwnedAccessKey, "laptop", json!({ "key": value })),
+            (&User, "ada", json!({ "groups": ["y"] })),
+            (&User, "ada", json!({ "subject": "oidc|ada" })),
+            (&Team, "db", json!({ "groups": ["z"] })),
+            (&Team, "db", json!({ "users": ["bob"] })),
+            (&Team, "db", json!({ "users": ["bob", "ada"] })),
+            (&User, "ada", json!({ "disabled": true })),
+        ] {
+            fleet.current().await;
+            let digest = one.key_of("laptop", "ada", json!({})).await;
+            let token = one.token(&digest);
+            update(one, kind, name, spec.clone()).await;
+            for server in fleet.current().await {
+                assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked), "{name}: {spec}");
+            }
+            delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default())
+                .await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_changes_and_new_tokens_are_not_revoked() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        for name in ["ada", "bob"] {
+            make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
+        }
+        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
+        make(one, of(&Team, Verb::Create, "db"), team).await;
+        fleet.current().await;
+        let digest = one.key_of("laptop", "ada", json!({})).await;
+        let token = one.token(&digest);
+        update(one, &OwnedAccessKey, "laptop", json!({ "displayName": "Laptop" })).await;
+        update(one, &User, "ada", json!({ "displayName": "Ada" })).await;
+        update(one, &User, "bob", json!({ "groups": ["x"] })).await;
+        update(one, &Team, "db", json!({ "users": ["ada", "bob"] })).await;
+        for server in fleet.current().await {
+            assert_eq!(server.verified(&token), None);
+        }
+        update(one, &User, "ada", json!({ "groups": ["x"] })).await;
+        for server in fleet.current().await {
+            assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
+            assert_eq!(server.verified(&server.token(&digest)), None);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_gone_takes_their_tokens_with_them() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        let ada = json!({ "metadata": { "name": "ada" } });
+        let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
+        for kind in [&OwnedAccessKey as &'static dyn postern_kinds::AnyKind, &Team, &User] {
+            make(one, of(&User, Verb::Create, "ada"), ada.clone()).await;
+            make(one, of(&Team, Verb::Create, "db"), team.clone()).await;
+            fleet.current().await;
+            let digest = one.key_of("laptop", "ada", json!({})).await;
+            let token = one.token(&digest);
+            assert_eq!(one.verified(&token), None);
+            let name = ["laptop", "db", "ada"][["OwnedAccessKey", "Team", "User"]
+                .iter()
+                .position(|of| *of == kind.info().kind)
+                .unwrap()];
+            delete(one, of(kind, Verb::Delete, name), DeleteOptions::default()).await;
+            for server in fleet.current().await {
+                assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked), "{name}");
+            }
+            for (kind, name) in [
+                (&OwnedAccessKey as &'static dyn postern_kinds::AnyKind, "laptop"),
+                (&Team, "db"),
+                (&User, "ada"),
+            ] {
+                let permit = of(kind, Verb::Delete, name);
+                let _ = operations::delete(&one.registry, &permit, &DeleteOptions::default()).await;
+            }
+            fleet.current().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        one.key("laptop", json!({})).await;
+        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        assert_eq!(fleet.stored("/revocations/").await.len(), 1);
+        one.pass_seconds(24 * 3600 + 119);
+        for server in fleet.current().await {
+            server.registry.drop_old_revocations().await.unwrap();
+        }
+        assert_eq!(fleet.stored("/revocations/").await.len(), 1);
+        one.pass_seconds(1);
+        for server in fleet.current().await {
+            server.registry.drop_old_revocations().await.unwrap();
+        }
+        assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
+        for server in fleet.current().await {
+            assert_eq!(server.registry.cache().revocations(), []);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn servers_agree_on_the_keys_that_sign_and_on_those_that_are_dropped() {
+    on_one_and_two(async |fleet| {
+        let (one, other) = (fleet.one(), fleet.other());
+        let digest = one.key("laptop", json!({})).await;
+        fleet.current().await;
+        let token = one.token(&digest);
+        assert_eq!(other.verified(&token), None);
+        let rotate = |server: &Fixture, force| {
+            let (registry, now) = (server.registry.clone(), server.clock.now());
+            async move {
+                let policy = registry.token_policy();
+                signing_keys::rotate(registry.store(), now, policy, force).await.unwrap()
+            }
+        };
+        // Both are told at once: one key is announced.
+        let (first, second) = tokio::join!(rotate(one, false), rotate(other, false));
+        assert_eq!(first.kid, second.kid);
+        rotate(other, true).await;
+        fleet.current().await;
+        assert_eq!(other.verified(&token), None, "its key is published until it has expired");
+        let newer = one.token(&digest);
+        let old = one.registry.cache().signing_keys().public().keys[0].kid.clone();
+        signing_keys::drop_key(one.registry.store(), one.clock.now(), &old).await.unwrap();
+        for server in fleet.current().await {
+            assert_eq!(server.verified(&token), Some(TokenRefusal::UnknownKey));
+            assert_eq!(server.verified(&newer), None);
+        }
+    })
+    .await;
+}
