@@ -22,6 +22,7 @@ mod scope_flags;
 mod session;
 mod similar;
 mod target;
+mod token_cache;
 mod usage;
 
 use std::process::ExitCode;

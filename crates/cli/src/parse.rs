@@ -112,6 +112,12 @@ pub(crate) fn ttl(text: &str) -> Result<i64, String> {
     i64::try_from(seconds).map_err(|error| error.to_string())
 }
 
+/// Parses the `ttl` of a token, in seconds.
+pub(crate) fn token_ttl(text: &str) -> Result<i64, String> {
+    let seconds = parse_positive_duration(text, TTL_MAX)?.as_secs();
+    i64::try_from(seconds).map_err(|error| error.to_string())
+}
+
 /// Parses for how long a key works next to its successor.
 pub(crate) fn overlap(text: &str) -> Result<Duration, String> {
     parse_positive_duration(text, TTL_MAX)

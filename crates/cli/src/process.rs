@@ -1,4 +1,4 @@
-//! The process' environment variables, its three standard streams, and random bytes. No other file
+//! The process' environment variables, its three standard streams, the time, and random bytes. No other file
 //! of the command line asks the system for them.
 
 use std::collections::HashMap;
@@ -142,6 +142,18 @@ impl Process {
             .read_line(&mut line)
             .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
         Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+    }
+
+    /// Returns the time, in seconds since 1970.
+    pub(crate) fn now_unix_seconds(&self) -> i64 {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
+    }
+
+    /// Returns the id of the process that has called this one; 0 when that is not known.
+    pub(crate) fn parent_id(&self) -> u32 {
+        std::os::unix::process::parent_id()
     }
 
     /// Returns an unpredictable byte.

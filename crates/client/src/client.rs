@@ -112,6 +112,11 @@ impl Client {
         self.warnings.set_handler(handler);
     }
 
+    /// Returns the access key.
+    pub fn key(&self) -> &SecretText {
+        &self.settings.key
+    }
+
     /// Returns the server's address.
     pub fn server(&self) -> &ServerUrl {
         &self.settings.server

@@ -12,6 +12,7 @@ mod projects;
 mod scopes;
 mod secrets;
 mod sharing;
+mod tokens;
 mod tour;
 mod usage;
 

@@ -192,7 +192,7 @@ fn a_token_never_outlives_its_key() {
 }
 
 #[test]
-fn what_a_token_says_is_checked() {
+fn cve_2023_22482_and_vault_2024_5798_issuer_audience_and_times_are_checked() {
     let (signing, verifier) = pair();
     let with = |change: &dyn Fn(&mut Claims)| {
         let mut claims = claims();
@@ -305,7 +305,7 @@ fn wrong_in_what_is_signed(signing: &SigningKey) -> Vec<Wrong> {
 }
 
 #[test]
-fn a_jwt_that_is_not_one_of_ours_is_refused() {
+fn cve_2022_29165_no_jwt_is_trusted_that_is_not_one_of_ours() {
     let (signing, verifier) = pair();
     let wrong =
         [wrong_in_form(&signing), wrong_in_header(&signing), wrong_in_what_is_signed(&signing)];

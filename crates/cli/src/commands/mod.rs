@@ -17,6 +17,7 @@ mod secret_names;
 mod secrets;
 mod share;
 mod successor;
+mod token;
 mod whoami;
 
 use clap::Subcommand;
@@ -98,6 +99,12 @@ pub enum Command {
     /// Replace the value of an access key.
     #[command(subcommand)]
     Rotate(OfAccessKey<Replace>),
+    /// Print a token for connected clusters.
+    ///
+    /// The token is short-lived, and gives access to no more than the access key. As the command of a
+    /// credential plugin in a kubeconfig, it prints what kubectl expects, and keeps the token until it is to
+    /// be renewed.
+    Token(Box<token::Token>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
@@ -147,6 +154,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
+        Command::Token(command) => command.run(process).await,
         // They need no server and are done already.
         Command::Completion(_) | Command::Man(_) => Ok(()),
     }

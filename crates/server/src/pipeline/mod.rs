@@ -201,7 +201,7 @@ fn public(
     let query = request.uri().query().unwrap_or_default();
     let response = if path.strip_suffix('/').unwrap_or(path) == "/version" {
         respond::value(StatusCode::OK, &version::document(), true)
-    } else if path == jwks::PATH && under_base.is_some() {
+    } else if path == jwks::PATH && under_base.is_some() && server.is_loaded() {
         jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {
         health::response(path, query, || server.condition())?

@@ -65,7 +65,10 @@ fn of_team(
 
 impl Registry {
     /// Returns the change that revokes the tokens that depend on these uids; `None` for none.
-    pub(super) fn revocation(&self, uids: Vec<String>) -> Result<Option<Change>, ApiError> {
+    pub(super) fn revocation(&self, mut uids: Vec<String>) -> Result<Option<Change>, ApiError> {
+        // Who leaves a hundred teams is there a hundred times.
+        uids.sort_unstable();
+        uids.dedup();
         if uids.is_empty() {
             return Ok(None);
         }

@@ -127,7 +127,7 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
 }
 
 #[tokio::test]
-async fn who_is_gone_takes_their_tokens_with_them() {
+async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
     on_one_and_two(async |fleet| {
         let one = fleet.one();
         let ada = json!({ "metadata": { "name": "ada" } });

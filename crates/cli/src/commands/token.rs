@@ -1,0 +1,240 @@
+//! `postern token`: a token for connected clusters, also as kubectl's credential plugin.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use clap::{Args, ValueEnum};
+use postern_client::{Collection, Error};
+use postern_kinds::SecretText;
+use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Spec};
+use postern_kinds::scope::{Scope, ScopeProject, ScopeRule, ScopeSpace, ScopeVirtualCluster};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::time::Timestamp;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::new_object;
+use crate::error::CliError;
+use crate::flags::ConnectionFlags;
+use crate::output;
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+use crate::token_cache::{CachedToken, TokenCache};
+
+/// What kubectl tells its credential plugins.
+const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
+
+/// The versions in which kubectl takes a credential.
+const EXEC_VERSIONS: [&str; 2] =
+    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// How a token is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum TokenFormat {
+    /// The whole object in JSON.
+    Json,
+    /// The whole object in YAML.
+    Yaml,
+}
+
+/// Print a token for connected clusters.
+#[derive(Args, Debug)]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
+pub struct Token {
+    /// How long the token counts; it ends with the access key in any case [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl)]
+    ttl: Option<i64>,
+
+    /// For this project alone, or for one thing in it
+    #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
+    project: Option<String>,
+
+    /// For this virtual cluster of the project alone
+    #[arg(long, value_name = "NAME", value_parser = parse::name, requires = "project",
+          conflicts_with = "space")]
+    virtual_cluster: Option<String>,
+
+    /// For this space of the project alone
+    #[arg(long, value_name = "NAME", value_parser = parse::name, requires = "project")]
+    space: Option<String>,
+
+    /// For this connected cluster alone
+    #[arg(long, value_name = "CLUSTER", value_parser = parse::name, conflicts_with = "project")]
+    cluster: Option<String>,
+
+    /// Print an ExecCredential, as kubectl takes it from a credential plugin. The token is kept in the
+    /// cache of the user until less than a fifth of its life is left [default: when kubectl asks]
+    #[arg(long, conflicts_with = "output")]
+    exec_credential: bool,
+
+    /// How to print it [default: the token alone]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<TokenFormat>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl Token {
+    /// Asks for a token, and prints it.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let asked_by_kubectl = if self.output.is_none() { process.text(EXEC_INFO)? } else { None };
+        if self.exec_credential || asked_by_kubectl.is_some() {
+            return self.print_credential(asked_by_kubectl, process).await;
+        }
+        let mut session = Session::open(&self.connection, process)?;
+        let issued = issue(&mut session, self.spec()).await;
+        let object = issued.map_err(|error| session.explain(&error))?;
+        let text = match self.output {
+            None => Zeroizing::new(format!("{}\n", token_in(&object)?.expose())),
+            Some(TokenFormat::Json) => output::json(object.into_value()),
+            Some(TokenFormat::Yaml) => output::yaml(object.into_value()),
+        };
+        process.write_stdout(text.as_bytes())
+    }
+
+    fn spec(&self) -> Spec {
+        Spec { ttl: self.ttl, scope: self.scope(), rules: None }
+    }
+
+    /// Returns the scope that the flags name; `None` for that of the access key.
+    fn scope(&self) -> Option<Scope> {
+        let mut scope = Scope::default();
+        if let Some(cluster) = self.cluster.clone() {
+            scope.rules.push(ScopeRule { cluster, ..ScopeRule::default() });
+            return Some(scope);
+        }
+        let project = self.project.clone()?;
+        match (self.virtual_cluster.clone(), self.space.clone()) {
+            (Some(virtual_cluster), _) => {
+                scope.virtual_clusters.push(ScopeVirtualCluster { project, virtual_cluster });
+            }
+            (None, Some(space)) => scope.spaces.push(ScopeSpace { project, space }),
+            (None, None) => scope.projects.push(ScopeProject { project }),
+        }
+        Some(scope)
+    }
+
+    /// Prints a credential for kubectl: the token that is kept, as long as it is good.
+    async fn print_credential(
+        self,
+        exec_info: Option<&str>,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let api_version = exec_version(exec_info)?;
+        let spec = self.spec();
+        let mut session = Session::open(&self.connection, process)?;
+        let cache = TokenCache::of(process, &cache_name(&session, &spec));
+        let (now, caller) = (process.now_unix_seconds(), process.parent_id());
+        let kept = cache.as_ref().and_then(TokenCache::read).filter(|kept| kept.counts(now));
+        let token = match kept {
+            Some(kept) if kept.is_good_for(caller, now) => kept,
+            kept => match (issue(&mut session, spec).await, kept) {
+                (Ok(object), _) => issued_token(&object)?,
+                // The central server may be away: what is still valid is of use.
+                (Err(error), Some(kept)) if is_away(&error) => kept,
+                (Err(error), _) => return Err(session.explain(&error)),
+            },
+        };
+        let token = CachedToken { given_to: caller, ..token };
+        if let Some(Err(error)) = cache.map(|cache| cache.write(&token, now)) {
+            process.print_note(&format!("the token is not kept: {}", error.message));
+        }
+        let credential = json!({
+            "apiVersion": api_version,
+            "kind": "ExecCredential",
+            "status": {
+                "expirationTimestamp": Timestamp::from_unix_seconds(token.expires),
+                "token": token.token.expose(),
+            },
+        });
+        process.write_stdout(output::json(credential).as_bytes())
+    }
+}
+
+/// Is the server not there, or not able to answer?
+fn is_away(error: &Error) -> bool {
+    match error.status() {
+        Some(status) => status.code >= 500 || status.code == 429,
+        None => matches!(
+            error,
+            Error::Resolve { .. }
+                | Error::Connect { .. }
+                | Error::Timeout { .. }
+                | Error::Lost { .. }
+        ),
+    }
+}
+
+async fn issue(session: &mut Session, spec: Spec) -> Result<Object, Error> {
+    let fields = Fields::of(spec);
+    let object = new_object::<DirectClusterEndpointToken>(ObjectMeta::default(), &fields);
+    // It is a request of our own, which can be encoded.
+    let object = object.unwrap_or_default();
+    let of = Collection::of::<DirectClusterEndpointToken>(None);
+    session.client.create(of, &object).await
+}
+
+fn token_in(object: &Object) -> Result<SecretText, CliError> {
+    let token = object.fields.get("status").and_then(|status| status["token"].as_str());
+    let token = token.filter(|token| !token.is_empty());
+    let missing = || CliError::new("the answer of the server has no token");
+    token.map(|token| SecretText::from(token.to_owned())).ok_or_else(missing)
+}
+
+/// Returns the token of an answer, with the times that it says itself (RFC 7519 section 4.1).
+fn issued_token(object: &Object) -> Result<CachedToken, CliError> {
+    let token = token_in(object)?;
+    let payload = token.expose().split('.').nth(1).unwrap_or_default();
+    let times = BASE64URL.decode(payload).ok().and_then(|payload| {
+        let said: Value = decode_typed(&Zeroizing::new(payload)).ok()?;
+        Some((said["iat"].as_i64()?, said["exp"].as_i64()?))
+    });
+    let unreadable = || CliError::new("the token of the server cannot be read");
+    let (issued, expires) = times.ok_or_else(unreadable)?;
+    Ok(CachedToken { token, issued, expires, given_to: 0 })
+}
+
+/// Returns the version in which kubectl wants the credential.
+fn exec_version(exec_info: Option<&str>) -> Result<&'static str, CliError> {
+    let Some(info) = exec_info else { return Ok(EXEC_VERSIONS[0]) };
+    let info: Value = decode_typed(info.as_bytes())
+        .map_err(|_| CliError::new(format!("{EXEC_INFO} is no ExecCredential in JSON")))?;
+    let wanted = info["apiVersion"].as_str().unwrap_or_default();
+    EXEC_VERSIONS.iter().find(|known| **known == wanted).copied().ok_or_else(|| {
+        let message = format!("{EXEC_INFO} asks for the version {}", output::escape(wanted));
+        CliError::new(message)
+            .hint(format!("set apiVersion: {} in the kubeconfig", EXEC_VERSIONS[0]))
+    })
+}
+
+/// Returns the name under which a token is kept: a digest of all that it depends on.
+fn cache_name(session: &Session, spec: &Spec) -> String {
+    let client = &session.client;
+    let server = client.server().to_string();
+    let acting = client
+        .impersonation()
+        .map(|wanted| json!([wanted.user, wanted.groups, wanted.uid, wanted.extra]));
+    let parts = json!([server, client.key().expose(), acting, spec]).to_string();
+    BASE64URL.encode(digest(&SHA256, Zeroizing::new(parts).as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubectl_gets_the_version_that_it_asks_for() {
+        let of =
+            |version: &str| json!({ "apiVersion": version, "kind": "ExecCredential" }).to_string();
+        for version in EXEC_VERSIONS {
+            assert_eq!(exec_version(Some(&of(version))).unwrap(), version);
+        }
+        assert_eq!(exec_version(None).unwrap(), EXEC_VERSIONS[0]);
+        let old = of("client.authentication.k8s.io/v1alpha1");
+        assert!(exec_version(Some(&old)).unwrap_err().message.contains("v1alpha1"));
+        assert!(exec_version(Some("x")).is_err());
+    }
+}
