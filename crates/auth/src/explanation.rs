@@ -23,6 +23,8 @@ pub enum Source {
     Everyone,
     /// It concerns their own user, or a team of theirs.
     Themselves,
+    /// They own the object, as a user or by a team.
+    Owner,
     /// By a role.
     Role {
         /// The binding that gives it.

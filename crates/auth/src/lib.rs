@@ -9,10 +9,10 @@
 //! A request to a cluster is read by [`gateway_path`] and [`kube_request`]; [`policy::target`] decides
 //! about it, at the central server and at an agent alike.
 //!
-//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), and
-//! of which namespaces belong to which [`projects`]. A key with a [`scope`] may do no more than that
-//! allows. An [`explanation`] says why a decision is what it is. An [`endpoint_token`] carries an identity
-//! to connected clusters, which verify it without asking.
+//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
+//! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
+//! [`scope`] may do no more than that allows. An [`explanation`] says why a decision is what it is. An
+//! [`endpoint_token`] carries an identity to connected clusters, which verify it without asking.
 
 pub mod attributes;
 pub mod bearer;
@@ -27,6 +27,7 @@ mod kind_scope;
 pub mod kube_request;
 pub mod object_set;
 mod own;
+mod owners;
 pub mod policy;
 pub mod principal_index;
 pub mod projects;

@@ -126,8 +126,11 @@ proptest! {
     fn an_index_updated_by_changes_equals_one_built_from_its_content(changes in changes(), identity in unscoped()) {
         let mut last = BTreeMap::new();
         for (at, change) in changes.iter().enumerate() {
-            let kind = std::mem::discriminant(&change.2);
-            last.insert((format!("{kind:?}"), change.0.clone(), change.1.clone()), at);
+            let mut kind = format!("{:?}", std::mem::discriminant(&change.2));
+            if let PolicyChange::Owner(of, _) = &change.2 {
+                kind += of.resource;
+            }
+            last.insert((kind, change.0.clone(), change.1.clone()), at);
         }
         let mut kept: Vec<usize> = last.into_values().collect();
         kept.sort_unstable();
@@ -152,6 +155,7 @@ proptest! {
                 PolicyChange::Role(_) => PolicyChange::Role(None),
                 PolicyChange::Binding(_) => PolicyChange::Binding(None),
                 PolicyChange::Namespace(_) => PolicyChange::Namespace(None),
+                PolicyChange::Owner(kind, _) => PolicyChange::Owner(*kind, None),
             };
             (namespace.clone(), name.clone(), none)
         }).collect();
@@ -163,6 +167,19 @@ proptest! {
         }
         for (group, resource, _) in KINDS {
             prop_assert_eq!(policy.touches(&identity, group, resource), empty.touches(&identity, group, resource));
+        }
+    }
+
+    /// What is said to change nothing changes nothing.
+    #[test]
+    fn a_change_that_is_none_makes_the_same_policy(changes in changes(), identity in identity(), change in change()) {
+        let policy = policy_of(&changes);
+        let borrowed = (change.0.as_deref(), change.1.as_str(), change.2.clone());
+        let is_changed = policy.is_changed_by(&borrowed);
+        let newer = after(&policy, std::slice::from_ref(&change));
+        prop_assert!(!newer.is_changed_by(&borrowed) || !matches!(change.2, PolicyChange::Owner(..)));
+        for question in questions() {
+            prop_assert!(is_changed || allows(&policy, &identity, &question) == allows(&newer, &identity, &question));
         }
     }
 
@@ -218,6 +235,7 @@ proptest! {
                 WhoCan::User(name) => identity.user.as_ref() == Some(name),
                 WhoCan::Team(name) => identity.team.as_ref() == Some(name),
                 WhoCan::Members(name) => identity.teams.contains(name),
+                WhoCan::Owner { uid } => identity.principal_uids.contains(uid),
             };
             let listed = policy.who_can(&question).iter().any(|grantee| is_them(&grantee.who));
             prop_assert_eq!(listed, allows(&policy, &identity, &question), "{:?}", question);

@@ -10,6 +10,7 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
 use postern_auth::scope::ScopeRules;
+use postern_kinds::GroupResource;
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject, ScopeResources, ScopeRule};
 // The other tests need them.
@@ -17,6 +18,7 @@ use proptest as _;
 use rustix as _;
 
 const OURS: &str = "management.platform.sh";
+const SECRETS: GroupResource = GroupResource::new(OURS, "sharedsecrets");
 const MANY: usize = 10_000;
 const USERS: usize = 1000;
 
@@ -269,4 +271,52 @@ fn changes_of_one_binding() {
             println!("{spread:?}, {bindings} bindings: a change in {time:?}, {ratio:.2}");
         }
     }
+}
+
+/// Adds secrets that users own, ten of them each, or all of one user.
+fn own(policy: &mut Policy, objects: usize, of_one: bool) {
+    for number in 0..objects {
+        let user = if of_one { 1 } else { number / 10 };
+        let change = PolicyChange::Owner(SECRETS, Some(format!("uid-{user}")));
+        policy.apply(Some("platform"), &format!("s{number}"), change);
+    }
+}
+
+/// Returns the memory of this process in bytes.
+#[expect(clippy::disallowed_methods, reason = "a measurement reads what the system says of it")]
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or_default() * 4096
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn owners_of_many_objects() {
+    let before = resident_bytes();
+    let mut many = Policy::default();
+    own(&mut many, 1_000_000, false);
+    println!("{} bytes for each object", (resident_bytes() - before) / 1_000_000);
+    drop(many);
+    for objects in [100, 10_000, 100_000] {
+        let mut policy = policy(Spread::OverUsers, MANY);
+        own(&mut policy, objects, false);
+        let (times, allowed) = measure(&policy, Spread::OverUsers, None);
+        let change = |number: usize| {
+            let uid = Some(format!("uid-{}", number % 10));
+            [(Some("platform"), "new", PolicyChange::Owner(SECRETS, uid))]
+        };
+        let changes: Vec<_> = (0..100).map(change).collect();
+        let time = median(1000, |number| policy.with(&changes[number % 100]));
+        println!(
+            "{objects} objects: median {} ns, p99 {} ns, {allowed} allowed; a change in {time:?}",
+            times[times.len() / 2],
+            times[times.len() * 99 / 100],
+        );
+    }
+    let mut policy = Policy::default();
+    own(&mut policy, MANY, true);
+    let ada = identity(Spread::OneUser, 1);
+    let time = median(20, |_| policy.readable(&ada, "get", OURS, "sharedsecrets"));
+    println!("{MANY} objects of one owner: readable in {time:?}");
 }

@@ -7,7 +7,7 @@
 use postern_meta::field::FieldErrors;
 
 use crate::context::Context;
-pub use crate::kind::ownership::{Access, Ownership, OwnershipPart, UserOrTeam};
+pub use crate::kind::ownership::{Access, OWNER_UID, Ownership, OwnershipPart, UserOrTeam};
 use crate::kind::ownership::{AccessRules, Checked, Owned};
 
 mod change;

@@ -73,6 +73,8 @@ pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
     identity_name, is_reserved_identity,
 };
+/// The name of a kind in decisions.
+pub use postern_meta::gvk::GroupResource;
 pub use principal::{NoPrincipals, OwnedBy, Owner, Principal, Principals};
 pub use right::{RequiredRight, Right};
 pub use secret_text::SecretText;

@@ -172,6 +172,8 @@ pub enum PolicyChange {
     Binding(Option<BindingFacts>),
     /// Of a namespace: the project that it belongs to, if it does.
     Namespace(Option<String>),
+    /// Of an object of this kind: the uid of the user or team that owns it, if somebody does.
+    Owner(GroupResource, Option<String>),
 }
 
 /// What the objects of a kind are in the policy, with the function that reads their facts.

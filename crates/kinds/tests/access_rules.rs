@@ -6,7 +6,8 @@
 mod common;
 
 use common::{Known, ada};
-use postern_kinds::rbac::SUBJECT_UIDS;
+use postern_kinds::access::OWNER_UID;
+use postern_kinds::rbac::{PolicyChange, SUBJECT_UIDS};
 use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right};
 use postern_meta::object::Object;
@@ -195,7 +196,7 @@ fn uids(dependents: &[Dependent], name: &str) -> Value {
 }
 
 #[test]
-fn each_rule_and_the_owner_become_a_role_and_a_binding() {
+fn each_rule_becomes_a_role_and_a_binding() {
     let spec = json!({
         "owner": { "team": "red" },
         "access": [{ "name": "n", "verbs": ["list", "get"], "users": ["bob", "*", "bob"], "teams": ["blue"] }],
@@ -205,8 +206,6 @@ fn each_rule_and_the_owner_become_a_role_and_a_binding() {
     assert_eq!(
         names,
         [
-            ("Role", "platform:access:sharedsecrets:s:owner"),
-            ("RoleBinding", "platform:access:sharedsecrets:s:owner"),
             ("Role", "platform:access:sharedsecrets:s:0"),
             ("RoleBinding", "platform:access:sharedsecrets:s:0"),
         ]
@@ -220,13 +219,10 @@ fn each_rule_and_the_owner_become_a_role_and_a_binding() {
             "verbs": verbs, "apiGroups": [GROUP], "resources": ["sharedsecrets"], "resourceNames": ["s"],
         }] })
     };
-    assert_eq!(json!(found[0].fields), rule(json!(["*"])));
-    assert_eq!(json!(found[2].fields), rule(json!(["get", "list"])));
+    assert_eq!(json!(found[0].fields), rule(json!(["get", "list"])));
     let group = |name: &str| json!({ "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name });
-    assert_eq!(json!(found[1].fields["subjects"]), json!([group("platform:team:red")]));
     let subjects = ["platform:team:blue", "platform:user:*", "platform:user:bob"].map(group);
-    assert_eq!(json!(found[3].fields["subjects"]), json!(subjects));
-    assert_eq!(uids(&found, "owner"), "{\"platform:team:red\":\"uid-red\"}");
+    assert_eq!(json!(found[1].fields["subjects"]), json!(subjects));
     let expected = "{\"platform:team:blue\":\"uid-blue\",\"platform:user:bob\":\"uid-bob\"}";
     assert_eq!(uids(&found, "0"), expected);
 }
@@ -267,12 +263,78 @@ fn a_namesake_gets_only_what_is_given_anew() {
     assert_eq!(uids(&dependents(&one, &[], &gone), "0"), "{\"platform:user:bob\":\"\"}", "nobody");
 }
 
+/// An object with an owner, and with what a client, or the server before, has written as their uid.
+fn owned_by(owner: &Value, uid: Option<&str>) -> Object {
+    let mut object = secret(&json!({ "owner": owner }));
+    let uid = uid.map(|uid| (OWNER_UID.to_owned(), uid.to_owned()));
+    object.metadata.annotations = uid.into_iter().collect();
+    object
+}
+
+/// Returns the uid of the owner after a write, as it is stored and as the policy reads it.
+fn uid_after(new: &Object, old: Option<&Object>, context: &Context<'_>) -> Option<String> {
+    let mut new = new.clone();
+    SharedSecret.prepare(&mut new, old, context).unwrap();
+    let uid = new.metadata.annotations.get(OWNER_UID).cloned();
+    let change = SharedSecret.policy_change(Some(&new.to_json_bytes()));
+    let kind = SharedSecret.info().group_resource();
+    assert_eq!(change, Some(PolicyChange::Owner(kind, uid.clone())));
+    uid
+}
+
 #[test]
 fn the_owner_is_who_was_authenticated() {
     let (caller, mut principals) = (ada(), Known::all());
     principals.0.insert("ada", "uid-of-a-namesake");
     let context = Context::of(&caller, Timestamp::from_unix_seconds(0), &principals);
-    let object = secret(&json!({ "owner": { "user": "ada" } }));
-    let found = SharedSecret.dependents(&object, &[], &context).unwrap();
-    assert_eq!(uids(&found, "owner"), "{\"platform:user:ada\":\"uid-ada\"}");
+    let object = owned_by(&json!({ "user": "ada" }), None);
+    assert_eq!(uid_after(&object, None, &context).as_deref(), Some("uid-ada"));
+}
+
+#[test]
+fn the_uid_of_the_owner_is_the_servers_to_set() {
+    let (caller, principals) = (Caller::default(), Known::all());
+    let context = Context::of(&caller, Timestamp::from_unix_seconds(0), &principals);
+    let (ada, bob) = (json!({ "user": "ada" }), json!({ "user": "bob" }));
+    let (red, nobody, gone) = (json!({ "team": "red" }), json!({}), json!({ "user": "gone" }));
+    for sent in [None, Some("uid-red"), Some("")] {
+        for (new, old, uid) in [
+            (&ada, None, Some("uid-ada")),
+            (&red, None, Some("uid-red")),
+            (&gone, None, None),
+            // As long as the owner is the same, it is who it was, a namesake of today or nobody.
+            (&ada, Some((&ada, Some("uid-earlier"))), Some("uid-earlier")),
+            (&ada, Some((&ada, None)), None),
+            (&ada, Some((&bob, Some("uid-earlier"))), Some("uid-ada")),
+            (&red, Some((&ada, Some("uid-earlier"))), Some("uid-red")),
+            (&gone, Some((&ada, Some("uid-earlier"))), None),
+            (&nobody, Some((&ada, Some("uid-earlier"))), None),
+        ] {
+            let old = old.map(|(owner, uid)| owned_by(owner, uid));
+            let found = uid_after(&owned_by(new, sent), old.as_ref(), &context);
+            assert_eq!(found.as_deref(), uid, "{new} after {old:?}, sent {sent:?}");
+        }
+    }
+    // What the server makes of an object that was elsewhere keeps its owner.
+    let server = Context { is_server: true, ..context };
+    let moved = owned_by(&ada, Some("uid-earlier"));
+    assert_eq!(uid_after(&moved, None, &server).as_deref(), Some("uid-earlier"));
+    assert_eq!(uid_after(&owned_by(&ada, None), None, &server).as_deref(), Some("uid-ada"));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_nobodys() {
+    let of_nobody = PolicyChange::Owner(SharedSecret.info().group_resource(), None);
+    let whole = owned_by(&json!({ "user": "ada" }), Some("uid-ada")).to_json_bytes();
+    let wrong = json!({ "metadata": { "annotations": { (OWNER_UID): 7 } } }).to_string();
+    let label = json!({ "metadata": { "labels": { (OWNER_UID): "uid-ada" } } }).to_string();
+    for json in [
+        None,
+        Some(&whole[..whole.len() - 1]),
+        Some(wrong.as_bytes()),
+        Some(label.as_bytes()),
+        Some(b"{}"),
+    ] {
+        assert_eq!(SharedSecret.policy_change(json), Some(of_nobody.clone()));
+    }
 }

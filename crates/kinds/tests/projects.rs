@@ -165,7 +165,9 @@ fn stored(dependents: &[Dependent], owner_uid: &str) -> Vec<Object> {
 fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rules() {
     let members =
         json!([member("bob", ""), { "kind": "Team", "name": "blue" }, member("bob", "view")]);
-    let found = dependents(&json!({ "members": members }), &[], &Known::all()).unwrap();
+    let access = json!([{ "verbs": ["*"], "subresources": ["*"], "users": ["bob"] }]);
+    let spec = json!({ "members": members, "access": access });
+    let found = dependents(&spec, &[], &Known::all()).unwrap();
     let names: Vec<_> = found
         .iter()
         .map(|one| {
@@ -178,8 +180,8 @@ fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rul
             ("Namespace", "", "p-one"),
             ("RoleBinding", "p-one", "platform:members:platform-project-user"),
             ("RoleBinding", "p-one", "platform:members:view"),
-            ("ClusterRole", "", "platform:access:projects:one:owner"),
-            ("ClusterRoleBinding", "", "platform:access:projects:one:owner"),
+            ("ClusterRole", "", "platform:access:projects:one:0"),
+            ("ClusterRoleBinding", "", "platform:access:projects:one:0"),
         ]
     );
     assert_eq!(found[0].labels["platform.sh/project"], "one");
@@ -189,10 +191,10 @@ fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rul
     let role =
         json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
     assert_eq!(found[2].fields["roleRef"], role);
-    let owner = json!(found[3].fields["rules"][0]["resources"]);
+    let resources = json!(found[3].fields["rules"][0]["resources"]);
     let actions = ["clusters", "members", "migratevirtualclusterinstance", "status"];
     let subresources = actions.map(|action| format!("projects/{action}"));
-    assert_eq!(owner, json!([&["projects".to_owned()], &subresources[..]].concat()));
+    assert_eq!(resources, json!([&["projects".to_owned()], &subresources[..]].concat()));
 }
 
 #[test]

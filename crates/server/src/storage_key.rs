@@ -52,6 +52,9 @@ pub(crate) const FORMAT: &str = "/postern/format";
 /// The note that all objects have the roles of their access rules.
 pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
 
+/// The note up to which object the owners are taken over that older versions had in roles.
+pub(crate) const OWNERS_DONE_TO: &str = "/postern/owners-done-to";
+
 const OBJECTS: &str = "/objects/";
 
 /// Returns the prefix of all keys of objects of a kind.

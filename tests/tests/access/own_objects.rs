@@ -1,8 +1,8 @@
 //! Watchers and what they create themselves: their own rights change with it, and their watch goes on.
 
 use postern_tests::Server;
-use postern_tests::objects::{secret_path, secrets};
-use postern_tests::rights::{allow, rule, set, user};
+use postern_tests::objects::{make, secret, secret_path, secrets};
+use postern_tests::rights::{allow, path, rule, set, user};
 use serde_json::json;
 
 use crate::scene::{code, make_secret, make_shared, share, to_user, visible, watch};
@@ -73,4 +73,99 @@ async fn a_continue_token_shows_nothing_that_has_been_taken_back() {
     let next = format!("{}?limit=5&continue={token}", secrets("platform"));
     let reply = ada.get(&next).send().await;
     assert!(!reply.text().contains("\"b\""), "{}", reply.text());
+}
+
+const OWNER_UID: &str = "platform.sh/owner-uid";
+
+/// Returns a patch of an annotation, as a JSON Patch has it.
+fn patch_of_annotation(op: &str, value: &str) -> serde_json::Value {
+    let path = format!("/metadata/annotations/{}", OWNER_UID.replace('/', "~1"));
+    match op {
+        "remove" => json!([{ "op": op, "path": path }]),
+        _ => json!([{ "op": op, "path": path, "value": value }]),
+    }
+}
+
+#[tokio::test]
+async fn nobody_becomes_the_owner_by_writing_the_uid_of_one() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let (ada, bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
+    let makers = json!([rule(&["sharedsecrets"], &["create"])]);
+    allow(&admin, "makers", Some("platform"), makers, "platform:user:*").await;
+    let uid_of = async |name: &str| {
+        let user = admin.get(&path("users", name)).send().await.expect(200);
+        user["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let (uid, uid_of_bob) = (uid_of("ada").await, uid_of("bob").await);
+    let one = secret_path("s1");
+    let check = async |what: &str| {
+        let found = ada.get(&one).send().await.expect(200);
+        assert_eq!(found["metadata"]["annotations"][OWNER_UID], uid.as_str(), "{what}");
+        let managed = found["metadata"]["managedFields"].to_string();
+        assert!(!managed.contains(OWNER_UID), "{what}: {managed}");
+        assert_eq!(code(&bob, "s1").await, 404, "{what}");
+        found
+    };
+    let mut new = secret("s1", "one");
+    new["metadata"]["annotations"] = json!({ OWNER_UID: uid_of_bob, "theirs": "1" });
+    ada.post(&secrets("platform")).json(&new).send().await.expect(201);
+    let first = check("create").await;
+    for (what, annotations) in [
+        ("PUT with another", json!({ OWNER_UID: uid_of_bob, "theirs": "1" })),
+        ("PUT without it", json!({ "theirs": "1" })),
+        ("PUT without any", json!({})),
+    ] {
+        let mut put = check(what).await;
+        put["metadata"]["annotations"] = annotations;
+        ada.put(&one).json(&put).send().await.expect(200);
+        check(what).await;
+    }
+    for patch in [
+        patch_of_annotation("remove", ""),
+        patch_of_annotation("replace", &uid_of_bob),
+        patch_of_annotation("add", &uid_of_bob),
+        json!([{ "op": "remove", "path": "/metadata/annotations" }]),
+    ] {
+        ada.patch(&one, "json-patch", &patch).send().await.expect(200);
+        check("JSON Patch").await;
+    }
+    for annotations in [json!({ OWNER_UID: uid_of_bob }), json!({ OWNER_UID: null }), json!(null)] {
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        ada.patch(&one, "merge-patch", &patch).send().await.expect(200);
+        check("merge patch").await;
+    }
+    let last = check("at last").await;
+    assert_eq!(last["metadata"]["generation"], first["metadata"]["generation"]);
+    // What changes nothing but this is no change.
+    ada.patch(&one, "json-patch", &patch_of_annotation("remove", "")).send().await.expect(200);
+    let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
+    assert_eq!(version(&check("nothing").await), version(&last));
+}
+
+#[tokio::test]
+async fn an_owner_holds_every_verb_and_so_do_the_members_of_a_team() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let (ada, bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
+    make(&admin, "teams", "red", json!({ "users": ["ada"] })).await;
+    for (resource, name) in [("projects", "one"), ("clusters", "east")] {
+        make(&admin, resource, name, json!({ "owner": { "team": "red" } })).await;
+        let one = path(resource, name);
+        set(&ada, &one, json!({ "displayName": "Red" })).await;
+        assert_eq!(bob.get(&one).send().await.status, 403, "{resource}");
+        let names = ada.get(&postern_tests::objects::collection(resource)).send().await.expect(200);
+        assert_eq!(names["items"].as_array().unwrap().len(), 1, "{resource}");
+        assert_eq!(ada.delete(&path(resource, "other")).send().await.status, 404, "{resource}");
+    }
+    set(&admin, &path("teams", "red"), json!({ "users": ["bob"] })).await;
+    for (resource, name) in [("projects", "one"), ("clusters", "east")] {
+        assert_eq!(ada.get(&path(resource, name)).send().await.status, 403, "{resource}");
+        bob.delete(&path(resource, name)).send().await.expect(200);
+        assert_eq!(
+            bob.get(&path(resource, name)).send().await.status,
+            403,
+            "it is gone, and bob has none"
+        );
+    }
 }

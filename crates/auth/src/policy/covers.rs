@@ -8,6 +8,7 @@ use postern_kinds::rbac::PolicyRule;
 use super::Policy;
 use crate::attributes::{Attributes, Request};
 use crate::identity::{Identity, MASTERS_GROUP};
+use crate::kind_scope::has_namespaces;
 use crate::own;
 use crate::rbac::rule::ResourceQuery;
 use crate::scope::Place;
@@ -146,7 +147,11 @@ impl Policy {
                 let attributes =
                     Attributes::Resource { verb, group, resource, subresource, namespace, name };
                 let own = own::right(identity, &attributes);
-                (own.is_some() || self.index.allows(identity, &query, namespace))
+                (own.is_some()
+                    || (self.is_owners(identity, &attributes)
+                        && (!namespace.is_empty()
+                            || has_namespaces(group, resource) == Some(false)))
+                    || self.index.allows(identity, &query, namespace))
                     && self.scopes_hold(identity, &attributes)
             }
             Atom::Path { verb, path } => {
@@ -169,7 +174,7 @@ impl Policy {
         let attributes = &request.attributes;
         let place = match (attributes, Place::of(attributes)) {
             (Attributes::Resource { group, resource, .. }, Place::Cluster)
-                if crate::kind_scope::has_namespaces(group, resource).is_none() =>
+                if has_namespaces(group, resource).is_none() =>
             {
                 Place::Everywhere
             }

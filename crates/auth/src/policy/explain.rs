@@ -51,6 +51,7 @@ impl Policy {
             Some(OwnRight::Master) => Some(Source::Masters),
             Some(OwnRight::Everyone) => Some(Source::Everyone),
             Some(OwnRight::Themselves) => Some(Source::Themselves),
+            None if self.is_owners(identity, attributes) => Some(Source::Owner),
             None => self.role_source(identity, attributes),
         }
     }
@@ -92,7 +93,7 @@ impl Policy {
 fn binding_of(source: &Source) -> Option<&PolicyName> {
     match source {
         Source::Role { binding, .. } => Some(binding),
-        Source::Masters | Source::Everyone | Source::Themselves => None,
+        Source::Masters | Source::Everyone | Source::Themselves | Source::Owner => None,
     }
 }
 

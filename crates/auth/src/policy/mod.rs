@@ -14,6 +14,7 @@ use postern_kinds::{OwnedBy, RequiredRight, Right};
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 use crate::own::{self, KEY_VERBS};
+use crate::owners::Owners;
 use crate::projects::Projects;
 use crate::rbac::index::Index;
 use crate::rbac::role::PolicyKey;
@@ -46,6 +47,7 @@ pub enum Decision {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     index: Index,
+    owners: Owners,
     projects: Projects,
 }
 
@@ -93,7 +95,19 @@ impl Policy {
             PolicyChange::Role(rules) => self.index.set_role(&key(), rules),
             PolicyChange::Binding(facts) => self.index.set_binding(&key(), facts),
             PolicyChange::Namespace(project) => self.projects.set(name, project.as_deref()),
+            PolicyChange::Owner(kind, uid) => {
+                self.owners.set(kind, namespace.unwrap_or_default(), name, uid.as_deref());
+            }
         }
+    }
+
+    /// Can a change make another policy of this one? `false` is certain: most changes of an object leave its
+    /// owner alone.
+    pub fn is_changed_by(&self, (namespace, name, change): &NamedChange<'_>) -> bool {
+        let PolicyChange::Owner(kind, uid) = change else { return true };
+        let namespace = namespace.unwrap_or_default();
+        let uid = uid.as_deref().filter(|uid| !uid.is_empty());
+        self.owners.owner(kind.group, kind.resource, namespace, name) != uid
     }
 
     /// Returns which project each namespace belongs to.
@@ -121,7 +135,27 @@ impl Policy {
 
     /// Does the identity have the right to this by a role or without one, its scopes aside?
     pub fn is_held(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
-        own::right(identity, attributes).is_some() || self.is_by_role(identity, attributes)
+        own::right(identity, attributes).is_some()
+            || self.is_owners(identity, attributes)
+            || self.is_by_role(identity, attributes)
+    }
+
+    /// Is this about an object that the identity owns? Its owner holds every verb on it.
+    fn is_owners(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.owner_of(attributes)
+            .is_some_and(|owner| identity.principal_uids.iter().any(|uid| uid == owner))
+    }
+
+    /// Returns the uid of the owner of the object that something is about.
+    fn owner_of(&self, attributes: &Attributes<'_>) -> Option<&str> {
+        let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+            *attributes
+        else {
+            return None;
+        };
+        let is_its = subresource.is_empty()
+            || self.owners.subresources(group, resource).contains(&subresource);
+        self.owners.owner(group, resource, namespace, name).filter(|_| is_its)
     }
 
     /// Does a role allow this?
@@ -226,6 +260,7 @@ impl Policy {
         resource: &str,
     ) -> bool {
         (!identity.is_scoped() || self.projects.is_same(&newer.projects))
+            && self.owners.is_same_for(&newer.owners, identity, group, resource)
             && self.index.is_same_for(&newer.index, identity, group, resource)
     }
 
@@ -234,6 +269,7 @@ impl Policy {
     pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
         let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false);
         let held = own::concerns(identity, group, resource)
+            || self.owners.of(identity, group, resource).next().is_some()
             || self
                 .index
                 .of(identity)

@@ -145,6 +145,10 @@ impl Policy {
                 }
             }
         }
+        for (namespace, names) in self.owners.of(identity, group, resource).flat_map(|of| of.iter())
+        {
+            objects.extend(names.keys().map(|name| (namespace.to_string(), name.to_string())));
+        }
         set.objects = objects.into_iter().collect();
         set.keep_possible(possible);
         set

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use postern_kinds::MANAGEMENT_V1;
 use postern_kinds::rbac::{ALL, PolicyRule};
+use postern_kinds::{GroupResource, MANAGEMENT_V1};
 
 use super::Policy;
 use super::covers::{Collected, combinations, each_atom};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
+use crate::kind_scope::has_namespaces;
 use crate::own::{KEY_VERBS, OPEN, OWN_VERBS};
 
 /// A rule with more combinations than this is left out under a scope.
@@ -34,13 +35,21 @@ impl Policy {
             }
         }
         rules.extend(own_rules(identity));
+        rules.extend(self.rules_of_owner(identity, namespace));
+        // Objects without a namespace are asked for without one.
+        let everywhere = self.rules_of_owner(identity, "").filter(|_| !namespace.is_empty());
         let mut all = RulesOf::default();
         if identity.is_scoped() {
             let mut allowed = BTreeSet::new();
             for rule in &rules {
                 all.incomplete |= !self.add_allowed(identity, namespace, rule, &mut allowed);
             }
+            for rule in everywhere {
+                all.incomplete |= !self.add_allowed(identity, "", &rule, &mut allowed);
+            }
             rules = allowed;
+        } else {
+            rules.extend(everywhere);
         }
         rules.extend(open_rules(identity));
         for rule in rules {
@@ -51,6 +60,31 @@ impl Policy {
             }
         }
         all
+    }
+
+    /// Returns what an identity holds as the owner of objects in a namespace, or of those without one.
+    fn rules_of_owner<'a>(
+        &'a self,
+        identity: &'a Identity,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = PolicyRule> + 'a {
+        let has_some = move |kind: &GroupResource| {
+            !namespace.is_empty() || has_namespaces(kind.group, kind.resource) == Some(false)
+        };
+        self.owners.kinds().filter(has_some).flat_map(move |kind| {
+            let of = self.owners.of(identity, kind.group, kind.resource);
+            let names = of.filter_map(move |owned| owned.get(namespace));
+            names.flat_map(|names| names.keys()).map(move |name| {
+                let subresources = self.owners.subresources(kind.group, kind.resource).iter();
+                let subresources = subresources.map(|sub| format!("{}/{sub}", kind.resource));
+                PolicyRule {
+                    resources: std::iter::once(kind.resource.to_owned())
+                        .chain(subresources)
+                        .collect(),
+                    ..on(&[ALL], kind.group, kind.resource, &[name])
+                }
+            })
+        })
     }
 
     /// Adds the part of a rule that the scopes allow. Returns whether that is all of it.

@@ -21,6 +21,11 @@ pub enum WhoCan {
     Team(String),
     /// The members of the team of this name.
     Members(String),
+    /// The user, or the team with its members, that owns the object.
+    Owner {
+        /// The uid of the user or team.
+        uid: String,
+    },
 }
 
 /// Somebody who may do something, and through what.
@@ -47,6 +52,10 @@ impl Policy {
         }
         let themselves = themselves(attributes).into_iter();
         all.extend(themselves.map(|who| Grantee { who, source: Source::Themselves }));
+        all.extend(self.owner_of(attributes).map(|uid| Grantee {
+            who: WhoCan::Owner { uid: uid.to_owned() },
+            source: Source::Owner,
+        }));
         let namespace = attributes.namespace();
         let mut by_role: Vec<Grantee> = Vec::new();
         for (key, facts, role) in self.index.bindings() {
@@ -70,7 +79,7 @@ impl Policy {
         }
         by_role.sort_by_cached_key(|grantee| match &grantee.source {
             Source::Role { binding, subject, .. } => Some((subject.clone(), binding.clone())),
-            Source::Masters | Source::Everyone | Source::Themselves => None::<(_, PolicyName)>,
+            _ => None::<(_, PolicyName)>,
         });
         by_role.dedup();
         all.extend(by_role);

@@ -10,6 +10,7 @@
 //!   contained projects;
 //! * a rule within the union of several rules, where not one of them has all of its verbs, namespaces,
 //!   targets and paths; within one rule, a resource with its names must be within one element;
+//! * a rule with a namespace in which it matches nothing, as that of cluster-scoped kinds;
 //! * all projects, spaces or virtual clusters (`*`) within a list of all that there are.
 
 use std::sync::Arc;

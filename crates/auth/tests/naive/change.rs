@@ -7,14 +7,14 @@ use postern_kinds::rbac::PolicyChange;
 use crate::generate::{self, Scene};
 use crate::real::{self, Real};
 use crate::rng::Rng;
-use crate::world::{Binding, Namespace, Request, Role, World};
+use crate::world::{Binding, Namespace, Owned, Request, Role, World};
 use crate::{evaluate, near, rng, scenes};
 
 /// Removes, replaces or adds one object of the scene's world.
 pub(crate) fn one(rng: &mut Rng, scene: &mut Scene) {
     let other = generate::scene(rng).world;
     let world = &mut scene.world;
-    match rng.below(8) {
+    match rng.below(11) {
         0 if !world.bindings.is_empty() => {
             drop(world.bindings.remove(rng.below(world.bindings.len())));
         }
@@ -35,6 +35,13 @@ pub(crate) fn one(rng: &mut Rng, scene: &mut Scene) {
         }
         7 if world.bindings.len() > 3 => {
             drop(world.bindings.remove(rng.below(world.bindings.len())));
+        }
+        8 if !world.owned.is_empty() => {
+            drop(world.owned.remove(rng.below(world.owned.len())));
+        }
+        9..=10 => {
+            let seed = scene.seeds[rng.below(scene.seeds.len())].clone();
+            generate::own(rng, world, &scene.caller, &seed);
         }
         3..=4 => other.roles.into_iter().take(1).for_each(|role| put_role(world, role)),
         _ => other.bindings.into_iter().take(1).for_each(|binding| put_binding(world, binding)),
@@ -79,6 +86,11 @@ fn apply(policy: &Policy, old: &World, new: &World) -> Policy {
     changes.extend(bindings.map(real::binding_change));
     let namespaces = |one: &&Namespace| !old.namespaces.contains(one);
     changes.extend(new.namespaces.iter().filter(namespaces).map(real::namespace_change));
+    let is_owned = |one: &Owned, by: &World| by.owned.iter().any(|other| real::is_same(one, other));
+    let gone = old.owned.iter().filter(|one| !is_owned(one, new));
+    changes.extend(gone.map(|one| real::owner_change(one, None)));
+    let owned = new.owned.iter().filter(|one| !old.owned.contains(one));
+    changes.extend(owned.map(|one| real::owner_change(one, Some(one.uid.clone()))));
     policy.with(&changes)
 }
 

@@ -77,12 +77,17 @@ fn narrow_or_widen(rng: &mut Rng, scope: &mut Scope) {
 }
 
 /// Is the shape on the list of what is not decided? Entries within rules, rules within entries, and a rule
-/// within several of them or within several elements of one; a rule that matches nothing; and
-/// virtual clusters without a list within a list that has an entry for all.
+/// within several of them or within several elements of one; a rule that matches nothing, or nothing in one of
+/// its namespaces, as that of cluster-scoped kinds; and virtual clusters without a list within a list that has an entry for all.
 fn is_undecided(world: &World, parent: &Scope, child: &Scope) -> bool {
     let matches_nothing = |rule: &ScopeRule| {
         let samples = sample::of_scope(world, &with_rule(rule));
         !samples.iter().any(|request| scope::rule_allows(rule, request))
+    };
+    let matches_nothing_in_one = |rule: &ScopeRule| {
+        rule.namespaces.iter().any(|namespace| {
+            matches_nothing(&ScopeRule { namespaces: vec![namespace.clone()], ..rule.clone() })
+        })
     };
     let child_has_entries = child.allow_platform_cli
         || !child.projects.is_empty()
@@ -101,7 +106,7 @@ fn is_undecided(world: &World, parent: &Scope, child: &Scope) -> bool {
     (child_has_entries && !parent.rules.is_empty())
         || (!child.rules.is_empty() && parent_has_entries)
         || (!child.rules.is_empty() && several)
-        || child.rules.iter().any(matches_nothing)
+        || child.rules.iter().any(|rule| matches_nothing(rule) || matches_nothing_in_one(rule))
         || parent.rules.iter().any(names_all_virtual_clusters)
 }
 

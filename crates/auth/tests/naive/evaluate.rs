@@ -1,7 +1,7 @@
 //! The whole decision of the naive evaluator.
 
 use crate::world::{Caller, Request, Target, World};
-use crate::{own, rbac, scope};
+use crate::{own, owner, rbac, scope};
 
 /// A request is allowed if the owner may, and every scope of the key and of those that made it allows it.
 /// What the owner may at a cluster is for that cluster to say: there only the scopes decide.
@@ -10,7 +10,10 @@ pub(crate) fn allowed(world: &World, caller: &Caller, request: &Request) -> bool
         && caller.scopes.iter().all(|held| scope::allows(world, caller, held, request))
 }
 
-/// The owner of a key may what they may without a role, and what a role allows.
+/// The owner of a key may what they may without a role, what they may to what they own, and what a role
+/// allows.
 pub(crate) fn owner_may(world: &World, caller: &Caller, request: &Request) -> bool {
-    own::allows(caller, request) || rbac::allows(world, caller, request)
+    own::allows(caller, request)
+        || owner::allows(world, caller, request)
+        || rbac::allows(world, caller, request)
 }

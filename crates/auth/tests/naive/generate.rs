@@ -4,8 +4,8 @@
 use crate::own::OURS;
 use crate::rng::Rng;
 use crate::world::{
-    Binding, Caller, Namespace, Request, Role, Rule, Scope, ScopeResources, ScopeRule, Subject,
-    Target, World,
+    Binding, Caller, Namespace, Owned, Request, Role, Rule, Scope, ScopeResources, ScopeRule,
+    Subject, Target, World,
 };
 
 pub(crate) const VERBS: &[&str] = &[
@@ -72,7 +72,12 @@ pub(crate) fn scene(rng: &mut Rng) -> Scene {
     let seeds: Vec<_> = (0..=rng.below(3)).map(|_| seed(rng, &caller)).collect();
     let mut world = World { namespaces, ..World::default() };
     for seed in &seeds {
-        grant(rng, &mut world, &caller, seed);
+        if rng.percent(25) {
+            own(rng, &mut world, &caller, seed);
+        }
+        if rng.percent(90) || world.owned.is_empty() {
+            grant(rng, &mut world, &caller, seed);
+        }
     }
     for _ in 0..rng.below(3) {
         let other = Request { target: Target::Management, ..any_request(rng) };
@@ -254,6 +259,30 @@ fn grant(rng: &mut Rng, world: &mut World, caller: &Caller, request: &Request) {
         role: name,
         subjects,
     });
+}
+
+/// Makes the object of the request somebody's: mostly the caller's, or that of a team of theirs; else of somebody
+/// who has the name by now, or of nobody.
+pub(crate) fn own(rng: &mut Rng, world: &mut World, caller: &Caller, request: &Request) {
+    if request.is_path() || request.name.is_empty() {
+        return;
+    }
+    let uid = match rng.below(10) {
+        0 => String::new(),
+        1 => "uid-gone".to_owned(),
+        2 => rng.text(&["uid-ada", "uid-bob", "uid-red"]),
+        _ if caller.uids.is_empty() => "uid-ada".to_owned(),
+        _ => caller.uids[rng.below(caller.uids.len())].clone(),
+    };
+    let Request { group, resource, namespace, name, .. } = request.clone();
+    let owned = Owned { group, resource, namespace, name, uid };
+    put_owned(world, owned);
+}
+
+/// Sets the owner of an object.
+pub(crate) fn put_owned(world: &mut World, owned: Owned) {
+    world.owned.retain(|one| !crate::real::is_same(one, &owned));
+    world.owned.push(owned);
 }
 
 /// Adds many roles and bindings for one subject in one place: roles of many rules, rules of many

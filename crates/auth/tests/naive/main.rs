@@ -1,7 +1,7 @@
 //! A second evaluator of who may do what, written from the words of the specification and sharing nothing
 //! with the real one, and random cases that both must agree on.
 //!
-//! The evaluator is in [`evaluate`], with [`rbac`], [`own`] and [`scope`]: one function for each sentence,
+//! The evaluator is in [`evaluate`], with [`rbac`], [`own`], [`owner`] and [`scope`]: one function for each sentence,
 //! slow loops over plain data ([`world`]). [`generate`] and [`near`] make cases, [`real`] asks `postern_auth`,
 //! [`shrink`] makes a failing case small, and [`corpus`] runs the cases in `corpus/`, those of
 //! [`known_bugs`] by name.
@@ -19,6 +19,7 @@ mod generate;
 mod known_bugs;
 mod near;
 mod own;
+mod owner;
 mod rbac;
 mod real;
 mod reasons;

@@ -5,7 +5,7 @@ use crate::generate::{
     self, GROUPS, NAMES, NAMESPACES, PATHS, RESOURCES, SUBRESOURCES, Scene, VERBS,
 };
 use crate::rng::Rng;
-use crate::world::{Request, Rule, Scope, Target};
+use crate::world::{Owned, Request, Rule, Scope, Target};
 
 /// Returns a request for this scene: as it is, or a near miss.
 pub(crate) fn request(rng: &mut Rng, scene: &Scene) -> Request {
@@ -20,11 +20,23 @@ pub(crate) fn request(rng: &mut Rng, scene: &Scene) -> Request {
 fn base(rng: &mut Rng, scene: &Scene) -> Request {
     let seed = scene.seeds[rng.below(scene.seeds.len())].clone();
     match rng.below(10) {
-        0..=6 => seed,
+        0..=5 => seed,
+        6 => to_what_is_owned(rng, scene, seed),
         7 => from_a_role(rng, scene, seed),
         8 => from_a_scope(rng, scene, seed),
         _ => generate::any_request(rng),
     }
+}
+
+/// Moves the request to an object that has an owner, or to what can be a subresource of it.
+fn to_what_is_owned(rng: &mut Rng, scene: &Scene, request: Request) -> Request {
+    if scene.world.owned.is_empty() || request.is_path() {
+        return request;
+    }
+    let owned = scene.world.owned[rng.below(scene.world.owned.len())].clone();
+    let Owned { group, resource, namespace, name, .. } = owned;
+    let subresource = rng.text(&["", "", "status", "accesskeys"]);
+    Request { group, resource, subresource, namespace, name, ..request }
 }
 
 /// Moves the request to another verb, resource or name of a rule of a role.

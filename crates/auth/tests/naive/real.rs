@@ -7,11 +7,13 @@ use postern_auth::attributes::{self, Attributes, RequestTarget};
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, NamedChange, Policy};
 use postern_auth::scope::ScopeRules;
+use postern_kinds::GroupResource;
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope as kinds;
 
 use crate::world::{
-    Binding, Caller, Namespace, Request, Role, Rule, Scope, ScopeRule, Subject, Target, World,
+    Binding, Caller, Namespace, Owned, Request, Role, Rule, Scope, ScopeRule, Subject, Target,
+    World,
 };
 
 /// A policy and an identity of the real thing.
@@ -49,7 +51,20 @@ pub(crate) fn changes(world: &World) -> Vec<NamedChange<'_>> {
     let mut all: Vec<_> = world.namespaces.iter().map(namespace_change).collect();
     all.extend(world.roles.iter().map(role_change));
     all.extend(world.bindings.iter().map(binding_change));
+    all.extend(world.owned.iter().map(|owned| owner_change(owned, Some(owned.uid.clone()))));
     all
+}
+
+pub(crate) fn owner_change(owned: &Owned, uid: Option<String>) -> NamedChange<'_> {
+    // Kinds are known when the program is built; those of a test are few and small.
+    let [group, resource] = [&owned.group, &owned.resource].map(|text| &*text.clone().leak());
+    let change = PolicyChange::Owner(GroupResource::new(group, resource), uid);
+    (place(&owned.namespace), &owned.name, change)
+}
+
+/// Are these the same object, whoever owns it?
+pub(crate) fn is_same(one: &Owned, other: &Owned) -> bool {
+    *one == Owned { uid: one.uid.clone(), ..other.clone() }
 }
 
 pub(crate) fn namespace_change(namespace: &Namespace) -> NamedChange<'_> {

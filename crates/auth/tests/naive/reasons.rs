@@ -12,7 +12,7 @@ use crate::real::{self, Real};
 use crate::world::{
     Binding, Caller, Request, Role, Rule, Scope, ScopeResources, ScopeRule, Subject, Target, World,
 };
-use crate::{evaluate, near, rbac, rng, scenes, scope};
+use crate::{evaluate, near, owner, rbac, rng, scenes, scope};
 
 /// Returns a rule of the real thing as one of the evaluator.
 pub(crate) fn plain_rule(rule: &PolicyRule) -> Rule {
@@ -64,6 +64,9 @@ fn plain_resources(entry: &kinds::ScopeResources) -> ScopeResources {
 
 /// Is it true that this source gives the request to the caller?
 fn is_true(scene: &Scene, caller: Option<&Caller>, source: &Source, request: &Request) -> bool {
+    if *source == Source::Owner {
+        return caller.is_none_or(|caller| owner::allows(&scene.world, caller, request));
+    }
     let Source::Role { binding, role, rule, subject } = source else { return true };
     let is_named = |name: &PolicyName, namespace: &str, its: &str| {
         name.namespace.as_deref() == real::place(namespace) && name.name == its
@@ -84,6 +87,7 @@ fn is_true(scene: &Scene, caller: Option<&Caller>, source: &Source, request: &Re
         namespaces: scene.world.namespaces.clone(),
         roles: vec![Role { rules: vec![only.clone()], ..role.clone() }],
         bindings: vec![Binding { subjects, ..its.clone() }],
+        owned: Vec::new(),
     };
     let by_subject = Caller::default();
     let caller = caller.cloned().unwrap_or_else(|| match subject {
@@ -194,7 +198,9 @@ fn is_the_caller(who: &WhoCan, caller: &Caller) -> bool {
     match who {
         WhoCan::Subject(BoundSubject::User(name)) => caller.name == *name,
         WhoCan::Subject(BoundSubject::Group(name)) => caller.groups.contains(name),
-        WhoCan::Subject(BoundSubject::Principal { uid, .. }) => caller.uids.contains(uid),
+        WhoCan::Subject(BoundSubject::Principal { uid, .. }) | WhoCan::Owner { uid } => {
+            caller.uids.contains(uid)
+        }
         WhoCan::User(name) => caller.user.as_ref() == Some(name),
         WhoCan::Team(name) => caller.team.as_ref() == Some(name),
         WhoCan::Members(name) => caller.teams.contains(name),

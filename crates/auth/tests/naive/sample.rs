@@ -84,6 +84,7 @@ fn of_resource_entry(entry: &str) -> Vec<(String, String)> {
                 pair("pods", "exec"),
                 pair("users", ""),
                 pair("projects", ""),
+                pair("namespaces", ""),
             ];
             pods.into_iter()
                 .chain([pair("zres", ""), pair("zres", "zsub"), pair("zres", "scale")])
@@ -204,6 +205,7 @@ fn of_scope_rule(rule: &ScopeRule, all: &mut Vec<Request>) {
         let any = [
             ScopeResources::default(),
             ScopeResources { group: "zgroup".to_owned(), ..ScopeResources::default() },
+            ScopeResources { group: OURS.to_owned(), ..ScopeResources::default() },
         ];
         let entries = if rule.resources.is_empty() { &any[..] } else { &rule.resources };
         for entry in entries {

@@ -1,15 +1,30 @@
-//! The plain data that the naive evaluator looks at: roles, bindings, namespaces, a caller, a request.
+//! The plain data that the naive evaluator looks at: roles, bindings, owners, namespaces, a caller, a request.
 //! They are the evaluator's own, and say what the specification says; nothing of `postern_auth` is used.
 
 use serde::{Deserialize, Serialize};
 
-/// What decides: roles and bindings, and which project a namespace belongs to.
+/// What decides: roles and bindings, who owns what, and which project a namespace belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct World {
     pub(crate) namespaces: Vec<Namespace>,
     pub(crate) roles: Vec<Role>,
     pub(crate) bindings: Vec<Binding>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) owned: Vec<Owned>,
+}
+
+/// An object that somebody owns: a user or team, by uid. The namespace is empty where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Owned {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
 }
 
 /// A namespace; its project is empty when it belongs to none.

@@ -6,6 +6,7 @@ use postern_auth::attributes::{Attributes, Request, RequestTarget};
 use postern_auth::identity::Identity;
 use postern_auth::policy::Policy;
 use postern_auth::scope::ScopeRules;
+use postern_kinds::GroupResource;
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{
     RuleVirtualCluster, Scope, ScopeProject, ScopeResources, ScopeRule, ScopeSpace,
@@ -148,6 +149,10 @@ pub fn change() -> impl Strategy<Value = Change> {
             .prop_map(|(place, name, rules)| (place, name, PolicyChange::Role(rules))),
         6 => (place(), 0..24u8, proptest::option::weighted(0.8, binding))
             .prop_map(|(place, name, facts)| (place, format!("b{name}"), PolicyChange::Binding(facts))),
+        3 => (place(), text(&NAMES[1..]), select(KINDS.to_vec()), proptest::option::weighted(0.8, text(&["u1", "t1", "u2", ""])))
+            .prop_map(|(place, name, (group, resource, _), uid)| {
+                (place, name, PolicyChange::Owner(GroupResource::new(group, resource), uid))
+            }),
         1 => (text(&["n1", "n2", "n3"]), proptest::option::of(text(&["p1", "p2"])))
             .prop_map(|(name, project)| (None, name, PolicyChange::Namespace(project))),
     ]

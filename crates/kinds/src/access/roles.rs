@@ -1,6 +1,7 @@
 //! The Roles and bindings that access rules become (decision 2): for each rule one Role and one
-//! RoleBinding, and a pair for the owner; ClusterRole and ClusterRoleBinding for an object without a
-//! namespace. They name whom they give something to by uid, so that a later namesake gets nothing.
+//! RoleBinding; ClusterRole and ClusterRoleBinding for an object without a namespace. They name whom they
+//! give something to by uid, so that a later namesake gets nothing. The owner needs none: their right is
+//! part of the policy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,14 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::change::{Grantee, subresources_of, verbs_of};
-use super::{ALL, Access, Owned, Ownership, UserOrTeam};
+use super::{Access, Owned, Ownership};
 use crate::bindings::{self, GROUP, subject_uids};
 use crate::cluster_role::ClusterRole;
 use crate::cluster_role_binding::ClusterRoleBinding;
 use crate::context::Context;
 use crate::kind::dependent::belongs_to;
 use crate::kind::{AnyKind, Dependent, Info};
-use crate::principal::Principal;
 use crate::rbac::{MANAGED_BY, PolicyRule, RBAC_GROUP, RoleRef, SUBJECT_UIDS, Subject};
 use crate::role::{self, Role};
 use crate::role_binding::RoleBinding;
@@ -29,7 +29,7 @@ pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
 /// The group of all users.
 const ALL_USERS_GROUP: &str = "platform:user:*";
 
-/// Returns the name of the Role and of the binding for the owner of an object.
+/// Returns the name of the Role and of the binding that older versions have made for the owner of an object.
 pub fn owner_role(info: &Info, name: &str) -> String {
     format!("platform:access:{}:{name}:owner", info.plural)
 }
@@ -39,7 +39,7 @@ pub fn rule_role(info: &Info, name: &str, index: usize) -> String {
     format!("platform:access:{}:{name}:{index}", info.plural)
 }
 
-/// Returns the Roles and bindings that the owner and the access rules of an object become.
+/// Returns the Roles and bindings that the access rules of an object become.
 pub(crate) fn dependents(
     of: Owned<'_>,
     ownership: &Ownership,
@@ -48,26 +48,10 @@ pub(crate) fn dependents(
 ) -> Result<Vec<Dependent>, ApiError> {
     let mut uids = KnownUids::of(of, previous);
     let name = &of.metadata.name;
-    let everything = || Access {
-        verbs: vec![ALL.to_owned()],
-        subresources: vec![ALL.to_owned()],
-        ..Access::default()
-    };
-    let owner = ownership.owner.as_ref().and_then(UserOrTeam::principal);
-    let owner = owner.map(|owner| (owner_role(of.info, name), everything(), vec![to(owner)]));
-    let rules = ownership.access.iter().enumerate().map(|(index, rule)| {
-        (rule_role(of.info, name, index), rule.clone(), Grantee::of(rule).collect())
-    });
-    let pairs = owner.into_iter().chain(rules);
-    let pairs = pairs.map(|(name, rule, to)| pair(of, name, &rule, &to, &mut uids, ctx));
+    let rules = ownership.access.iter().enumerate();
+    let pairs =
+        rules.map(|(index, rule)| pair(of, rule_role(of.info, name, index), rule, &mut uids, ctx));
     pairs.collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().flatten().collect())
-}
-
-fn to(principal: Principal<'_>) -> Grantee<'_> {
-    match principal {
-        Principal::User(name) => Grantee::User(name),
-        Principal::Team(name) => Grantee::Team(name),
-    }
 }
 
 /// Returns the Role and the binding of one rule.
@@ -75,14 +59,13 @@ fn pair(
     of: Owned<'_>,
     name: String,
     entry: &Access,
-    to: &[Grantee<'_>],
     uids: &mut KnownUids,
     ctx: &Context<'_>,
 ) -> Result<[Dependent; 2], ApiError> {
     let allows = policy_rule(of, entry);
     let given = given(&allows);
     let mut subjects = BTreeMap::new();
-    for grantee in to {
+    for grantee in Grantee::of(entry) {
         let (group, uid) = match grantee.principal() {
             None => (ALL_USERS_GROUP.to_owned(), None),
             Some(principal) => {

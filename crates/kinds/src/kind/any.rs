@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ownership::{self, Owned, Ownership, OwnershipPart};
+use super::ownership::{self, Owned, Ownership, OwnershipPart, owner_uid};
 use super::{Companion, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub carried: Option<Carried>,
     /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
     pub granted: Option<Granted>,
+    /// Can the object have dependents? `false` is certain.
+    pub has_dependents: bool,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
     /// Not to be returned to callers without the rights.
     pub verdict: Result<FieldErrors, ApiError>,
@@ -127,7 +129,7 @@ pub trait AnyKind: Send + Sync {
     /// access: its change has no facts.
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
 
-    /// Do its objects decide who may do what?
+    /// Do its objects decide who may do what: by what they say, or because they have owners?
     fn has_policy_part(&self) -> bool;
 
     /// Returns the change that an object is for the policy, given its JSON, or `None` for an object
@@ -379,10 +381,15 @@ impl<K: Kind> AnyKind for K {
         K::prepare(&mut draft, old.as_ref(), ctx);
         let mut errors = FieldErrors::new();
         let mut required_rights = K::required_rights(&draft, old.as_ref(), ctx);
+        let mut has_dependents = K::DEPENDENTS.is_some();
         if let Some(part) = K::OWNERSHIP {
+            let (new_ownership, old_ownership) = ownerships::<K>(&part, &draft, old.as_ref());
+            let before = old.as_ref().map(|old| &old.metadata).zip(old_ownership.as_ref());
+            ownership::set_owner_uid(&mut draft.metadata, &new_ownership, before, ctx);
+            has_dependents |= !new_ownership.access.is_empty();
             let of = Owned { info: &K::INFO, metadata: &draft.metadata };
-            let (new, old) = ownerships::<K>(&part, &draft, old.as_ref());
-            let (rights, invalid) = (part.rules.check)(of, &new, old.as_ref(), ctx);
+            let (rights, invalid) =
+                (part.rules.check)(of, &new_ownership, old_ownership.as_ref(), ctx);
             required_rights.extend(rights);
             errors.extend(invalid);
         }
@@ -394,7 +401,7 @@ impl<K: Kind> AnyKind for K {
         let granted = K::granted(&draft, old.as_ref());
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, carried, granted, verdict })
+        Ok(Prepared { owner, required_rights, carried, granted, has_dependents, verdict })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
@@ -452,11 +459,14 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn has_policy_part(&self) -> bool {
-        K::POLICY_PART.is_some()
+        K::POLICY_PART.is_some() || K::OWNERSHIP.is_some()
     }
 
     fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange> {
-        let part = K::POLICY_PART?;
+        let Some(part) = K::POLICY_PART else {
+            let owner = || PolicyChange::Owner(K::INFO.group_resource(), json.and_then(owner_uid));
+            return K::OWNERSHIP.map(|_| owner());
+        };
         let object = json.and_then(spec_of::<K>);
         Some(part.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
     }
@@ -498,7 +508,8 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn changes_dependents(&self, new: &Object, old: &Object) -> bool {
-        K::DEPENDENTS.is_some() || self.ownership(new) != self.ownership(old)
+        let access = |object| self.ownership(object).map(|ownership| ownership.access);
+        K::DEPENDENTS.is_some() || access(new) != access(old)
     }
 
     fn dependents(

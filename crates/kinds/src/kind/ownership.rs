@@ -1,6 +1,7 @@
 //! The owner and the access rules of an object: their fields, and where a kind has them. What they mean is
-//! in `access`.
+//! in `access`; who the owner is, by uid, is kept here, in an annotation of the server's.
 
+use postern_meta::decode;
 use postern_meta::field::FieldErrors;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -11,6 +12,10 @@ use super::{Dependent, Info};
 use crate::context::{Caller, Context};
 use crate::principal::Principal;
 use crate::right::RequiredRight;
+
+/// The annotation of an object that has an owner: the uid of the user or team that is meant, so that
+/// whoever gets the name later holds nothing. The server sets it; what clients write into it is ignored.
+pub const OWNER_UID: &str = "platform.sh/owner-uid";
 
 /// An object that has an owner: its kind and its metadata.
 #[derive(Clone, Copy)]
@@ -49,6 +54,13 @@ pub struct Ownership {
     pub owner: Option<UserOrTeam>,
     /// Who else gets which verbs.
     pub access: Vec<Access>,
+}
+
+impl Ownership {
+    /// Returns the owner; `None` when there is none.
+    pub fn principal(&self) -> Option<Principal<'_>> {
+        self.owner.as_ref().and_then(UserOrTeam::principal)
+    }
 }
 
 /// Where a kind has the owner and the access rules of its objects.
@@ -135,4 +147,52 @@ pub(crate) fn set_owner(owner: &mut Option<UserOrTeam>, ctx: &Context<'_>) {
     if owner.as_ref().is_none_or(|owner| *owner == UserOrTeam::default()) {
         *owner = UserOrTeam::caller(ctx.caller);
     }
+}
+
+/// Sets the uid of the owner of an object, whatever the client has sent. As long as the owner has the same
+/// name, it is who it was, if that is anybody: a later namesake is somebody else. What the server itself makes
+/// may be an object that was elsewhere before: that keeps its owner.
+pub(super) fn set_owner_uid(
+    metadata: &mut ObjectMeta,
+    new: &Ownership,
+    old: Option<(&ObjectMeta, &Ownership)>,
+    ctx: &Context<'_>,
+) {
+    let sent = metadata.annotations.remove(OWNER_UID);
+    let Some(owner) = new.principal() else { return };
+    let uid = match old {
+        Some((metadata, old)) if old.principal() == Some(owner) => {
+            metadata.annotations.get(OWNER_UID).cloned()
+        }
+        None if ctx.is_server && sent.is_some() => sent,
+        _ => ctx.uid_of(owner),
+    };
+    if let Some(uid) = uid.filter(|uid| !uid.is_empty()) {
+        metadata.annotations.insert(OWNER_UID.to_owned(), uid);
+    }
+}
+
+/// What is read of a stored object to know its owner.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: StoredMetadata,
+}
+
+#[derive(Deserialize)]
+struct StoredMetadata {
+    #[serde(default)]
+    annotations: StoredAnnotations,
+}
+
+#[derive(Default, Deserialize)]
+struct StoredAnnotations {
+    #[serde(rename = "platform.sh/owner-uid", default)]
+    owner_uid: Option<String>,
+}
+
+/// Returns the uid of the owner of an object, given its JSON; `None` for an object that nobody owns, and for
+/// one that cannot be decoded.
+pub(super) fn owner_uid(json: &[u8]) -> Option<String> {
+    let stored: Stored = decode::decode_typed(json).ok()?;
+    stored.metadata.annotations.owner_uid.filter(|uid| !uid.is_empty())
 }

@@ -16,8 +16,8 @@ use crate::time::Timestamp;
 pub struct TrackedKind<'a> {
     /// The schema of its objects.
     pub schema: &'a Schema,
-    /// What nobody owns, with everything below it: write-only fields, and fields that
-    /// this writer may not set.
+    /// What nobody owns, with everything below it: write-only fields, fields that
+    /// this writer may not set, and annotations of the server's.
     pub ignored: &'a FieldSet,
 }
 
@@ -95,7 +95,8 @@ fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Compa
     let mut changes = compare_fields(old, &new.fields, schema.root(), schema);
     let metadata = schema.root().get("properties").and_then(|known| known.get("metadata"));
     if let Some(metadata) = metadata {
-        let (old, new) = ownable_metadata(live.map(|live| &live.metadata), &new.metadata);
+        let old = live.map(|live| &live.metadata);
+        let (old, new) = ownable_metadata(old, &new.metadata, kind.ignored);
         let inside = compare_fields(&old, &new, metadata, schema);
         changes.nest(PathElement::field("metadata"), Change::None, inside);
     }
@@ -114,6 +115,11 @@ fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value
     new.keys().filter(|name| is_struct(name)).map(|name| (name.clone(), empty())).collect()
 }
 
+/// Returns the path of an annotation.
+fn annotation(name: &str) -> [PathElement; 3] {
+    ["metadata", "annotations", name].map(PathElement::field)
+}
+
 fn empty() -> Value {
     Value::Object(Map::new())
 }
@@ -125,6 +131,7 @@ fn empty() -> Value {
 fn ownable_metadata(
     old: Option<&ObjectMeta>,
     new: &ObjectMeta,
+    ignored: &FieldSet,
 ) -> (Map<String, Value>, Map<String, Value>) {
     let nothing = ObjectMeta::default();
     let old = old.unwrap_or(&nothing);
@@ -137,7 +144,9 @@ fn ownable_metadata(
             part.labels.clone_from(&this.labels);
         }
         if this.annotations != other.annotations {
+            // Without those that nobody owns: annotations that are nothing else are not there.
             part.annotations.clone_from(&this.annotations);
+            part.annotations.retain(|name, _| !ignored.contains(&annotation(name)));
         }
         if this.owner_references != other.owner_references {
             part.owner_references.clone_from(&this.owner_references);

@@ -267,6 +267,7 @@ pub(super) fn source_text(source: &Source) -> String {
         Source::Masters => "membership in system:masters".to_owned(),
         Source::Everyone => "what everyone may do who is authenticated".to_owned(),
         Source::Themselves => "what all users and teams may do to what is theirs".to_owned(),
+        Source::Owner => "being the owner of the object".to_owned(),
         Source::Role { binding, role, rule, subject } => {
             let binding_kind =
                 if binding.namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };

@@ -35,7 +35,8 @@ pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Sp
     {
         let principals = registry.cache().principals();
         for grantee in grantees(decider, &attributes) {
-            add(&principals, &mut rows, grantee);
+            let owner = || owner_named(decider, &attributes);
+            add(&principals, &mut rows, grantee, owner);
         }
     }
     add_open_lists(decider, &attributes, &mut rows);
@@ -86,8 +87,35 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     all_of_them
 }
 
-fn add(principals: &PrincipalIndex, rows: &mut Rows, Grantee { who, source }: Grantee) {
+/// Returns the group of the user or team whom the object that is asked about names as its owner.
+fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<String> {
+    let Attributes::Resource { group, resource, namespace, name, .. } = *attributes else {
+        return None;
+    };
+    let kind = kind_of(group, resource).filter(|kind| kind.has_ownership())?;
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    let key = storage_key::object(kind.info(), namespace, name);
+    let object = decider.cache.of(kind.info()).get(&key).ok()??;
+    let ownership = kind.ownership(&object.decode().ok()?)?;
+    ownership.principal().map(Principal::group)
+}
+
+/// Adds a row. `owner` returns the group of the owner of the object that is asked about.
+fn add(
+    principals: &PrincipalIndex,
+    rows: &mut Rows,
+    Grantee { who, source }: Grantee,
+    owner: impl FnOnce() -> Option<String>,
+) {
+    let who = match who {
+        WhoCan::Owner { uid } => match owner() {
+            Some(group) => WhoCan::Subject(BoundSubject::Principal { group, uid }),
+            None => return,
+        },
+        who => who,
+    };
     let row = match who {
+        WhoCan::Owner { .. } => None,
         WhoCan::User(name) => Some(("User", name)),
         WhoCan::Team(name) | WhoCan::Members(name) => Some(("Team", name)),
         WhoCan::Subject(BoundSubject::User(name)) => Some(match principals.user_known_as(&name) {

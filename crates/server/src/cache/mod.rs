@@ -249,10 +249,8 @@ impl Cache {
                 let value = Some(value.clone());
                 loaded.tokens.push(TokenValue { key: key.clone(), value, position });
             }
-            if self.access.is_indexed(&key) {
-                let object = slot.as_ref().and_then(Slot::intact).cloned();
-                loaded.access.push(AccessValue { key: key.clone(), value: Some(value), object });
-            }
+            let object = || slot.as_ref().and_then(Slot::intact).cloned();
+            loaded.access.extend(self.access.read(&key, Some(&value), object));
             if let (Some(kind), Some(slot)) = (kind, slot) {
                 loaded.object(kind, key, slot);
             }

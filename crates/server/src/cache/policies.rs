@@ -64,12 +64,13 @@ impl Policies {
         self.current.load_full()
     }
 
-    /// Makes the next snapshot from what has changed at a revision.
-    pub(super) fn apply(&self, changes: &[NamedChange], revision: u64) {
-        if changes.is_empty() {
-            return;
+    /// Makes the next snapshot from what has changed at a revision. Returns whether anything has.
+    pub(super) fn apply(&self, changes: &[NamedChange], revision: u64) -> bool {
+        let (current, changes) = (self.current.load(), borrowed(changes));
+        if !changes.iter().any(|change| current.is_changed_by(change)) {
+            return false;
         }
-        let policy = self.current.load().policy.with(&borrowed(changes));
+        let policy = current.policy.with(&changes);
         let next = Arc::new(PolicyAt { revision, policy });
         let mut history = self.history.lock();
         if history.len() == KEPT {
@@ -77,6 +78,7 @@ impl Policies {
         }
         history.push_back(next.clone());
         self.current.store(next);
+        true
     }
 
     /// Replaces everything with what is stored at a revision. What was before is forgotten.
@@ -113,6 +115,9 @@ fn borrowed(changes: &[NamedChange]) -> Vec<BorrowedChange<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use postern_kinds::AnyKind as _;
+    use postern_kinds::namespace::Namespace;
+
     use super::*;
 
     #[test]
@@ -120,7 +125,10 @@ mod tests {
         let policies = Policies::new();
         let first = policies.current();
         let change = || [(None, "n".to_owned(), PolicyChange::Namespace(None))];
-        policies.apply(&[], 1);
+        let of_nobody = PolicyChange::Owner(Namespace.info().group_resource(), None);
+        assert!(
+            !policies.apply(&[], 1) && !policies.apply(&[(None, "n".to_owned(), of_nobody)], 1)
+        );
         assert!(Arc::ptr_eq(&first, &policies.current()), "nothing has changed");
         policies.apply(&change(), 2);
         policies.apply(&change(), 5);

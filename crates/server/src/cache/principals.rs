@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::object::CachedObject;
+use super::object::{CachedObject, stored_head};
 use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
@@ -27,8 +27,8 @@ use crate::storage_key;
 pub(crate) struct AccessState {
     /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
-    /// The kinds that decide who may do what, with the prefixes of their storage keys.
-    policy_kinds: Vec<(String, &'static dyn AnyKind)>,
+    /// The kinds that decide who may do what.
+    policy_kinds: Vec<PolicyKind>,
     principals: RwLock<PrincipalIndex>,
     policies: Policies,
     unannounced: AtomicBool,
@@ -48,26 +48,60 @@ pub(crate) struct ActivityRecord {
     pub(crate) last_activity: Timestamp,
 }
 
+/// A kind whose objects decide who may do what.
+struct PolicyKind {
+    /// The prefix of their storage keys.
+    prefix: String,
+    /// How what is stored of them starts.
+    head: String,
+    kind: &'static dyn AnyKind,
+}
+
 /// A stored value that may say who has access.
 pub(super) struct AccessValue {
     /// Its storage key.
     pub(super) key: Arc<str>,
-    /// Its bytes; `None` for a value that was removed.
-    pub(super) value: Option<bytes::Bytes>,
-    /// The object, if it is an object and intact.
-    pub(super) object: Option<Arc<CachedObject>>,
+    says: Says,
+}
+
+/// What a stored value says about access.
+enum Says {
+    /// Who may do what.
+    Policy(NamedChange),
+    /// Who has access.
+    Access {
+        /// Its bytes; `None` for a value that was removed.
+        value: Option<bytes::Bytes>,
+        /// The object, if it is an object and intact.
+        object: Option<Arc<CachedObject>>,
+    },
+}
+
+impl AccessValue {
+    /// Returns what it is for the policy.
+    fn policy_change(&self) -> Option<&NamedChange> {
+        match &self.says {
+            Says::Policy(change) => Some(change),
+            Says::Access { .. } => None,
+        }
+    }
+}
+
+impl PolicyKind {
+    fn of(kind: &'static dyn AnyKind) -> Self {
+        let (prefix, head) = (storage_key::collection(kind.info()), stored_head(kind.info()));
+        Self { prefix, head, kind }
+    }
 }
 
 impl AccessState {
     /// Returns a state without principals.
     pub(super) fn new() -> Self {
-        let with = |has: fn(&dyn AnyKind) -> bool| {
-            let kinds = all().iter().copied().filter(|kind| has(*kind));
-            kinds.map(|kind| (storage_key::collection(kind.info()), kind)).collect()
-        };
+        let kinds = all().iter().copied().filter(|kind| kind.has_access_role());
+        let policy_kinds = all().iter().copied().filter(|kind| kind.has_policy_part());
         Self {
-            kinds: with(|kind| kind.has_access_role()),
-            policy_kinds: with(|kind| kind.has_policy_part()),
+            kinds: kinds.map(|kind| (storage_key::collection(kind.info()), kind)).collect(),
+            policy_kinds: policy_kinds.map(PolicyKind::of).collect(),
             principals: RwLock::default(),
             policies: Policies::new(),
             unannounced: AtomicBool::new(false),
@@ -117,19 +151,17 @@ impl AccessState {
         revision: u64,
         object: impl Fn(&Event) -> Option<Arc<CachedObject>>,
     ) {
-        let events = events.iter().filter(|event| self.is_indexed(&event.key));
-        let values: Vec<AccessValue> = events
-            .map(|event| AccessValue {
-                object: object(event),
-                key: event.key.clone(),
-                value: event.value.clone(),
-            })
-            .collect();
-        if values.is_empty() {
+        let values = events.iter();
+        let values = values
+            .filter_map(|event| self.read(&event.key, event.value.as_ref(), || object(event)));
+        let values: Vec<AccessValue> = values.collect();
+        let changes: Vec<NamedChange> =
+            values.iter().filter_map(AccessValue::policy_change).cloned().collect();
+        let is_policy_alone = changes.len() == values.len();
+        let is_changed = self.policies.apply(&changes, revision);
+        if is_policy_alone && !is_changed {
             return;
         }
-        let changes: Vec<_> = values.iter().filter_map(|value| self.policy_change(value)).collect();
-        self.policies.apply(&changes, revision);
         let mut principals = self.principals.write();
         principals.set_revision(revision);
         for value in &values {
@@ -143,7 +175,6 @@ impl AccessState {
             has_more = self.principals.write().resolve_next();
         }
         self.version.fetch_add(1, Ordering::AcqRel);
-        let is_policy_alone = changes.len() == values.len();
         let unannounced =
             if is_policy_alone { &self.unannounced_policy } else { &self.unannounced };
         unannounced.store(true, Ordering::Release);
@@ -170,7 +201,8 @@ impl AccessState {
     /// Replaces the index with everything that is stored. Uses of keys that are not stored yet are
     /// kept.
     pub(super) fn load(&self, values: &[AccessValue], revision: u64) {
-        let changes: Vec<_> = values.iter().filter_map(|value| self.policy_change(value)).collect();
+        let changes: Vec<NamedChange> =
+            values.iter().filter_map(AccessValue::policy_change).cloned().collect();
         self.policies.load(&changes, revision);
         let mut loaded = PrincipalIndex::default();
         loaded.set_revision(revision);
@@ -194,18 +226,32 @@ impl AccessState {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
     }
 
-    /// Returns whether the value of a key is part of the index.
-    pub(super) fn is_indexed(&self, key: &str) -> bool {
-        self.decides_access(key)
-            || key.starts_with(storage_key::ACTIVITY)
-            || kind_of(&self.policy_kinds, key).is_some()
+    /// Returns what the value of a key says about access, if it is part of that; `None` as the value for one
+    /// that was removed. `object` returns the object that it is, if it is one and intact.
+    pub(super) fn read(
+        &self,
+        key: &Arc<str>,
+        value: Option<&bytes::Bytes>,
+        object: impl FnOnce() -> Option<Arc<CachedObject>>,
+    ) -> Option<AccessValue> {
+        let says = if let Some(change) = self.policy_change(key, value.map(AsRef::as_ref)) {
+            Says::Policy(change)
+        } else if self.decides_access(key) || key.starts_with(storage_key::ACTIVITY) {
+            Says::Access { value: value.cloned(), object: object() }
+        } else {
+            return None;
+        };
+        Some(AccessValue { key: key.clone(), says })
     }
 
     /// Returns the change that a value is for the policy. A corrupt one gives nobody anything.
-    fn policy_change(&self, value: &AccessValue) -> Option<NamedChange> {
-        let (kind, rest) = kind_of(&self.policy_kinds, &value.key)?;
-        let json = value.object.as_ref().map(|object| object.json());
-        let change = kind.policy_change(json.as_deref())?;
+    fn policy_change(&self, key: &str, value: Option<&[u8]>) -> Option<NamedChange> {
+        let (of, rest) = self
+            .policy_kinds
+            .iter()
+            .find_map(|of| Some((of, key.strip_prefix(of.prefix.as_str())?)))?;
+        let json = value.filter(|stored| stored.starts_with(of.head.as_bytes()));
+        let change = of.kind.policy_change(json)?;
         Some(match rest.split_once('/') {
             Some((namespace, name)) => (Some(namespace.to_owned()), name.to_owned(), change),
             None => (None, rest.to_owned(), change),
@@ -220,7 +266,8 @@ impl AccessState {
 
     /// Applies one value, or its removal. A corrupt value gives nobody access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
-        let bytes = value.value.as_deref();
+        let Says::Access { value: bytes, object } = &value.says else { return };
+        let bytes = bytes.as_deref();
         if let Some(digest) = value.key.strip_prefix(storage_key::DIGESTS) {
             if let Some(digest) = Digest::from_hex(digest) {
                 principals.set_record(digest, bytes.and_then(decoded::<DigestRecord>));
@@ -231,7 +278,7 @@ impl AccessState {
                 principals.set_last_activity(name, &record.uid, at);
             }
         } else if let Some((kind, name)) = self.kind_of(&value.key) {
-            let json = value.object.as_ref().map(|object| object.json());
+            let json = object.as_ref().map(|object| object.json());
             if let Some(change) = kind.access_change(json.as_deref()) {
                 principals.apply(name, change);
             }

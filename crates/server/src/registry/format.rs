@@ -14,6 +14,7 @@ use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
 use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, limits};
 
+use super::owner_uids;
 use crate::storage_key;
 
 /// The version that this server reads and writes.
@@ -21,7 +22,8 @@ use crate::storage_key;
 /// - 2: side records have the group and the namespace of their object in their keys.
 /// - 3: access rules have their roles. A controller makes those of objects from before, and notes when it
 ///   is done.
-pub(crate) const CURRENT: u32 = 3;
+/// - 4: the uid of an owner is in an annotation of the object, and owners have no roles.
+pub(crate) const CURRENT: u32 = 4;
 
 /// The version of a store from before there were versions.
 const UNVERSIONED: u32 = 1;
@@ -30,7 +32,7 @@ const UNVERSIONED: u32 = 1;
 const MOVES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
 
 /// Bytes of the values that one transaction moves, unless one value alone has more.
-const MOVED_BYTES_PER_TXN: usize = limits::TXN_BYTES / 4;
+pub(super) const MOVED_BYTES_PER_TXN: usize = limits::TXN_BYTES / 4;
 
 /// Returns the record of the current version, for a store that is new.
 pub(super) fn record() -> Change {
@@ -42,16 +44,31 @@ pub(super) fn record() -> Change {
 /// # Errors
 /// The store's; and when what is stored is newer than this server, which would damage it.
 pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
-    let version = version_of(store).await?;
-    anyhow::ensure!(
-        version <= CURRENT,
-        "the database has the format {version}, and this server knows formats up to {CURRENT}: \
-         start the version of Postern that it was last used with, or a newer one"
-    );
-    if version == CURRENT {
-        return Ok(());
+    loop {
+        let (version, as_read) = version_of(store).await?;
+        anyhow::ensure!(
+            version <= CURRENT,
+            "the database has the format {version}, and this server knows formats up to {CURRENT}: \
+             start the version of Postern that it was last used with, or a newer one"
+        );
+        if version == CURRENT {
+            return Ok(());
+        }
+        tracing::info!(from = version, to = CURRENT, "the database gets a new format");
+        match migrate_from(store, &as_read).await {
+            Ok(moved) => {
+                tracing::info!(moved, "the database has the format {CURRENT}");
+                return Ok(());
+            }
+            // Another server has come to the end first.
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Conflict { .. })) => {}
+            Err(error) => return Err(error),
+        }
     }
-    tracing::info!(from = version, to = CURRENT, "the database gets a new format");
+}
+
+/// Brings what is stored from any older version to the current one. Returns how many records were moved.
+async fn migrate_from(store: &Arc<dyn Store>, as_read: &Condition) -> anyhow::Result<usize> {
     let mut moved = 0;
     loop {
         // Until nothing is left: another server that moves records shifts the pages of this one.
@@ -64,10 +81,11 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
     for kind in all() {
         record_unique_keys(store, *kind).await?;
     }
-    // Another server may have recorded it meanwhile: the same.
-    store.commit(Txn { conditions: Vec::new(), changes: vec![record()] }).await?;
-    tracing::info!(moved, "the database has the format {CURRENT}");
-    Ok(())
+    owner_uids::take_over(store, as_read).await?;
+    let mut end = Txn { conditions: vec![as_read.clone()], changes: vec![record()] };
+    owner_uids::forget_progress(store, &mut end).await?;
+    store.commit(end).await?;
+    Ok(moved)
 }
 
 /// Have all objects the roles of their access rules? Those of a server before version 3 have none.
@@ -90,8 +108,8 @@ pub(crate) async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::
     store.commit(txn).await.map(|_| ())
 }
 
-/// Returns what the roles of owners list: the subresources of each kind. When a kind gets another one, they
-/// are made again.
+/// Returns what roles with all subresources list: the subresources of each kind. When a kind gets another
+/// one, they are made again.
 fn subresources_of_all() -> Bytes {
     let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
     let lines = kinds.map(|info| {
@@ -101,10 +119,16 @@ fn subresources_of_all() -> Bytes {
     Bytes::from(lines.collect::<String>())
 }
 
-async fn version_of(store: &Arc<dyn Store>) -> anyhow::Result<u32> {
-    let Some(entry) = store.get(storage_key::FORMAT).await?.value else { return Ok(UNVERSIONED) };
+/// Returns the version, with the condition that it is still as it was read.
+async fn version_of(store: &Arc<dyn Store>) -> anyhow::Result<(u32, Condition)> {
+    let key: Arc<str> = storage_key::FORMAT.into();
+    let Some(entry) = store.get(&key).await?.value else {
+        return Ok((UNVERSIONED, Condition::Absent(key)));
+    };
     let text = std::str::from_utf8(&entry.value).unwrap_or_default();
-    text.parse().with_context(|| format!("the stored format is no number: {text:?}"))
+    let version = text.parse();
+    let version = version.with_context(|| format!("the stored format is no number: {text:?}"))?;
+    Ok((version, Condition::At(key, entry.position)))
 }
 
 /// From 1 to 2: the keys of side records carried only the plural name of the kind.

@@ -10,6 +10,7 @@ pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
 pub(crate) mod observe;
+mod owner_uids;
 mod project_limits;
 pub(crate) mod read;
 mod revocations;

@@ -127,6 +127,7 @@ mod fleet;
 mod format;
 mod keys;
 mod migration;
+mod owner_uids;
 mod tokens;
 mod transactions;
 

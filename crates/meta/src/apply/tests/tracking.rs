@@ -302,3 +302,27 @@ fn secret_fields_are_never_owned() {
     track_update(Some(&new), &mut sent, &kind, &manager("other"), at(2));
     assert_eq!(sent, new);
 }
+
+#[test]
+fn an_annotation_of_the_server_is_never_owned() {
+    let ignored = FieldSet::of_fields(&[&["metadata", "annotations", "own"]]);
+    let kind = TrackedKind { schema: schema(), ignored: &ignored };
+    let with = |annotations: Value| {
+        let mut object = object(&json!({"spec": {"replicas": 1}}));
+        object.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        object
+    };
+    let mut new = with(json!({"own": "1"}));
+    track_update(None, &mut new, &kind, &manager("m"), at(1));
+    assert_eq!(owners(&new), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
+    // The server changes it, or sets it for an object from before.
+    for annotations in [json!({"own": "2"}), json!({})] {
+        let mut next = with(annotations);
+        track_update(Some(&new), &mut next, &kind, &manager("other"), at(2));
+        assert_eq!(next.metadata.managed_fields, new.metadata.managed_fields);
+    }
+    let mut next = with(json!({"own": "1", "theirs": "1"}));
+    track_update(Some(&new), &mut next, &kind, &manager("other"), at(2));
+    let theirs = json!({"f:metadata": {"f:annotations": {".": {}, "f:theirs": {}}}});
+    assert!(owners(&next).contains(&owner("other", 2, theirs)));
+}

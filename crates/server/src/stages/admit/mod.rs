@@ -15,9 +15,9 @@ mod write;
 
 use std::sync::LazyLock;
 
-use postern_kinds::AnyKind;
-use postern_kinds::Verb;
+use postern_kinds::access::OWNER_UID;
 use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{AnyKind, Verb};
 use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta};
@@ -66,14 +66,19 @@ pub(crate) fn track(
     part: Part,
     now: Timestamp,
 ) {
-    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    const STATUS: &[&str] = &["status"];
+    const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
+    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
     // A client that writes managedFields itself could name what is write-only.
     let write_only = kind.write_only().iter().map(|field| field.path);
     // The status is the server's own, or has a subresource.
-    let status = (part == Part::Main).then_some(&["status"][..]);
-    let paths: Vec<&[&str]> = write_only.chain(status).collect();
-    let only_status = paths.len() == 1 && status.is_some();
-    let ignored = if only_status { &*STATUS } else { &FieldSet::of_fields(&paths) };
+    let status = (part == Part::Main).then_some(STATUS);
+    let is_usual = status.is_some() && kind.write_only().is_empty();
+    let ignored = if is_usual {
+        &*USUAL
+    } else {
+        &FieldSet::of_fields(&write_only.chain(status).chain([OWNER]).collect::<Vec<_>>())
+    };
     let tracked = TrackedKind { schema: kind.schema(), ignored };
     let subresource = match part {
         Part::Main => "",
@@ -134,8 +139,9 @@ pub(crate) fn create(
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
-    let new = object.clone();
+    let new = prepared.has_dependents.then(|| object.clone());
     let created = Admitted::one(permit, &name, Write::Create { object, write_only });
+    let Some(new) = new else { return Ok(created) };
     with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
 }
 

@@ -1,0 +1,238 @@
+//! Who owns which objects. The owner of an object holds every verb on it, and on each of the subresources
+//! that its kind has (decision 2): a user, or the members of a team and its keys, known by uid.
+//!
+//! It is part of a snapshot, as roles and bindings are: a change copies the path to what it changes, so
+//! its cost does not depend on how many other objects there are.
+
+use std::sync::Arc;
+
+use postern_kinds::GroupResource;
+
+use crate::identity::Identity;
+use crate::shared_map::{SharedMap, SharedSet};
+
+/// Names of objects by their namespace, which is empty where there is none.
+pub(crate) type OwnedNames = SharedMap<Arc<str>, SharedSet<Arc<str>>>;
+
+/// Who owns which objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owners {
+    /// There are few kinds whose objects have owners.
+    kinds: Vec<Arc<OfKind>>,
+}
+
+/// The owners of the objects of one kind.
+#[derive(Clone, Debug)]
+struct OfKind {
+    kind: GroupResource,
+    subresources: Arc<[&'static str]>,
+    /// The uid of the owner, by namespace and name.
+    owners: SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<str>>>,
+    /// What each owner has, by uid.
+    owned: SharedMap<Arc<str>, OwnedNames>,
+}
+
+impl Owners {
+    /// Sets the uid of the owner of an object; `None` when nobody owns it, or it is gone. The namespace is
+    /// empty where there is none.
+    pub(crate) fn set(
+        &mut self,
+        kind: GroupResource,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) {
+        // Nobody has the empty uid.
+        let uid = uid.filter(|uid| !uid.is_empty());
+        if self.owner(kind.group, kind.resource, namespace, name) == uid {
+            return;
+        }
+        let at = self.kinds.iter().position(|one| one.kind == kind).unwrap_or_else(|| {
+            self.kinds.push(Arc::new(OfKind::new(kind)));
+            self.kinds.len() - 1
+        });
+        if let Some(of_kind) = self.kinds.get_mut(at).map(Arc::make_mut) {
+            of_kind.remove(namespace, name);
+            if let Some(uid) = uid {
+                of_kind.add(namespace, name, uid);
+            }
+        }
+    }
+
+    /// Returns the uid of the owner of an object.
+    pub(crate) fn owner(
+        &self,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&str> {
+        let of_kind = self.of_kind(group, resource)?;
+        of_kind.owners.get(namespace)?.get(name).map(|uid| &**uid)
+    }
+
+    /// Returns the subresources of a kind, on which owners of its objects hold every verb, too.
+    pub(crate) fn subresources(&self, group: &str, resource: &str) -> &[&'static str] {
+        self.of_kind(group, resource).map_or(&[], |of_kind| &of_kind.subresources)
+    }
+
+    /// Returns the kinds that have objects with owners.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = GroupResource> {
+        self.kinds.iter().map(|of_kind| of_kind.kind)
+    }
+
+    /// Returns the objects of a kind that an identity owns, as a user or by a team.
+    pub(crate) fn of<'a>(
+        &'a self,
+        identity: &'a Identity,
+        group: &str,
+        resource: &str,
+    ) -> impl Iterator<Item = &'a OwnedNames> + 'a {
+        self.of_kind(group, resource).into_iter().flat_map(|of_kind| {
+            identity.principal_uids.iter().filter_map(|uid| of_kind.owned.get(uid.as_str()))
+        })
+    }
+
+    /// Does an identity own the very same objects of a kind in another snapshot?
+    pub(crate) fn is_same_for(
+        &self,
+        other: &Self,
+        identity: &Identity,
+        group: &str,
+        resource: &str,
+    ) -> bool {
+        let [old, new] = [self, other].map(|owners| owners.of_kind(group, resource));
+        identity.principal_uids.iter().all(|uid| {
+            let [old, new] = [old, new].map(|of_kind| of_kind?.owned.get(uid.as_str()));
+            match (old, new) {
+                (None, None) => true,
+                (Some(old), Some(new)) => old.ptr_eq(new),
+                _ => false,
+            }
+        })
+    }
+
+    fn of_kind(&self, group: &str, resource: &str) -> Option<&OfKind> {
+        let is_it = |one: &&Arc<OfKind>| one.kind.resource == resource && one.kind.group == group;
+        self.kinds.iter().find(is_it).map(|one| &**one)
+    }
+}
+
+impl OfKind {
+    fn new(kind: GroupResource) -> Self {
+        let mut served = postern_kinds::all().iter().map(|served| served.info());
+        let info = served.find(|info| info.group_resource() == kind);
+        Self {
+            kind,
+            subresources: info.into_iter().flat_map(postern_kinds::Info::subresources).collect(),
+            owners: SharedMap::default(),
+            owned: SharedMap::default(),
+        }
+    }
+
+    fn add(&mut self, namespace: &str, name: &str, uid: &str) {
+        // Texts that are there are shared.
+        let namespace_key = known(&self.owners, namespace);
+        let (name, uid) = (Arc::<str>::from(name), known(&self.owned, uid));
+        let mut owned = self.owned.get(&uid).cloned().unwrap_or_default();
+        let mut names = owned.get(namespace).cloned().unwrap_or_default();
+        names.insert_mut(name.clone(), ());
+        owned.insert_mut(namespace_key.clone(), names);
+        self.owned.insert_mut(uid.clone(), owned);
+        let mut owners = self.owners.get(namespace).cloned().unwrap_or_default();
+        owners.insert_mut(name, uid);
+        self.owners.insert_mut(namespace_key, owners);
+    }
+
+    fn remove(&mut self, namespace: &str, name: &str) {
+        let Some(mut owners) = self.owners.get(namespace).cloned() else { return };
+        let Some(uid) = owners.get(name).cloned() else { return };
+        owners.remove_mut(name);
+        put(&mut self.owners, namespace, owners.is_empty(), owners);
+        let Some(mut owned) = self.owned.get(&uid).cloned() else { return };
+        let mut names = owned.get(namespace).cloned().unwrap_or_default();
+        names.remove_mut(name);
+        put(&mut owned, namespace, names.is_empty(), names);
+        put(&mut self.owned, &uid, owned.is_empty(), owned);
+    }
+}
+
+/// Returns a key as a map has it, or a new one.
+fn known<V>(map: &SharedMap<Arc<str>, V>, key: &str) -> Arc<str> {
+    map.get_key_value(key).map_or_else(|| Arc::from(key), |(known, _)| known.clone())
+}
+
+/// Sets a value that is there, or removes it when it is empty.
+fn put<V>(map: &mut SharedMap<Arc<str>, V>, key: &str, is_empty: bool, value: V) {
+    let known = known(map, key);
+    if is_empty {
+        map.remove_mut(&known);
+    } else {
+        map.insert_mut(known, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRETS: GroupResource = GroupResource::new("management.platform.sh", "sharedsecrets");
+    const PROJECTS: GroupResource = GroupResource::new("management.platform.sh", "projects");
+
+    fn identity(uids: &[&str]) -> Identity {
+        let principal_uids = uids.iter().map(|&uid| uid.to_owned()).collect();
+        Identity { principal_uids, ..Identity::default() }
+    }
+
+    fn names(owners: &Owners, uid: &str) -> Vec<String> {
+        let identity = identity(&[uid]);
+        let of = |kind: GroupResource| owners.of(&identity, kind.group, kind.resource);
+        let mut names: Vec<String> = [SECRETS, PROJECTS]
+            .into_iter()
+            .flat_map(|kind| of(kind).flat_map(|names| names.iter()).collect::<Vec<_>>())
+            .flat_map(|(namespace, names)| {
+                names.keys().map(move |name| format!("{namespace}/{name}"))
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_object_has_one_owner_and_nothing_is_left_of_one_that_is_gone() {
+        let mut owners = Owners::default();
+        owners.set(SECRETS, "n", "a", Some("u1"));
+        owners.set(SECRETS, "m", "a", Some("u1"));
+        owners.set(SECRETS, "n", "b", Some("u2"));
+        owners.set(PROJECTS, "", "a", Some("u1"));
+        assert_eq!(names(&owners, "u1"), ["/a", "m/a", "n/a"]);
+        let before = owners.clone();
+        owners.set(SECRETS, "n", "a", Some("u2"));
+        assert_eq!(
+            (names(&owners, "u1"), names(&owners, "u2")),
+            (vec!["/a".to_owned(), "m/a".to_owned()], vec!["n/a".to_owned(), "n/b".to_owned()],)
+        );
+        assert_eq!(names(&before, "u2"), ["n/b"], "a snapshot stays what it was");
+        for (namespace, name) in [("n", "a"), ("n", "b"), ("m", "a")] {
+            owners.set(SECRETS, namespace, name, None);
+        }
+        owners.set(PROJECTS, "", "a", Some(""));
+        assert!(owners.kinds.iter().all(|one| one.owners.is_empty() && one.owned.is_empty()));
+    }
+
+    #[test]
+    fn a_change_for_somebody_else_is_seen_to_be_one() {
+        let mut owners = Owners::default();
+        owners.set(SECRETS, "n", "a", Some("u1"));
+        let before = owners.clone();
+        owners.set(SECRETS, "n", "b", Some("u2"));
+        owners.set(PROJECTS, "", "a", Some("u1"));
+        let same = |uids: &[&str], kind: GroupResource| {
+            before.is_same_for(&owners, &identity(uids), kind.group, kind.resource)
+        };
+        assert!(same(&["u1"], SECRETS) && same(&["u3"], SECRETS) && same(&["u2"], PROJECTS));
+        assert!(
+            !same(&["u2"], SECRETS) && !same(&["u3", "u2"], SECRETS) && !same(&["u1"], PROJECTS)
+        );
+    }
+}
