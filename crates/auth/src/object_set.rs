@@ -53,6 +53,9 @@ impl ObjectSet {
             return;
         }
         let Self { namespaces, objects, names, .. } = self;
+        if namespaces.is_empty() && names.is_empty() {
+            return;
+        }
         objects
             .retain(|(namespace, name)| !namespaces.contains(namespace) && !names.contains(name));
     }

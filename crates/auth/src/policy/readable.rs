@@ -1,7 +1,7 @@
 //! What an identity may do a verb on, of all objects of a kind: told at once, at a cost of what the
 //! identity holds. It is what [`Policy::decide`] says object by object.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postern_kinds::{MANAGEMENT_V1, Owner};
 
@@ -130,8 +130,7 @@ impl Policy {
             return set;
         }
         let possible = has_namespaces(group, resource);
-        // A set is made faster from all of its members than one by one.
-        let mut objects = Vec::new();
+        let mut objects = Named::default();
         for holdings in self.index.of(identity) {
             if holdings.concern(group, resource, possible != Some(false)) {
                 for (namespace, held) in holdings.all() {
@@ -147,9 +146,9 @@ impl Policy {
         }
         for (namespace, names) in self.owners.of(identity, group, resource).flat_map(|of| of.iter())
         {
-            objects.extend(names.keys().map(|name| (namespace.to_string(), name.to_string())));
+            objects.entry(namespace).or_default().extend(names.keys().map(|name| &**name));
         }
-        set.objects = objects.into_iter().collect();
+        set.objects = in_order(objects);
         set.keep_possible(possible);
         set
     }
@@ -201,13 +200,26 @@ fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> 
     set
 }
 
+/// Names of objects by namespace, as they come.
+type Named<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+/// Returns the set of these objects. It is made faster from all of them, in order, than one by one.
+fn in_order(objects: Named<'_>) -> BTreeSet<(String, String)> {
+    let in_order = objects.into_iter().flat_map(|(namespace, mut names)| {
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().map(move |name| (namespace.to_owned(), name.to_owned()))
+    });
+    in_order.collect()
+}
+
 /// Adds the objects on which a role gives a verb, where it is held.
-fn add_role(
-    namespace: Option<&str>,
-    held: &Held,
+fn add_role<'a>(
+    namespace: Option<&'a str>,
+    held: &'a Held,
     question: &Attributes<'_>,
     set: &mut ObjectSet,
-    objects: &mut Vec<(String, String)>,
+    objects: &mut Named<'a>,
 ) {
     let Attributes::Resource { verb, group, resource, .. } = *question else { return };
     for rule in held.role.rules() {
@@ -221,8 +233,7 @@ fn add_role(
                 set.namespaces.insert(namespace.to_owned());
             }
             (Some(namespace), Some(names)) => {
-                let object = |name: &std::sync::Arc<str>| (namespace.to_owned(), name.to_string());
-                objects.extend(names.iter().map(object));
+                objects.entry(namespace).or_default().extend(names.iter().map(|name| &**name));
             }
         }
     }
