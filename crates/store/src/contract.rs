@@ -130,8 +130,8 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the keys under a prefix, in key order, in the newest state or in that of a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
 
-    /// Returns the next keys as they were after a revision, in key order, from the first key after the
-    /// given one; a page without keys is the last one. How many keys there are on a page is up to the
+    /// Returns the next keys under a prefix as they were after a revision, in key order, from the first
+    /// key after the given one; a page without keys is the last one. How many keys there are on a page is up to the
     /// engine, which bounds the page's bytes too. The `remaining` of these pages has no meaning.
     ///
     /// This is for reading everything bit by bit: a page costs what is on it, and nothing is kept open
@@ -143,7 +143,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Compacted`]: crate::Error::Compacted
     /// [`Error::Future`]: crate::Error::Future
-    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page>;
+    async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page>;
 
     /// Visits all keys as they were after a revision, in pages and in no particular order, as fast as
     /// the engine can. The entries are those of a list at that revision. The `remaining` of these

@@ -180,10 +180,11 @@ impl Store for Memory {
         self.shared.lock()?.list(&request)
     }
 
-    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+    async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
         let state = self.shared.lock()?;
         state.check_not_below_compacted(at)?;
-        let request = ListRequest { after, limit: PAGE_KEYS, ..ListRequest::default() };
+        let prefix = prefix.to_owned();
+        let request = ListRequest { prefix, after, limit: PAGE_KEYS, ..ListRequest::default() };
         state.list_at(&request, at)
     }
 

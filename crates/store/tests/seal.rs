@@ -269,8 +269,8 @@ impl Store for ChangedMeanwhile {
         self.inner.list(request).await
     }
 
-    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
-        self.inner.next_page(at, after).await
+    async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        self.inner.next_page(prefix, at, after).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

@@ -10,7 +10,7 @@ use postern_meta::object::Object;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
-use postern_store::{Error, ListRequest, Position};
+use postern_store::{Error, ListRequest, Page, Position};
 
 use super::observe::{Observer, observed};
 use super::visibility::rights_changed;
@@ -19,9 +19,6 @@ use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
 use crate::stages::authorize::{Coverage, Permit};
 use crate::storage_key;
-
-/// The page size of reads from the store, for a list at a past revision.
-const PAST_PAGE: usize = 1024;
 
 /// How often a list is made again because what decides has changed meanwhile.
 const POLICY_ATTEMPTS: usize = 8;
@@ -416,47 +413,56 @@ impl Registry {
         revision: u64,
     ) -> Result<ObjectList, Error> {
         let mut after = after.map(Arc::from);
+        if limit > 0 && selection.everything {
+            let prefix = selection.prefix.clone();
+            let request = ListRequest { prefix, after, limit, at: Some(revision) };
+            let page = self.store().list(request).await?;
+            let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
+            let objects = laid_out(resource, selection, page)?;
+            return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
+        }
         let mut objects = Vec::new();
         loop {
-            let page_size = if limit == 0 || !selection.everything { PAST_PAGE } else { limit };
-            let request = ListRequest {
-                prefix: selection.prefix.clone(),
-                after: after.take(),
-                limit: page_size.min(PAST_PAGE),
-                at: Some(revision),
-            };
-            let page = self.store().list(request).await?;
-            if let Some(corrupt) = page.corrupt.iter().find(|one| selection.covers_key(&one.key)) {
-                let (key, reason) = (Some(corrupt.key.clone()), corrupt.reason.clone());
-                return Err(Error::Corrupt { key, reason });
+            let page = self.store().next_page(&selection.prefix, revision, after).await?;
+            after = page.last_key().cloned();
+            objects.extend(laid_out(resource, selection, page)?);
+            let has_more = limit > 0 && objects.len() > limit;
+            if after.is_none() || has_more {
+                // How many more there are is not counted: it is not told of what is selected.
+                objects.truncate(if has_more { limit } else { usize::MAX });
+                let remaining = usize::from(has_more);
+                return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
             }
-            let last = page.last_key().cloned();
-            let mut left = page.entries.len();
-            for entry in page.entries {
-                left -= 1;
-                let added = WatchEventType::Added;
-                let slot = resource.lay_out(&entry.key, entry.position, added, &entry.value);
-                let Slot::Intact(object) = slot else {
-                    if !selection.covers_key(&entry.key) {
-                        continue;
-                    }
-                    let reason = "it does not start as objects of its kind do".to_owned();
-                    return Err(Error::Corrupt { key: Some(entry.key), reason });
-                };
-                if selection.matches(&object) {
-                    objects.push(object);
-                }
-                if limit > 0 && objects.len() == limit {
-                    let remaining = left + usize::try_from(page.remaining).unwrap_or(usize::MAX);
-                    return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
-                }
-            }
-            if page.remaining == 0 || last.is_none() {
-                return Ok(ObjectList { objects, remaining: 0, revision, left_out: Vec::new() });
-            }
-            after = last;
         }
     }
+}
+
+/// Returns the selected objects on a page of the past.
+///
+/// # Errors
+/// [`Error::Corrupt`] for one that cannot be read, unless the caller may not get it.
+fn laid_out(
+    resource: &ResourceCache,
+    selection: &Selection,
+    page: Page,
+) -> Result<Vec<Arc<CachedObject>>, Error> {
+    let is_told = |key: &Arc<str>| selection.covers_key(key);
+    if let Some(corrupt) = page.corrupt.into_iter().find(|one| is_told(&one.key)) {
+        return Err(Error::Corrupt { key: Some(corrupt.key), reason: corrupt.reason });
+    }
+    let mut objects = Vec::new();
+    for entry in page.entries {
+        let added = WatchEventType::Added;
+        match resource.lay_out(&entry.key, entry.position, added, &entry.value) {
+            Slot::Intact(object) if selection.matches(&object) => objects.push(object),
+            Slot::Corrupt { .. } if is_told(&entry.key) => {
+                let reason = "it does not start as objects of its kind do".to_owned();
+                return Err(Error::Corrupt { key: Some(entry.key), reason });
+            }
+            Slot::Intact(_) | Slot::Corrupt { .. } => {}
+        }
+    }
+    Ok(objects)
 }
 
 /// Returns what the cache has of a selection, and pauses now and then.

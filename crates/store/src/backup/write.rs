@@ -124,7 +124,7 @@ async fn read_page(
     revision: u64,
     after: Option<Arc<str>>,
 ) -> Result<Page, BackupError> {
-    store.inner().next_page(revision, after).await.map_err(|error| match error {
+    store.inner().next_page("", revision, after).await.map_err(|error| match error {
         Error::Compacted { .. } => BackupError::Overtaken { revision },
         error => error.into(),
     })

@@ -153,9 +153,10 @@ impl Store for Redb {
         Ok(page)
     }
 
-    async fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+    async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
         let shared = Arc::clone(&self.shared);
-        let reading = spawn_blocking(move || shared.read(|view| view.next_page(at, after)));
+        let prefix = prefix.to_owned();
+        let reading = spawn_blocking(move || shared.read(|view| view.next_page(prefix, at, after)));
         let page = self.probe_if_unavailable(
             reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
         )?;

@@ -138,10 +138,15 @@ impl View {
     }
 
     /// Returns a page of keys, in key order: see [`crate::Store::next_page`].
-    pub(super) fn next_page(&self, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+    pub(super) fn next_page(
+        &self,
+        prefix: String,
+        at: u64,
+        after: Option<Arc<str>>,
+    ) -> Result<Page> {
         self.check_kept(at)?;
         let mut page = Page { revision: at, ..Page::default() };
-        let request = ListRequest { after, ..ListRequest::default() };
+        let request = ListRequest { prefix, after, ..ListRequest::default() };
         let (mut keys, mut bytes) = (0, 0);
         self.visit_live(&request, Position::end_of(at).packed(), |key, packed| {
             bytes += self.load_into(&mut page, key, packed)?;

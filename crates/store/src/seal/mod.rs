@@ -289,10 +289,10 @@ impl Store for Sealed {
             .map_err(|error| Error::Unavailable(error.to_string()))
     }
 
-    async fn next_page(&self, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
+    async fn next_page(&self, prefix: &str, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
         let ring = self.ring();
         loop {
-            let mut page = self.inner.next_page(at, after).await?;
+            let mut page = self.inner.next_page(prefix, at, after).await?;
             after = page.last_key().cloned();
             page.entries.retain(|entry| &*entry.key != MARKER);
             page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);

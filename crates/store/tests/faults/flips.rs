@@ -106,7 +106,7 @@ async fn paged(store: &impl Store) -> Result<Page> {
     let at = store.revision().await?;
     let (mut whole, mut after) = (Page::default(), None);
     loop {
-        let page = store.next_page(at, after).await?;
+        let page = store.next_page("", at, after).await?;
         after = page.last_key().cloned();
         if after.is_none() {
             return Ok(whole);

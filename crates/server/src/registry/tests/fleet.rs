@@ -212,10 +212,10 @@ async fn make_reader(fleet: &Fleet) -> Digest {
     make(one, of(&Team, Verb::Create, "red"), team).await;
     one.create("a").await.unwrap();
     let group = "rbac.authorization.k8s.io";
-    let rule = json!({ "verbs": ["get"], "apiGroups": ["management.platform.sh"],
+    let reads = json!({ "verbs": ["get"], "apiGroups": ["management.platform.sh"],
         "resources": ["sharedsecrets"], "resourceNames": ["a"] });
     let in_platform = |kind, name| Permit::for_server(kind, Verb::Create, Some("platform"), name);
-    let role = json!({ "metadata": { "name": "read" }, "rules": [rule] });
+    let role = json!({ "metadata": { "name": "read" }, "rules": [reads] });
     make(one, in_platform(&Role, "read"), role).await;
     let binding = json!({ "metadata": { "name": "read" },
         "roleRef": { "apiGroup": group, "kind": "Role", "name": "read" },
