@@ -387,12 +387,12 @@ mod tests {
     fn what_the_current_context_names_is_read_and_nothing_else() {
         let (ca, cert, key) = (pem("CERTIFICATE"), pem("CERTIFICATE"), pem("EC PRIVATE KEY"));
         let read = parse(
-            &format!("server: 'https://k.example:6443/', certificate-authority-data: {ca}, tls-server-name: n"),
+            &format!("server: 'https://k.example:6443/', certificate-authority-data: {ca}, tls-server-name: k.internal"),
             &format!("token: {TOKEN}, client-certificate-data: {cert}, client-key-data: {key}"),
         )
         .unwrap();
         assert_eq!(read.server, "https://k.example:6443");
-        assert_eq!(read.tls_server_name.as_deref(), Some("n"));
+        assert_eq!(read.tls_server_name.as_deref(), Some("k.internal"));
         assert!(read.ca_pem.as_deref().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
         assert!(!read.is_insecure);
         assert_eq!(read.token.as_ref().unwrap().expose(), TOKEN);
