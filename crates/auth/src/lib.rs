@@ -12,7 +12,8 @@
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
 //! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
 //! [`scope`] may do no more than that allows. An [`explanation`] says why a decision is what it is. An
-//! [`endpoint_token`] carries an identity to connected clusters, which verify it without asking.
+//! [`endpoint_token`] carries an identity to connected clusters, which verify it without asking. A
+//! [`writer`] is remembered for decisions that come later.
 
 pub mod attributes;
 pub mod bearer;
@@ -36,3 +37,4 @@ pub mod resolved_key;
 pub mod scope;
 mod shared_map;
 mod text_set;
+pub mod writer;

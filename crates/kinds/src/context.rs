@@ -53,6 +53,15 @@ impl CallerKey {
     }
 }
 
+/// May the caller of a write read the object that it changes?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// They may, or there is no such object yet.
+    Allowed,
+    /// They may write it alone.
+    Refused,
+}
+
 /// The input of a kind's hooks besides the object.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
@@ -78,11 +87,14 @@ pub struct Context<'a> {
     /// Does an update give the object another credential than the one that is stored? Whoever sets it
     /// can use it.
     pub has_new_credential: bool,
+    /// May the caller read the object that an update changes? Who may not, learns nothing of it.
+    pub reading: Reading,
 }
 
 impl<'a> Context<'a> {
     /// Returns the context of a write by a caller who is neither the server nor a master, outside of
-    /// projects, without a maximum `ttl` of access keys and without a new credential.
+    /// projects, without a maximum `ttl` of access keys and without a new credential, of an object that the
+    /// caller may read.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,
@@ -94,6 +106,7 @@ impl<'a> Context<'a> {
             is_master: false,
             project_of_namespace: None,
             has_new_credential: false,
+            reading: Reading::Allowed,
         }
     }
 }

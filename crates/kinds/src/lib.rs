@@ -33,6 +33,7 @@ pub mod cluster_role_binding;
 pub mod custom_resource_definition;
 pub mod direct_cluster_endpoint_token;
 pub mod event;
+pub mod follows;
 pub mod kubeconfig;
 pub mod label_selector;
 pub mod lease;
@@ -61,12 +62,12 @@ pub mod write_only;
 
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
-pub use context::{Caller, CallerKey, Context, Observations};
+pub use context::{Caller, CallerKey, Context, Observations, Reading};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
-    AnyKind, Carried, Companion, Dependent, DraftOf, FieldsChange, Info, Kind, ObservedStatus,
-    OnRemove, Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
+    AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
+    ObservedStatus, OnRemove, Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use names::{

@@ -1,11 +1,16 @@
-//! ProjectSecret: secret data of a project (decisions 1 and 2). That it takes its data from a SharedSecret,
-//! or is mirrored to a core Secret, is not here yet.
+//! ProjectSecret: secret data of a project (decisions 1 and 2). It has data of its own, or takes it from a
+//! SharedSecret that labels name; then a controller brings it. It can be mirrored to a core Secret.
 
 use std::collections::BTreeMap;
 
+use crate::follows::{
+    self, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, State, is_mirrored, required_right,
+};
 use crate::instance::STATUS_ACTIONS;
+use crate::names::HOME_NAMESPACE;
 use crate::prelude::*;
 use crate::secret_data;
+use crate::shared_secret::SharedSecret;
 
 /// The kind.
 pub struct ProjectSecret;
@@ -67,12 +72,51 @@ impl Kind for ProjectSecret {
 
     const COUNTED_IN_QUOTAS: bool = true;
 
+    const DATA_SOURCE: Option<DataSourceOf> = Some(|metadata| {
+        let name = metadata.labels.get(SHARED_SECRET_NAME).filter(|name| !name.is_empty())?;
+        let namespace = metadata.labels.get(SHARED_SECRET_NAMESPACE).map(String::as_str);
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        Some(DataSource {
+            kind: &SharedSecret,
+            namespace: namespace.unwrap_or(HOME_NAMESPACE).to_owned(),
+            name: name.clone(),
+        })
+    });
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let data = follows::prepared(&state(new), old.map(state).as_ref(), ctx);
+        if let Some(data) = data {
+            new.fields.spec.data = data;
+        }
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let (source, before) = (state(new).source, old.and_then(|old| state(old).source));
+        let reads = required_right(source.as_ref(), before.as_ref());
+        let is_new_mirror =
+            is_mirrored(&new.metadata) && old.is_none_or(|old| !is_mirrored(&old.metadata));
+        reads
+            .into_iter()
+            .chain(mirror_rights(new, old.is_none()).filter(|_| is_new_mirror))
+            .collect()
+    }
+
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
+        follows::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        let labels = &new.metadata.labels;
+        if labels.contains_key(SHARED_SECRET_NAMESPACE) && state(new).source.is_none() {
+            let path = format!("metadata.labels[{SHARED_SECRET_NAME}]");
+            errors.push(FieldError::required(path, "there is a namespace, and no name in it"));
+        }
         secret_data::validate(Self::INFO.kind, "spec.data", &new.fields.spec.data, errors)
     }
 
@@ -89,4 +133,22 @@ impl Kind for ProjectSecret {
             Cell::Text(spec.display_name.clone()),
         ]
     }
+}
+
+fn state(draft: &Draft<Fields>) -> State<'_> {
+    let source = ProjectSecret::DATA_SOURCE.and_then(|of| of(&draft.metadata));
+    State { source, data: &draft.fields.spec.data }
+}
+
+/// Returns the rights that a mirror takes. What is in it can be read by others than may read the object: so
+/// who sets the label of one that is there may read it. And it is a Secret, which its writer may create.
+fn mirror_rights(draft: &Draft<Fields>, is_new: bool) -> impl Iterator<Item = RequiredRight> {
+    let on = |verb, group, resource| Right {
+        namespace: draft.metadata.namespace.clone(),
+        ..Right::cluster(verb, group, resource, &draft.metadata.name)
+    };
+    let read = on("get", MANAGEMENT_V1.group, ProjectSecret::INFO.plural);
+    let read = (!is_new).then_some(read);
+    let create = on("create", CORE_V1.group, "secrets");
+    read.into_iter().chain([create]).map(RequiredRight::from)
 }

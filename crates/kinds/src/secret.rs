@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use postern_meta::decode::decode_typed;
 use serde_json::{Map, Value};
 
+use crate::follows::{self, PROJECT_SECRET_NAME, State};
 use crate::prelude::*;
+use crate::project_secret::ProjectSecret;
 use crate::secret_data;
 
 /// The type of secrets that say none.
@@ -86,7 +88,13 @@ impl Kind for Secret {
         ColumnInfo::integer("Data", "How many keys the data has."),
     ];
 
-    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    const DATA_SOURCE: Option<DataSourceOf> = Some(|metadata| {
+        let name = metadata.labels.get(PROJECT_SECRET_NAME).filter(|name| !name.is_empty())?;
+        let namespace = metadata.namespace.clone();
+        Some(DataSource { kind: &ProjectSecret, namespace, name: name.clone() })
+    });
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         let spec = &mut new.fields.spec;
         for (key, text) in std::mem::take(&mut spec.string_data) {
             let encoded = STANDARD.encode(text.0.expose());
@@ -100,15 +108,31 @@ impl Kind for Secret {
             let kept = old.map(|old| old.fields.spec.r#type.clone());
             spec.r#type = kept.unwrap_or_else(|| OPAQUE.to_owned());
         }
+        let before = old.map(|old| state(old, ctx));
+        if let Some(data) = follows::prepared(&state(new, ctx), before.as_ref(), ctx) {
+            new.fields.spec.data = data;
+        }
+    }
+
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let before = old.and_then(|old| state(old, ctx).source);
+        let right = follows::required_right(state(new, ctx).source.as_ref(), before.as_ref());
+        right.into_iter().collect()
     }
 
     fn validate(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
+        let before = old.map(|old| state(old, ctx));
+        follows::validate("data", &state(new, ctx), before.as_ref(), ctx, errors);
         if let Some(old) = old.map(|old| &old.fields.spec) {
             validate_change(spec, old, errors);
         }
@@ -125,6 +149,12 @@ impl Kind for Secret {
         let spec = &object.fields.spec;
         vec![Cell::Text(spec.r#type.clone()), Cell::count(spec.data.len())]
     }
+}
+
+/// Returns the state of a Secret. Only in a project does one take its data from another object.
+fn state<'a>(draft: &'a Draft<Fields>, ctx: &Context<'_>) -> State<'a> {
+    let of = Secret::DATA_SOURCE.filter(|_| ctx.project_of_namespace.is_some());
+    State { source: of.and_then(|of| of(&draft.metadata)), data: &draft.fields.spec.data }
 }
 
 fn validate_change(new: &Spec, old: &Spec, errors: &mut FieldErrors) {

@@ -16,6 +16,7 @@ mod database;
 mod default_roles;
 mod endpoints;
 mod errors;
+mod events;
 mod gateway;
 mod kubeconfig;
 mod listen;

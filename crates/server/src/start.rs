@@ -356,6 +356,7 @@ fn spawn_supervised(
     controller("reaper", |registry| controllers::reaper::run(registry).boxed());
     controller("garbage", |registry| controllers::garbage::run(registry).boxed());
     controller("roles", |registry| controllers::roles::run(registry).boxed());
+    controller("project-secrets", |registry| controllers::project_secrets::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
     controller("signing-keys", |registry| controllers::signing_keys::run(registry).boxed());
     let registry = registry.clone();

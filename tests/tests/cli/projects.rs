@@ -67,3 +67,54 @@ async fn a_member_may_do_in_the_project_what_their_role_says() {
     admin.ok(&["remove", "member", "web", "--user", "ada"]).await;
     assert_eq!(ada.run(&may_create).await.text(), "no\n");
 }
+
+#[tokio::test]
+async fn a_virtual_cluster_is_moved_after_it_is_said_what_changes() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["ada", "bob"] {
+        admin.ok(&["create", "user", name]).await;
+    }
+    admin.ok(&["create", "project", "web", "--member", "user/ada"]).await;
+    admin.ok(&["create", "project", "shop", "--member", "user/bob:viewer"]).await;
+    let instance = "apiVersion: management.platform.sh/v1\nkind: VirtualClusterInstance\n\
+                    metadata: {name: dev, namespace: p-web}\nspec: {}\n";
+    let file = admin.file("dev.yaml", instance);
+    admin.ok(&["create", "-f", &file]).await;
+    let command = ["migrate", "virtualcluster", "dev", "--from", "web", "--to", "shop"];
+    let said = admin.fails(2, &command).await;
+    assert!(said.contains("--yes") && said.contains("--dry-run"), "{said}");
+    let plan = admin.run(&[&command[..], &["--dry-run"]].concat()).await;
+    assert_eq!(plan.code, 0, "{}", plan.err);
+    for wanted in [
+        "/kubernetes/project/web/virtualcluster/dev -> /kubernetes/project/shop/virtualcluster/dev",
+        "loses:     user/ada (platform-project-user)",
+        "gains:     user/bob (platform-project-viewer)",
+        "quota:     none in shop",
+    ] {
+        assert!(plan.text().contains(wanted), "{wanted}: {}", plan.text());
+    }
+    assert!(plan.err.contains("nothing was changed"), "{}", plan.err);
+    let get = ["get", "virtualcluster", "dev", "-n"];
+    admin.ok(&[&get[..], &["p-web"]].concat()).await;
+    let done = admin.run(&[&command[..], &["--yes"]].concat()).await;
+    assert!(done.code == 0 && done.err.contains("moved from the project web"), "{}", done.err);
+    admin.ok(&[&get[..], &["p-shop"]].concat()).await;
+    let said = admin.fails(1, &[&command[..], &["--yes"]].concat()).await;
+    assert!(said.contains("not found"), "{said}");
+}
+
+#[tokio::test]
+async fn secrets_of_a_project_are_set_and_read() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "project", "web"]).await;
+    admin.ok(&["set", "secret", "db.password", "hush", "--project", "web"]).await;
+    admin.ok(&["set", "secret", "db.user", "eve", "--project", "web"]).await;
+    assert_eq!(admin.ok(&["get", "secret", "db.password", "--project", "web"]).await, "hush");
+    let table = admin.ok(&["get", "secret", "db", "--project", "web"]).await;
+    assert!(table.contains("password") && table.contains("user"), "{table}");
+    admin.fails(1, &["get", "secret", "db.password", "-n", "p-web"]).await;
+    let said = admin.fails(2, &["get", "secret", "db", "--project", "web", "-n", "x"]).await;
+    assert!(said.contains("cannot be used with"), "{said}");
+}

@@ -1,7 +1,8 @@
 //! Projects and what is in them: migration, lists, kubeconfigs, secrets that follow others.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code: a panic is how it fails")]
+#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod kubeconfigs;
 mod lists;
 mod migration;
 mod scene;
+mod sync;

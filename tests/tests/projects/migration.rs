@@ -57,12 +57,9 @@ async fn an_instance_moves_with_its_secret_its_roles_and_all_that_it_says() {
     let roles = |project: &str| rbac(Some(&format!("p-{project}")), "role");
     let roles_before = names_in(&admin, &roles("a")).await;
     assert!(roles_before.iter().any(|name| name.ends_with(":w:0")), "{roles_before:?}");
-    let mut watch = admin
-        .watch(
-            &format!("{GROUP}/virtualclusterinstances"),
-            &format!("&resourceVersion={}", version_of(&before)),
-        )
-        .await;
+    let all = format!("{GROUP}/virtualclusterinstances");
+    let from = format!("&resourceVersion={}", version_of(&before));
+    let mut watch = admin.watch(&all, &from).await;
     let dry = migrate(&admin, ("p-a", "w"), "b", "?dryRun=All").await.expect(201);
     assert_eq!(dry["kind"], "ProjectMigrateVirtualClusterInstance");
     assert_eq!(admin.get(&at).send().await.expect(200), before, "a dry run moves nothing");
@@ -94,16 +91,12 @@ async fn an_instance_moves_with_its_secret_its_roles_and_all_that_it_says() {
     assert_eq!((of(0), of(1)), (("DELETED", "p-a"), ("ADDED", "p-b")));
     assert!(events[0].version() < events[1].version(), "a watch can begin between the two");
     let from_between = format!("&resourceVersion={}", events[0].version());
-    let all = format!("{GROUP}/virtualclusterinstances");
     let resumed = admin.watch(&all, &from_between).await.take(1).await;
     assert_eq!(resumed[0].kind, "ADDED");
     // Its place is still its own, and it can go back.
-    let again = admin.post(&instances("a")).json(&{
-        let mut other = on_cluster("c1", "w");
-        other["metadata"] = json!({ "name": "other" });
-        other
-    });
-    assert_eq!(again.send().await.status, 422);
+    let mut other = on_cluster("c1", "w");
+    other["metadata"] = json!({ "name": "other" });
+    assert_eq!(admin.post(&instances("a")).json(&other).send().await.status, 422);
     migrate(&admin, ("p-b", "w"), "a", "").await.expect(201);
 }
 
@@ -155,8 +148,8 @@ async fn the_states_that_are_in_the_way_are_conflicts_that_name_them() {
 
     let owner = json!([{ "apiVersion": "management.platform.sh/v1",
         "kind": "VirtualClusterInstance", "name": "v", "uid": instance["metadata"]["uid"] }]);
-    let owned = json!({ "metadata": { "ownerReferences": owner } });
-    create(&admin, &core_secrets("p-a"), "owned", owned).await;
+    let dependent = json!({ "metadata": { "ownerReferences": owner } });
+    create(&admin, &core_secrets("p-a"), "owned", dependent).await;
     let words = ["Secret \"owned\""];
     assert_refused(&migrate(&admin, V, "b", "").await, 409, "Conflict", &words);
     admin.delete(&format!("{}/owned", core_secrets("p-a"))).send().await.expect(200);

@@ -7,7 +7,9 @@ use postern_kinds::Principal;
 
 use super::PrincipalIndex;
 use crate::bearer::Refusal;
-use crate::identity::ALL_USERS_GROUP;
+use crate::identity::{
+    ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
+};
 use crate::resolved_key::ResolvedKey;
 
 impl PrincipalIndex {
@@ -46,6 +48,25 @@ impl PrincipalIndex {
     pub fn is_principal(&self, principal: Principal<'_>, uid: &str) -> bool {
         use postern_kinds::Principals as _;
         self.uid(principal).is_some_and(|known| known == uid)
+    }
+
+    /// Returns the identity of the user or team of a uid as they are now, without what a key adds; `None` when
+    /// they are gone, whoever has their name by now, or disabled.
+    pub fn identity_of_principal(&self, principal: Principal<'_>, uid: &str) -> Option<Identity> {
+        let mut identity = match principal {
+            Principal::User(name) => {
+                let is_disabled = self.users.get(name).is_some_and(|user| user.disabled);
+                self.user_identity(name).filter(|_| !is_disabled)?
+            }
+            Principal::Team(name) => self.team_identity(name)?,
+        };
+        identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
+        (!uid.is_empty() && identity.uid == uid).then_some(identity)
+    }
+
+    /// Is the key of this name disabled, or its owner?
+    pub fn is_disabled_key(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| self.is_disabled(key))
     }
 
     /// Returns how many users there are.

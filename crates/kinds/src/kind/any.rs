@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ownership::{self, Owned, Ownership, OwnershipPart, owner_uid};
-use super::{Companion, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
+use super::{Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
@@ -159,6 +159,10 @@ pub trait AnyKind: Send + Sync {
     /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none, and
     /// for one that cannot be decoded.
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
+
+    /// Returns the object that an object with this metadata takes its data from. Of a core Secret it counts in
+    /// the namespaces of projects alone.
+    fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource>;
 
     /// Can its objects be reached by a kubeconfig?
     fn may_have_kubeconfig(&self) -> bool;
@@ -497,6 +501,10 @@ impl<K: Kind> AnyKind for K {
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef> {
         let of = K::KUBECONFIG?;
         of(&fields::<K>(object).ok()?.spec).cloned()
+    }
+
+    fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource> {
+        K::DATA_SOURCE?(metadata)
     }
 
     fn may_have_kubeconfig(&self) -> bool {

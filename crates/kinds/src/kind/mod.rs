@@ -23,11 +23,13 @@ use ownership::OwnershipPart;
 
 pub mod action;
 mod any;
+mod data_source;
 pub(crate) mod dependent;
 mod info;
 pub(crate) mod ownership;
 
 pub use any::{AnyKind, Carried, Prepared};
+pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope};
 
@@ -71,6 +73,9 @@ pub type OnCluster<Spec> = fn(&Spec) -> Option<&str>;
 
 /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none.
 pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
+
+/// Returns the object that an object takes its data from; `None` for one that has data of its own.
+pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
@@ -142,6 +147,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
 
     /// The kubeconfig by which an object is reached, for a kind whose objects are reached by one.
     const KUBECONFIG: Option<KubeconfigOf<Self::Spec>> = None;
+
+    /// The object that an object takes its data from, for a kind whose objects can.
+    const DATA_SOURCE: Option<DataSourceOf> = None;
 
     /// What no other object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;

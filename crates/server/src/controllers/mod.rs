@@ -7,6 +7,7 @@ pub(crate) mod access_keys;
 pub(crate) mod compaction;
 pub(crate) mod garbage;
 pub(crate) mod namespaces;
+pub(crate) mod project_secrets;
 pub(crate) mod reaper;
 pub(crate) mod roles;
 pub(crate) mod signing_keys;

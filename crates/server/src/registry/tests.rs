@@ -128,6 +128,7 @@ mod format;
 mod keys;
 mod migration;
 mod owner_uids;
+mod sync;
 mod tokens;
 mod transactions;
 

@@ -12,6 +12,7 @@ mod migrate;
 mod rights;
 mod view;
 mod write;
+mod writer;
 
 use std::sync::LazyLock;
 
@@ -36,6 +37,8 @@ use self::rights::{check_count, check_rights};
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
 pub(crate) use self::write::{Admitted, AdmittedChange, Previous, Write};
+pub(crate) use self::writer::data_source;
+use self::writer::remember_writer;
 use super::authorize::Permit;
 use crate::secret_record::SecretRecord;
 
@@ -128,6 +131,7 @@ pub(crate) fn create(
     let prepared = view.prepare(permit, &mut object, None, false)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
+    remember_writer(view, permit, &mut object, None)?;
     if let Some(owner) = &prepared.owner {
         check_count(view, permit, &object.metadata.name, owner)?;
     }
@@ -227,6 +231,7 @@ pub(crate) fn update(
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;
+    remember_writer(view, permit, &mut object, Some(old))?;
     track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);

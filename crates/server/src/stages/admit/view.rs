@@ -3,7 +3,7 @@
 use postern_auth::digest::Digester;
 use postern_auth::identity::MASTERS_GROUP;
 use postern_kinds::action::{ActionRequest, ActionResult};
-use postern_kinds::{AnyKind, Context, Dependent, Prepared};
+use postern_kinds::{AnyKind, Context, Dependent, Prepared, Reading, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
@@ -66,8 +66,12 @@ impl<'a> AdmissionView<'a> {
         old: Option<&Object>,
         has_new_credential: bool,
     ) -> Result<Prepared, ApiError> {
+        let kind = permit.kind();
+        let may_read =
+            old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
+        let reading = if may_read { Reading::Allowed } else { Reading::Refused };
         self.with_context(permit, |context| {
-            permit.kind().prepare(new, old, &Context { has_new_credential, ..context })
+            kind.prepare(new, old, &Context { has_new_credential, reading, ..context })
         })
     }
 

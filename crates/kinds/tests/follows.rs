@@ -1,0 +1,92 @@
+//! Secrets that take their data from another one: what a write of such a secret may say.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::{AnyKind as _, Caller, Context, NoPrincipals, Reading};
+use postern_meta::{Object, Timestamp};
+use serde_json::{Value, json};
+
+const NAME: &str = "platform.sh/sharedsecret-name";
+
+fn secret(source: Option<&str>, data: &Value) -> Object {
+    let labels = source.map_or(json!({}), |source| json!({ NAME: source }));
+    Object::from_value(json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "ProjectSecret",
+        "metadata": { "name": "s", "namespace": "p-a", "labels": labels }, "spec": { "data": data },
+    }))
+    .unwrap()
+}
+
+/// Writes a secret over another one. Returns its data and what is invalid, and the rights that it takes.
+fn write(
+    new: &Object,
+    old: Option<&Object>,
+    reading: Reading,
+) -> (Value, Vec<String>, Vec<String>) {
+    let (mut new, caller) = (new.clone(), Caller::default());
+    let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+    let prepared = ProjectSecret.prepare(&mut new, old, &Context { reading, ..ctx }).unwrap();
+    let errors = prepared.verdict.unwrap().iter().map(ToString::to_string).collect();
+    let rights = prepared.required_rights.iter().map(|one| {
+        let right = one.first();
+        format!("{} {} {}/{}", right.verb, right.resource, right.namespace, right.name)
+    });
+    (new.fields["spec"].get("data").cloned().unwrap_or_default(), errors, rights.collect())
+}
+
+#[test]
+fn the_data_of_a_source_is_kept_and_none_is_written() {
+    let (one, two, none) = (json!({ "k": "b25l" }), json!({ "k": "dHdv" }), json!({}));
+    let old = secret(Some("a"), &one);
+    for (new, wanted, is_valid) in [
+        (secret(Some("a"), &none), &one, true),
+        (secret(Some("a"), &one), &one, true),
+        (secret(Some("a"), &two), &two, false),
+        // Of another source, nothing is there yet.
+        (secret(Some("b"), &one), &Value::Null, true),
+        (secret(Some("b"), &two), &two, false),
+        (secret(None, &one), &one, true),
+        (secret(None, &two), &two, true),
+    ] {
+        let (data, errors, _) = write(&new, Some(&old), Reading::Allowed);
+        assert_eq!((&data, errors.is_empty()), (wanted, is_valid), "{errors:?}");
+    }
+    let own = secret(None, &one);
+    assert!(
+        !write(&secret(Some("a"), &one), Some(&own), Reading::Allowed).1.is_empty(),
+        "its own data"
+    );
+    assert!(!write(&secret(Some("a"), &one), None, Reading::Allowed).1.is_empty(), "a new one");
+    assert!(write(&secret(Some("a"), &none), None, Reading::Allowed).1.is_empty());
+}
+
+#[test]
+fn who_may_not_read_it_learns_nothing_by_a_guess() {
+    let old = secret(Some("a"), &json!({ "k": "b25l" }));
+    for guess in ["b25l", "dHdv"] {
+        let (data, errors, _) =
+            write(&secret(Some("a"), &json!({ "k": guess })), Some(&old), Reading::Refused);
+        assert_eq!((data, errors.len()), (json!({ "k": "b25l" }), 0), "{guess}");
+    }
+}
+
+#[test]
+fn a_label_that_is_new_takes_the_right_to_what_it_names() {
+    let (a, none) = (secret(Some("a"), &json!({})), secret(None, &json!({})));
+    let reads = vec!["get sharedsecrets platform/a".to_owned()];
+    assert_eq!(write(&a, None, Reading::Allowed).2, reads);
+    assert_eq!(write(&a, Some(&none), Reading::Allowed).2, reads);
+    assert_eq!(write(&a, Some(&a), Reading::Allowed).2, Vec::<String>::new());
+    assert_eq!(write(&none, Some(&a), Reading::Allowed).2, Vec::<String>::new());
+    let mut elsewhere = a.clone();
+    let namespace = ("platform.sh/sharedsecret-namespace".to_owned(), "n".to_owned());
+    elsewhere.metadata.labels.extend([namespace]);
+    assert_eq!(write(&elsewhere, Some(&a), Reading::Allowed).2, ["get sharedsecrets n/a"]);
+    let mut mirrored = a.clone();
+    mirrored.metadata.labels.extend([("platform.sh/mirror".to_owned(), "true".to_owned())]);
+    assert_eq!(
+        write(&mirrored, Some(&a), Reading::Allowed).2,
+        ["get projectsecrets p-a/s", "create secrets p-a/s"]
+    );
+}

@@ -1,0 +1,286 @@
+//! Brings data to secrets that take it from another one (decision 2): from a `SharedSecret` to each
+//! `ProjectSecret` that names it, from a `ProjectSecret` to its mirror and to the core Secrets that name it.
+//!
+//! It works from what is stored, as a watcher of the three kinds, and of who may do what. In memory is only
+//! which object takes its data from which; that is made from the labels at every start. Several servers on one
+//! store all do it: what one has written, the others find done. What is written is decided on the object as
+//! it is in the transaction, with the rights as they are then.
+
+mod mirror;
+mod taking;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use postern_kinds::AnyKind;
+use postern_kinds::follows::{IS_MIRROR, MIRRORED, is_mirrored};
+use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::secret::Secret;
+use postern_kinds::shared_secret::SharedSecret;
+use postern_meta::event::WatchEventType;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde_json::{Map, Value};
+
+use self::taking::Batch;
+use crate::cache::{CachedObject, Next, ResourceCache};
+use crate::registry::Registry;
+use crate::storage_key;
+
+/// The kinds that are followed.
+const KINDS: [&dyn AnyKind; 3] = [&SharedSecret, &ProjectSecret, &Secret];
+
+/// The changes of this time are worked on together.
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The shortest time between two looks at all that is taken, because rights have changed.
+const RIGHTS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The longest time until what failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Secrets that are written at once: they share the commits of the store.
+const WRITES_AT_ONCE: usize = 32;
+
+/// Objects that are read before the task yields to others.
+const OBJECTS_PER_READ: usize = 64;
+
+/// The name of all our labels begins so: objects without one are not looked at.
+const LABELS: &[u8] = b"\"platform.sh/";
+
+/// Runs until it is dropped.
+pub(crate) async fn run(registry: Arc<Registry>) {
+    let mut progress = registry.cache().subscribe();
+    let mut rights = registry.cache().subscribe_to_access();
+    let mut follower = Follower::new(registry);
+    let mut next_rights = tokio::time::Instant::now();
+    loop {
+        progress.mark_unchanged();
+        follower.catch_up().await;
+        if rights.has_changed().unwrap_or(false) && tokio::time::Instant::now() >= next_rights {
+            rights.mark_unchanged();
+            next_rights = tokio::time::Instant::now() + RIGHTS_INTERVAL;
+            follower.queue.extend(follower.source_of.keys().cloned());
+        }
+        let failed = follower.work().await;
+        let wait = if failed { RETRY } else { Duration::MAX };
+        let rights_wait = async {
+            if !rights.has_changed().unwrap_or(false) && rights.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            rights.mark_changed();
+            tokio::time::sleep_until(next_rights).await;
+        };
+        tokio::select! {
+            changed = progress.changed() => if changed.is_err() { return },
+            () = rights_wait => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+        tokio::time::sleep(BATCH_INTERVAL).await;
+    }
+}
+
+/// Who takes data from whom, by storage keys, and what is to be looked at.
+struct Follower {
+    registry: Arc<Registry>,
+    /// The cursor in the events of each of [`KINDS`]; `None` where the kind has to be read again.
+    cursors: [Option<Position>; 3],
+    source_of: HashMap<Arc<str>, Arc<str>>,
+    takers_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The secrets of projects that are, or are to be, mirrored.
+    mirrored: BTreeSet<Arc<str>>,
+    queue: BTreeSet<Arc<str>>,
+}
+
+impl Follower {
+    fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            cursors: [None; 3],
+            source_of: HashMap::new(),
+            takers_of: HashMap::new(),
+            mirrored: BTreeSet::new(),
+            queue: BTreeSet::new(),
+        }
+    }
+
+    /// Reads all events since the last call.
+    async fn catch_up(&mut self) {
+        let registry = self.registry.clone();
+        for (index, kind) in KINDS.into_iter().enumerate() {
+            let resource = registry.cache().of(kind.info());
+            while let Some(cursor) = self.cursors[index] {
+                match resource.events_after(cursor) {
+                    Next::Events(events) => {
+                        for event in &events {
+                            self.note(kind, &event.object, is_removal(event.event_type));
+                            self.cursors[index] = Some(event.position());
+                        }
+                    }
+                    Next::Idle(revision) => {
+                        self.cursors[index] = Some(cursor.max(Position::end_of(revision)));
+                        break;
+                    }
+                    Next::Expired(_) => self.cursors[index] = None,
+                }
+                tokio::task::yield_now().await;
+            }
+            if self.cursors[index].is_none() {
+                self.cursors[index] = Some(self.relist(kind, resource).await);
+            }
+        }
+    }
+
+    /// Reads all objects of a kind. Returns the cursor from which its events continue.
+    async fn relist(&mut self, kind: &'static dyn AnyKind, resource: &ResourceCache) -> Position {
+        // A change during the read comes again as an event.
+        let from = Position::end_of(self.registry.cache().applied());
+        let of_kind = self.source_of.keys().filter(|key| key.starts_with(resource.prefix()));
+        self.queue.extend(of_kind.cloned().collect::<Vec<_>>());
+        let mut after = None;
+        loop {
+            let objects = resource.page(after.as_deref(), OBJECTS_PER_READ);
+            let Some(last) = objects.last() else { return from };
+            after = Some(last.key().clone());
+            for object in &objects {
+                self.note(kind, object, false);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Indexes an object as it is now, or as it was when it was removed, and enqueues what it concerns.
+    fn note(&mut self, kind: &'static dyn AnyKind, object: &CachedObject, is_gone: bool) {
+        let key = object.key();
+        self.queue.extend(self.takers_of.get(key).into_iter().flatten().cloned());
+        if kind.info().kind == Secret.info().kind {
+            // A mirror that was edited, or a Secret that is no longer in the way of one.
+            let (namespace, name) = storage_key::name_of(key);
+            let of = storage_key::object(ProjectSecret.info(), namespace, name);
+            if self.mirrored.contains(&of) || object.labels().contains_key(IS_MIRROR) {
+                self.queue.insert(of);
+            }
+        }
+        if kind.info().kind == SharedSecret.info().kind {
+            return;
+        }
+        let has_labels = memchr::memmem::find(&object.json(), LABELS).is_some();
+        let source = (has_labels && !is_gone).then(|| source_key(kind, object)).flatten();
+        let is_taking = source.is_some() || self.source_of.contains_key(key);
+        self.set_source(key, source);
+        let mirrors = kind.info().kind == ProjectSecret.info().kind && !is_gone && {
+            let labels = object.labels().clone();
+            let was = memchr::memmem::find(&object.json(), MIRRORED.as_bytes()).is_some();
+            is_mirrored(&ObjectMeta { labels, ..ObjectMeta::default() }) || was
+        };
+        if mirrors {
+            self.mirrored.insert(key.clone());
+        } else {
+            self.mirrored.remove(key);
+        }
+        if !is_gone && (is_taking || mirrors) {
+            self.queue.insert(key.clone());
+        }
+    }
+
+    fn set_source(&mut self, key: &Arc<str>, source: Option<Arc<str>>) {
+        let before = match &source {
+            Some(source) => self.source_of.insert(key.clone(), source.clone()),
+            None => self.source_of.remove(key),
+        };
+        if let Some(before) = before
+            && let Some(takers) = self.takers_of.get_mut(&before)
+        {
+            takers.remove(key);
+            if takers.is_empty() {
+                self.takers_of.remove(&before);
+            }
+        }
+        if let Some(source) = source {
+            self.takers_of.entry(source).or_default().insert(key.clone());
+        }
+    }
+
+    /// Works on the queue, some at a time. Returns whether anything failed; that stays in the queue.
+    async fn work(&mut self) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        // What takes a right away on another server is known before anything is decided here.
+        if self.registry.cache().wait_until_current().await.is_err() {
+            return true;
+        }
+        let batch = Batch::new(&self.registry);
+        let queue = std::mem::take(&mut self.queue);
+        let work = futures_util::stream::iter(queue).map(|key| {
+            let batch = &batch;
+            async move {
+                let done = one(batch, &key).await;
+                done.err().map(|error| (key, error))
+            }
+        });
+        let mut work = std::pin::pin!(work.buffer_unordered(WRITES_AT_ONCE));
+        while let Some(failed) = work.next().await {
+            let Some((key, error)) = failed else { continue };
+            // It is gone, or its namespace: there is nothing to do.
+            if matches!(error.code(), 403 | 404) {
+                continue;
+            }
+            if error.code() == 409 {
+                // Another server was faster: it is looked at again.
+                self.queue.insert(key);
+                continue;
+            }
+            let (inner, name) =
+                (error.inner().unwrap_or_default(), storage_key::display_name(&key));
+            tracing::warn!(secret = name, inner, "its data could not be brought: {error}");
+            self.queue.insert(key);
+        }
+        !self.queue.is_empty()
+    }
+}
+
+/// Returns the storage key of what an object takes its data from.
+fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<str>> {
+    let (namespace, _) = storage_key::name_of(object.key());
+    let metadata = ObjectMeta {
+        namespace: namespace.unwrap_or_default().to_owned(),
+        labels: object.labels().clone(),
+        ..ObjectMeta::default()
+    };
+    // Whether a namespace is a project's is asked when it is worked on: it may not be known yet.
+    let source = kind.data_source(&metadata)?;
+    Some(storage_key::object(source.kind.info(), Some(&source.namespace), &source.name))
+}
+
+fn is_removal(event_type: WatchEventType) -> bool {
+    event_type == WatchEventType::Deleted
+}
+
+/// Does for one object what is to be done now.
+async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<(), ApiError> {
+    let is_of = |kind: &&&dyn AnyKind| key.starts_with(&storage_key::collection(kind.info()));
+    let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(()) };
+    taking::take(batch, kind, key).await?;
+    if kind.info().kind == ProjectSecret.info().kind {
+        mirror::keep(batch, key).await?;
+    }
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Returns an object as it is now; `None` when it is gone, or going.
+fn current(registry: &Registry, kind: &dyn AnyKind, key: &str) -> Result<Option<Object>, ApiError> {
+    let found = registry.cache().of(kind.info()).get(key)?;
+    let object = found.map(|found| found.decode()).transpose()?;
+    Ok(object.filter(|object| !object.metadata.is_terminating()))
+}
+
+/// Returns the data of a secret of any of the kinds.
+fn data_of(object: &Object) -> Map<String, Value> {
+    let data = object.fields.get("data").or_else(|| object.fields.get("spec")?.get("data"));
+    data.and_then(Value::as_object).cloned().unwrap_or_default()
+}

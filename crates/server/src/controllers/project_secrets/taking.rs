@@ -1,0 +1,259 @@
+//! One secret that takes its data from another one: may its writer still read that, and what does it have?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use postern_auth::identity::Identity;
+use postern_auth::writer::Writer;
+use postern_kinds::follows::{SYNCED, SYNCED_FOR};
+use postern_kinds::{AnyKind, Condition, DataSource, Verb};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{current, data_of};
+use crate::events::{self, Happening};
+use crate::operations;
+use crate::registry::Registry;
+use crate::stages::admit::{Part, Writing, data_source};
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// Writers with their identities, as of a version of what decides.
+type Writers = (u64, HashMap<String, Option<Arc<Identity>>>);
+
+/// The data of secrets, with the positions that it is of.
+type Sources = HashMap<Arc<str>, (Position, Arc<Data>)>;
+
+/// The data of a secret.
+type Data = Map<String, Value>;
+
+/// What is the same for many secrets, and found out once.
+pub(super) struct Batch<'a> {
+    pub(super) registry: &'a Registry,
+    writers: Mutex<Writers>,
+    sources: Mutex<Sources>,
+}
+
+/// What became of a secret.
+enum Outcome {
+    Taken(Arc<Data>),
+    Failed { reason: &'static str, message: String },
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(registry: &'a Registry) -> Self {
+        Self { registry, writers: Mutex::default(), sources: Mutex::default() }
+    }
+
+    /// Returns who a writer is now. What decides may change while a batch is worked on.
+    fn identity(&self, writer: &str) -> Option<Arc<Identity>> {
+        let cache = self.registry.cache();
+        let version = cache.access_version();
+        let mut writers = self.writers.lock();
+        if writers.0 != version {
+            *writers = (version, HashMap::new());
+        }
+        let known = writers.1.entry(writer.to_owned()).or_insert_with(|| {
+            let writer: Writer = decode_typed(writer.as_bytes()).ok()?;
+            let now = self.registry.source().now().unix_seconds();
+            writer.identity_now(&cache.principals(), now).map(Arc::new)
+        });
+        known.clone()
+    }
+
+    /// Returns the data of an object; `None` when there is none.
+    fn data(&self, source: &DataSource) -> Result<Option<Arc<Data>>, ApiError> {
+        let info = source.kind.info();
+        let key = storage_key::object(info, Some(&source.namespace), &source.name);
+        let Some(found) = self.registry.cache().of(info).get(&key)? else { return Ok(None) };
+        let mut sources = self.sources.lock();
+        if let Some((at, data)) = sources.get(&key)
+            && *at == found.position()
+        {
+            return Ok(Some(data.clone()));
+        }
+        let data = Arc::new(data_of(&found.decode()?));
+        sources.insert(key, (found.position(), data.clone()));
+        Ok(Some(data))
+    }
+
+    /// Returns what a secret is to have, as things are now.
+    fn outcome(&self, object: &Object, source: &DataSource) -> Result<Outcome, ApiError> {
+        let what = format!(
+            "{} \"{}\" in the namespace \"{}\"",
+            source.kind.info().kind,
+            source.name,
+            source.namespace
+        );
+        let not_authorized = |who: &str| Outcome::Failed {
+            reason: "NotAuthorized",
+            message: format!("{who} may not read the {what}: the data stays as it was"),
+        };
+        let writer = object.metadata.annotations.get(SYNCED_FOR);
+        let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
+            return Ok(not_authorized("whoever set the labels is not known any more, and"));
+        };
+        let policy = self.registry.cache().policy();
+        if !policy.satisfies(&identity, &source.right().into()) {
+            return Ok(not_authorized(&identity.name));
+        }
+        Ok(match self.data(source)? {
+            Some(data) => Outcome::Taken(data),
+            None => Outcome::Failed {
+                reason: "SourceNotFound",
+                message: format!("there is no {what}: the data stays as it was"),
+            },
+        })
+    }
+}
+
+/// Brings a secret the data that it takes from another one, if it does, and says in its status whether that
+/// worked.
+pub(super) async fn take(
+    batch: &Batch<'_>,
+    kind: &'static dyn AnyKind,
+    key: &str,
+) -> Result<(), ApiError> {
+    let registry = batch.registry;
+    let Some(object) = current(registry, kind, key)? else { return Ok(()) };
+    let source = data_source(registry.cache(), kind, &object.metadata);
+    if source.is_none() && condition_of(&object, SYNCED).is_none() {
+        return Ok(());
+    }
+    let (wanted, failure) = decided(batch, kind, &object)?;
+    // Most often nothing is to be done: who may do what changes for others.
+    if wanted.fields != object.fields {
+        let metadata = &object.metadata;
+        let permit =
+            Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
+        let writing = writing();
+        // Decided on the object as it is in the transaction, whoever has written it meanwhile.
+        let update = operations::update(registry, &permit, &writing, |now| {
+            decided(batch, kind, now).map(|(object, _)| object)
+        });
+        update.await?;
+    }
+    if let Some((reason, message)) = failure {
+        events::warn(registry, &Happening { object: &object, reason, message: &message }).await;
+    }
+    Ok(())
+}
+
+/// Why a secret has not the data of its source: in one word, and for people.
+type Failure = (&'static str, String);
+
+/// Returns a secret as it is to be now, and what failed.
+fn decided(
+    batch: &Batch<'_>,
+    kind: &'static dyn AnyKind,
+    now: &Object,
+) -> Result<(Object, Option<Failure>), ApiError> {
+    let registry = batch.registry;
+    let mut object = now.clone();
+    let source = data_source(registry.cache(), kind, &object.metadata);
+    let Some(source) = source.filter(|_| !object.metadata.is_terminating()) else {
+        remove_condition(&mut object, SYNCED);
+        return Ok((object, None));
+    };
+    let (condition, failure) = match batch.outcome(&object, &source)? {
+        Outcome::Taken(data) => {
+            if data_of(&object) != *data {
+                set_data(kind, &mut object, Data::clone(&data));
+            }
+            ((true, "Synced", String::new()), None)
+        }
+        Outcome::Failed { reason, message } => {
+            ((false, reason, message.clone()), Some((reason, message)))
+        }
+    };
+    set_condition(registry, kind, &mut object, SYNCED, condition);
+    Ok((object, failure))
+}
+
+/// Returns how the server writes spec and status of a secret together.
+pub(super) fn writing() -> Writing {
+    Writing { part: Part::Action("sync"), ..Writing::by_server() }
+}
+
+/// Sets the data of a secret, where its kind has it.
+pub(super) fn set_data(kind: &dyn AnyKind, object: &mut Object, data: Data) {
+    let data = Value::Object(data);
+    if kind.layout() == postern_kinds::Layout::TopLevel {
+        object.fields.insert("data".to_owned(), data);
+        return;
+    }
+    let spec = object.fields.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(spec) = spec {
+        spec.insert("data".to_owned(), data);
+    }
+}
+
+fn conditions_of(object: &Object) -> Vec<Condition> {
+    let conditions = object.fields.get("status").and_then(|status| status.get("conditions"));
+    conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default()
+}
+
+/// Returns a condition of an object.
+pub(super) fn condition_of(object: &Object, of: &str) -> Option<Condition> {
+    conditions_of(object).into_iter().find(|one| one.r#type == of)
+}
+
+fn set_conditions(object: &mut Object, conditions: &[Condition]) {
+    let value = serde_json::to_value(conditions).unwrap_or(Value::Null);
+    let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(status) = status {
+        status.insert("conditions".to_owned(), value);
+    }
+}
+
+/// Removes a condition, if it is there.
+pub(super) fn remove_condition(object: &mut Object, of: &str) {
+    let mut conditions = conditions_of(object);
+    let before = conditions.len();
+    conditions.retain(|one| one.r#type != of);
+    if conditions.len() < before {
+        set_conditions(object, &conditions);
+    }
+}
+
+/// Sets a condition: is it so, why, and the words for people. Of a kind without a status, nothing is said.
+pub(super) fn set_condition(
+    registry: &Registry,
+    kind: &dyn AnyKind,
+    object: &mut Object,
+    of: &str,
+    (is_so, reason, message): (bool, &str, String),
+) {
+    if kind.layout() == postern_kinds::Layout::TopLevel {
+        return;
+    }
+    let mut conditions = conditions_of(object);
+    let (status, reason) = (if is_so { "True" } else { "False" }, reason.to_owned());
+    let now = Some(registry.source().now());
+    match conditions.iter_mut().find(|one| one.r#type == of) {
+        Some(one) if one.status == status && one.reason == reason && one.message == message => {
+            return;
+        }
+        Some(one) => {
+            if one.status != status {
+                one.last_transition_time = now;
+            }
+            status.clone_into(&mut one.status);
+            (one.reason, one.message) = (reason, message);
+        }
+        None => conditions.push(Condition {
+            r#type: of.to_owned(),
+            status: status.to_owned(),
+            last_transition_time: now,
+            reason,
+            message,
+            ..Condition::default()
+        }),
+    }
+    set_conditions(object, &conditions);
+}

@@ -1,0 +1,77 @@
+//! Remembers who said that an object takes its data from another one (decision 2): their right to read counts,
+//! whenever data is taken.
+
+use postern_auth::writer::Writer;
+use postern_kinds::follows::SYNCED_FOR;
+use postern_kinds::secret::Secret;
+use postern_kinds::{AnyKind, DataSource};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+
+use super::view::AdmissionView;
+use crate::cache::Cache;
+use crate::stages::authorize::Permit;
+
+/// Returns the object that an object takes its data from, if it does. A core Secret does so in a project alone.
+pub(crate) fn data_source(
+    cache: &Cache,
+    kind: &dyn AnyKind,
+    metadata: &ObjectMeta,
+) -> Option<DataSource> {
+    let source = kind.data_source(metadata)?;
+    let is_secret = kind.info().group_resource() == Secret.info().group_resource();
+    let is_in_project = || cache.policy().projects().of(&metadata.namespace).is_some();
+    (!is_secret || is_in_project()).then_some(source)
+}
+
+/// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
+/// object the data is taken. They may read that: it was checked before.
+///
+/// # Errors
+/// 403 for a caller who cannot be found again later.
+pub(super) fn remember_writer(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: &mut Object,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    let kind = permit.kind();
+    if permit.credential().is_server() {
+        return Ok(());
+    }
+    let source = data_source(view.cache, kind, &object.metadata);
+    let before = old.and_then(|old| data_source(view.cache, kind, &old.metadata));
+    if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
+        // Nobody reads the annotation of such an object; of one that could, it is removed.
+        if !kind.read_protected().is_empty() {
+            object.metadata.annotations.remove(SYNCED_FOR);
+        }
+        return Ok(());
+    }
+    object.metadata.annotations.remove(SYNCED_FOR);
+    let Some(source) = source else { return Ok(()) };
+    let writer = if before.is_some_and(|before| before.is_same(&source)) {
+        old.and_then(|old| old.metadata.annotations.get(SYNCED_FOR).cloned())
+    } else {
+        Some(encoded_writer(view, permit, &object.metadata.name)?)
+    };
+    object.metadata.annotations.extend(writer.map(|writer| (SYNCED_FOR.to_owned(), writer)));
+    Ok(())
+}
+
+fn encoded_writer(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    name: &str,
+) -> Result<String, ApiError> {
+    let (credential, principals) = (permit.credential(), view.cache.principals());
+    let key = credential.caller_key(&principals, view.now)?;
+    let key_uid = key.map(|key| key.uid).unwrap_or_default();
+    let Some(writer) = Writer::of(credential.identity(), credential.bearer(), &key_uid) else {
+        let text = "whoever says that a secret takes its data from another one is asked again later: a \
+                    user, a team or the bearer of a key, and no impersonated name that is neither";
+        return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
+    };
+    serde_json::to_string(&writer)
+        .map_err(|error| ApiError::internal("the writer could not be encoded", error))
+}
