@@ -2,13 +2,13 @@
 
 use std::process::Stdio;
 
-use postern_tests::objects::secret;
-use postern_tests::rights::{disallow, merge, path, with_key};
-use postern_tests::{status, wait};
+use postern_tests::objects::{GROUP, make, secret};
+use postern_tests::rights::{allow, disallow, merge, path, rule_on, with_key};
+use postern_tests::{Server, status, wait};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::scene::{Central, MEMBER, Member, SECRETS};
+use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_kubeconfig};
 
 #[tokio::test]
 async fn requests_reach_a_cluster_as_their_caller() {
@@ -102,6 +102,69 @@ async fn a_cluster_without_a_way_says_which_is_missing() {
     assert!(agent.contains("agent"), "{agent}");
     central.admin.get(&place.replace("member", "nowhere")).send().await.expect(404);
     central.eve.get(place).send().await.expect(403);
+}
+
+#[tokio::test]
+async fn a_virtual_cluster_is_reached_by_its_own_kubeconfig() {
+    let (member, virtual_cluster) = (Member::new().await, Member::new().await);
+    let central = Central::new(&member.kubeconfig()).await;
+    let admin = &central.admin;
+    make(admin, "projects", "p", json!({})).await;
+    make_kubeconfig(admin, "p-p", "v-kubeconfig", &virtual_cluster.kubeconfig()).await;
+    let at = json!({ "cluster": "member", "namespace": "ns", "virtualCluster": "inside" });
+    let instance = json!({
+        "metadata": { "name": "v" },
+        "spec": { "clusterRef": at, "config": { "secretName": "v-kubeconfig" } },
+    });
+    let instances = format!("{GROUP}/namespaces/p-p/virtualclusterinstances");
+    admin.post(&instances).json(&instance).send().await.expect(201);
+    let by_project = format!("/kubernetes/project/p/virtualcluster/v{SECRETS}");
+    let by_place = format!("/kubernetes/virtualcluster/member/ns/inside{SECRETS}");
+    // Who may use the cluster reaches what is in it by its place, and not somebody's instance.
+    central.ada.get(&by_project).send().await.expect(403);
+    central.ada.get(&by_place).header("user-agent", "ada").send().await.expect(200);
+    let rules = json!([rule_on("virtualclusterinstances", &["v"], &["use"])]);
+    allow(admin, "use-v", Some("p-p"), rules, "platform:user:eve").await;
+    for path in [&by_project, &by_place] {
+        // They get there, and see what the virtual cluster lets them see.
+        let list = central.eve.get(path).header("user-agent", "eve").send().await.expect(200);
+        assert_eq!(list["items"], json!([]));
+    }
+    central.eve.get(&by_place.replace("inside", "other")).send().await.expect(403);
+    assert_eq!(virtual_cluster.arrived("ada").await.len(), 1);
+    assert_eq!(virtual_cluster.arrived("eve").await.len(), 2);
+    assert_eq!(member.arrived("ada").await.len() + member.arrived("eve").await.len(), 0);
+}
+
+/// Only with the operator's word: a kubeconfig could name what only this machine should reach.
+#[tokio::test]
+async fn loopback_addresses_are_refused_unless_they_are_allowed() {
+    let member = Member::new().await;
+    let server = Server::start().await;
+    let admin = server.client();
+    connect(&admin, "member", &member.kubeconfig()).await;
+    let get = admin.get(&format!("{MEMBER}{SECRETS}")).header("user-agent", "local");
+    let refused = get.send().await.expect_text(502);
+    assert!(refused.contains("--allow-local-upstreams"), "{refused}");
+    let address = member.admin.address().to_owned();
+    assert!(!refused.contains(&address), "where a cluster is, its users need not know: {refused}");
+    assert_eq!(member.arrived("local").await.len(), 0);
+}
+
+#[tokio::test]
+async fn requests_and_streams_over_http_2_reach_a_cluster() {
+    let member = Member::new().await;
+    let central = Central::new(&member.kubeconfig()).await;
+    let kubeconfig = central.server.kubeconfig();
+    let client = postern_tests::http::Client::http2(kubeconfig).with_token(central.ada.token());
+    let path = format!("{MEMBER}{SECRETS}");
+    client.post(&path).json(&secret("s1", "v")).send().await.expect(201);
+    let mut watch = client.get(&format!("{path}?watch=1")).stream().await;
+    assert!(watch.next().await.unwrap().unwrap().contains("\"s1\""));
+    client.delete(&format!("{path}/s1")).send().await.expect(200);
+    assert!(watch.next().await.unwrap().unwrap().contains("DELETED"));
+    let metrics = central.admin.get("/metrics").send().await.expect_text(200);
+    assert!(metrics.contains("postern_gateway_requests_total 3"), "{metrics}");
 }
 
 #[tokio::test]

@@ -47,12 +47,17 @@ impl Central {
 /// Creates a Cluster with a kubeconfig.
 pub(crate) async fn connect(admin: &Client, name: &str, kubeconfig: &str) {
     let secret = format!("{name}-kubeconfig");
-    let data = json!({ "config": STANDARD.encode(kubeconfig) });
-    let object = json!({ "metadata": { "name": secret }, "data": data });
-    let secrets = format!("{CORE}/namespaces/platform/secrets");
-    admin.post(&secrets).json(&object).send().await.expect(201);
+    make_kubeconfig(admin, "platform", &secret, kubeconfig).await;
     let config = json!({ "secretName": secret, "secretNamespace": "platform" });
     make(admin, "clusters", name, json!({ "config": config })).await;
+}
+
+/// Creates a Secret with a kubeconfig.
+pub(crate) async fn make_kubeconfig(admin: &Client, namespace: &str, name: &str, kubeconfig: &str) {
+    let data = json!({ "config": STANDARD.encode(kubeconfig) });
+    let object = json!({ "metadata": { "name": name }, "data": data });
+    let secrets = format!("{CORE}/namespaces/{namespace}/secrets");
+    admin.post(&secrets).json(&object).send().await.expect(201);
 }
 
 /// A connected cluster that is a server of ours.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use postern_kinds::{Info, Verb, all};
+use postern_proxy::{Counts, Failure};
 
 use crate::stages::flow::FlowCounts;
 
@@ -30,6 +31,8 @@ pub(crate) struct Readings {
     pub(crate) audit_errors: u64,
     /// Requests that were rejected because the audit log could not be written.
     pub(crate) audit_rejected: u64,
+    /// What the gateway counts.
+    pub(crate) gateway: Counts,
     /// Background tasks that were started again, and how often.
     pub(crate) restarts: Vec<(&'static str, u64)>,
 }
@@ -44,6 +47,7 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
+    gateway(&mut text, &readings.gateway);
     let name = "postern_background_task_restarts_total";
     head(&mut text, name, "counter", "Background tasks that failed and were started again.");
     for (task, count) in &readings.restarts {
@@ -192,6 +196,24 @@ fn connections(text: &mut String, counts: &ConnectionCounts) {
     let name = "postern_responses_reset_total";
     head(text, name, "counter", "Responses that made no progress, and were given up.");
     let _ = writeln!(text, "{name} {}", counts.reset_responses);
+}
+
+fn gateway(text: &mut String, counts: &Counts) {
+    for (name, kind, help, count) in [
+        ("requests_total", "counter", "Requests that were sent on to clusters.", counts.requests),
+        ("connections", "gauge", "Open connections to clusters.", counts.connections as u64),
+        ("streams", "gauge", "Connections that go on in another protocol.", counts.sessions as u64),
+    ] {
+        let name = format!("postern_gateway_{name}");
+        head(text, &name, kind, help);
+        let _ = writeln!(text, "{name} {count}");
+    }
+    let name = "postern_gateway_failures_total";
+    head(text, name, "counter", "Requests to clusters that failed on the way, by the reason.");
+    for failure in Failure::ALL {
+        let count = counts.failures_of(failure);
+        let _ = writeln!(text, "{name}{{reason=\"{}\"}} {count}", failure.name());
+    }
 }
 
 fn watches(text: &mut String, metrics: &Metrics) {

@@ -1,11 +1,14 @@
 //! What becomes of a request to a target behind the gateway: it has a seat until the head of its answer is
 //! there, its body is not gathered, and it is sent on when it gets there.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use postern_auth::identity::MASTERS_GROUP;
 use postern_meta::status::ApiError;
+use tokio::time::timeout;
 
 use super::{Hold, Outcome, Server};
 use crate::audit::AuditContext;
@@ -15,6 +18,10 @@ use crate::stages::flow::Requester;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::input::RequestBody;
+
+/// A target that takes longer than this for the head of its answer keeps no seat from others: its requests are
+/// then counted with the watches alone.
+const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a request to a target.
 ///
@@ -60,5 +67,10 @@ pub(super) async fn serve(
         under_way,
         audit_id: audit_context.id().clone(),
     };
-    send(context, permit, found, body, requester).await.map(Outcome::from)
+    let mut answer = pin!(send(context, permit, found, body, requester));
+    if let Ok(answer) = timeout(SEAT_TIMEOUT, &mut answer).await {
+        return answer.map(Outcome::from);
+    }
+    hold.give_back_seat();
+    answer.await.map(Outcome::from)
 }

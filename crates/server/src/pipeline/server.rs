@@ -134,6 +134,7 @@ impl Server {
             audit_events: audit.events,
             audit_errors: audit.errors,
             audit_rejected: audit.rejected,
+            gateway: self.gateway.proxy().counts(),
             restarts: self.restarts.counts(),
         }
     }
