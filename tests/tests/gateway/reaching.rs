@@ -2,13 +2,16 @@
 
 use std::process::Stdio;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postern_tests::objects::{GROUP, make, secret};
 use postern_tests::rights::{allow, disallow, merge, path, rule_on, with_key};
 use postern_tests::{Server, status, wait};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_kubeconfig};
+use crate::recording::Recording;
+use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_kubeconfig, make_space};
 
 #[tokio::test]
 async fn requests_reach_a_cluster_as_their_caller() {
@@ -98,8 +101,8 @@ async fn a_cluster_without_a_way_says_which_is_missing() {
     central.admin.get(instance).send().await.expect(404);
     central.ada.get(instance).send().await.expect(403);
     let place = "/kubernetes/virtualcluster/member/ns/v/version";
-    let agent = central.admin.get(place).send().await.expect_text(503);
-    assert!(agent.contains("agent"), "{agent}");
+    let none = central.admin.get(place).send().await.expect_text(503);
+    assert!(none.contains("no instance"), "{none}");
     central.admin.get(&place.replace("member", "nowhere")).send().await.expect(404);
     central.eve.get(place).send().await.expect(403);
 }
@@ -165,6 +168,46 @@ async fn requests_and_streams_over_http_2_reach_a_cluster() {
     assert!(watch.next().await.unwrap().unwrap().contains("DELETED"));
     let metrics = central.admin.get("/metrics").send().await.expect_text(200);
     assert!(metrics.contains("postern_gateway_requests_total 3"), "{metrics}");
+}
+
+/// Without a kubeconfig, a request goes through the cluster's agent, with a token for this caller and this
+/// cluster in place of any other identity.
+#[tokio::test]
+async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
+    let agent = Recording::start().await;
+    let central = Central::new(&agent.kubeconfig()).await;
+    make_space(&central.admin).await;
+    let cluster = path("clusters", "member");
+    let annotations = json!({
+        "platform.sh/direct-cluster-endpoint": agent.address(),
+        "platform.sh/direct-cluster-endpoint-insecure": "true",
+    });
+    let changes = json!({ "metadata": { "annotations": annotations }, "spec": { "config": null } });
+    let uid = merge(&central.admin, &cluster, changes).await.expect(200)["metadata"]["uid"].clone();
+    let key = central.scoped("scoped", json!({ "projects": [{ "project": "p" }] })).await;
+    let space = "/kubernetes/project/p/space/s";
+    key.get(&format!("{space}{SECRETS}")).send().await.expect(200);
+    central.ada.get(&format!("{MEMBER}/version")).send().await.expect(200);
+    let arrived = agent.take();
+    assert_eq!(arrived[0].line, format!("GET {space}{SECRETS}"));
+    assert_eq!(arrived[1].line, "GET /kubernetes/cluster/version");
+    for one in &arrived {
+        assert!(!one.headers.keys().any(|name| name.as_str().starts_with("impersonate")));
+        let token = one.values("authorization");
+        let says = token[0].strip_prefix("Bearer ").unwrap().split('.').nth(1).unwrap();
+        let says: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(says).unwrap()).unwrap();
+        assert_eq!(says["sub"], "ada");
+        assert_eq!(says["aud"], json!([format!("platform.sh/cluster:{}", uid.as_str().unwrap())]));
+        let life = says["exp"].as_i64().unwrap() - says["iat"].as_i64().unwrap();
+        assert!(life <= 60, "{says}");
+    }
+    let first = arrived[0].values("authorization");
+    let says = URL_SAFE_NO_PAD.decode(first[0].split('.').nth(1).unwrap()).unwrap();
+    let says: Value = serde_json::from_slice(&says).unwrap();
+    assert_eq!(says["platform.sh"]["scopes"][0]["projects"][0]["project"], "p", "{says}");
+    // What the centre refuses does not get there.
+    key.get(&format!("{space}/api/v1/nodes")).send().await.expect(403);
+    assert!(agent.take().is_empty());
 }
 
 #[tokio::test]

@@ -68,6 +68,11 @@ impl Recording {
         Self { address, arrived }
     }
 
+    /// Its address.
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// A kubeconfig for it.
     pub(crate) fn kubeconfig(&self) -> String {
         format!(

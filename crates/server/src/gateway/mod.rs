@@ -2,9 +2,10 @@
 //! (decision 6).
 //!
 //! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
-//! a target is ([`place`]), by which credential it is reached ([`upstreams`]), how long a request may go on
+//! a target is ([`place`]), by which credential it is reached ([`upstreams`], [`agent`]), how long a request may go on
 //! ([`session`]), and what access reviews answer ([`review`]). Sending is `postern_proxy`'s.
 
+mod agent;
 mod place;
 mod review;
 mod send;

@@ -1,5 +1,6 @@
 //! Where a target is: the objects of the central server that say so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postern_auth::attributes::RequestTarget;
@@ -15,6 +16,7 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
 
+use super::agent::AgentRoute;
 use crate::cache::CachedObject;
 use crate::errors::from_store;
 use crate::registry::Registry;
@@ -41,7 +43,7 @@ pub(crate) enum Way {
     /// By a kubeconfig in a core Secret.
     Kubeconfig(SecretKey),
     /// Through the agent of a cluster.
-    Agent(String),
+    Agent(AgentRoute),
     /// There is none: why.
     None(String),
 }
@@ -68,6 +70,7 @@ struct Stored {
 #[serde(default)]
 struct StoredMetadata {
     uid: String,
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -138,7 +141,9 @@ impl Found {
                 let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
                     // Whoever may use the cluster reaches it there, if its agent knows it.
                     let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
-                    let way = Way::Agent(cluster.clone());
+                    let why =
+                        "no instance is known there, and its cluster's agent serves instances";
+                    let way = Way::None(why.to_owned());
                     return Ok(Self { is_there, way, ..Self::nowhere(target) });
                 };
                 let kind = &VirtualClusterInstance;
@@ -167,7 +172,7 @@ impl Found {
         let Some(cluster) = stored(registry, &Cluster, None, name)? else {
             return Ok(Self::nowhere(target));
         };
-        let way = way_to_cluster(registry, name, &cluster)?;
+        let way = way_to_cluster(registry, &cluster, "/kubernetes/cluster".to_owned())?;
         let uid = cluster.metadata.uid;
         Ok(Self { uid, is_there: true, way, ..Self::nowhere(target) })
     }
@@ -191,11 +196,20 @@ impl Found {
         let way = match instance.spec.config {
             Some(config) if !is_space => by_kubeconfig(registry, &config, namespace)?,
             _ if at.cluster.is_empty() => Way::None("it names no cluster yet".to_owned()),
-            _ if is_space => match stored(registry, &Cluster, None, &at.cluster)? {
-                Some(cluster) => way_to_cluster(registry, &at.cluster, &cluster)?,
+            _ => match stored(registry, &Cluster, None, &at.cluster)? {
                 None => Way::None("its cluster is not there".to_owned()),
+                Some(cluster) => {
+                    let policy = registry.cache().policy();
+                    let project = policy.projects().of(namespace).unwrap_or_default();
+                    let kind = if is_space { "space" } else { "virtualcluster" };
+                    let prefix = format!("/kubernetes/project/{project}/{kind}/{name}");
+                    if is_space {
+                        way_to_cluster(registry, &cluster, prefix)?
+                    } else {
+                        by_agent(&cluster, prefix)
+                    }
+                }
             },
-            _ => Way::Agent(at.cluster),
         };
         let space_namespace = is_space.then_some(at.namespace).filter(|name| !name.is_empty());
         let uid = instance.metadata.uid;
@@ -238,11 +252,24 @@ fn cached(
     registry.cache().of(info).get(&storage_key::object(info, namespace, name))
 }
 
-fn way_to_cluster(registry: &Registry, name: &str, cluster: &Stored) -> Result<Way, ApiError> {
+/// Returns the way to a cluster, or to what is at `prefix` of its agent.
+fn way_to_cluster(registry: &Registry, cluster: &Stored, prefix: String) -> Result<Way, ApiError> {
     match &cluster.spec.config {
         Some(config) => by_kubeconfig(registry, config, ""),
-        None => Ok(Way::Agent(name.to_owned())),
+        None => Ok(by_agent(cluster, prefix)),
     }
+}
+
+fn by_agent(cluster: &Stored, prefix: String) -> Way {
+    let StoredMetadata { uid, annotations } = &cluster.metadata;
+    AgentRoute::of(uid, annotations, prefix).map_or_else(
+        || {
+            let why = "it has no kubeconfig (spec.config), and no agent says where it is reached \
+                       (platform.sh/direct-cluster-endpoint on the Cluster)";
+            Way::None(why.to_owned())
+        },
+        Way::Agent,
+    )
 }
 
 fn by_kubeconfig(

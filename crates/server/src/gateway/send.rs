@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
@@ -15,9 +16,9 @@ use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError};
 use tokio::sync::watch;
 
-use super::place::Found;
+use super::place::{Found, Way};
 use super::session::{self, Caller};
-use super::{Gateway, review};
+use super::{Gateway, agent, review};
 use crate::registry::Registry;
 use crate::stages::authorize::GatewayPermit;
 use crate::stages::flow::budget::{ByteBudget, Charge};
@@ -95,6 +96,12 @@ where
     B::Error: Into<postern_proxy::BoxError>,
 {
     let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
+    let token = match found.way() {
+        Way::Agent(route) => {
+            Some(agent::authorization(context.registry, permit.credential(), route)?)
+        }
+        Way::Kubeconfig(_) | Way::None(_) => None,
+    };
     let request = permit.request().clone();
     guards.keep(context.under_way);
     let caller = Caller {
@@ -108,6 +115,11 @@ where
     let path = request.kube.path_and_query().parse::<PathAndQuery>();
     let path = path.map_err(|error| ApiError::internal("the path cannot be sent on", error))?;
     let (mut head, mut headers) = permit.into_head();
+    if let Some(token) = token {
+        // It says as whom, and within what: nothing else does.
+        headers.clear();
+        headers.insert(AUTHORIZATION, token);
+    }
     headers.insert("audit-id", context.audit_id);
     let is_long = request.kube.is_long();
     let forward = Forward {

@@ -10,6 +10,7 @@ use postern_proxy::{ClientCertificate, LocalAddresses, SecretBytes, Upstream, Up
 use postern_store::Position;
 use std::collections::HashMap;
 
+use super::agent::AgentRoute;
 use super::place::{Found, SecretKey, Way, secret_of};
 use crate::registry::Registry;
 
@@ -19,13 +20,18 @@ const MAX_KEPT: usize = 10_000;
 /// Seconds after which a client may try again, when there is no way to a target.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
-/// Namespace, name and key of a Secret.
-type Source = (String, String, String);
+/// What an upstream is made from.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Origin {
+    /// Namespace, name and key of a Secret.
+    Secret(String, String, String),
+    Agent(AgentRoute),
+}
 
 /// The upstreams that have been made.
 pub(super) struct Upstreams {
     local: LocalAddresses,
-    kept: Mutex<HashMap<Source, (Position, Upstream)>>,
+    kept: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
@@ -45,10 +51,7 @@ impl Upstreams {
     ) -> Result<Upstream, ApiError> {
         match found.way() {
             Way::Kubeconfig(key) => self.by_kubeconfig(registry, key).await,
-            Way::Agent(cluster) => Err(no_way(&format!(
-                "it has no kubeconfig, and the cluster {cluster:?} is not reached through an agent: \
-                 set spec.config"
-            ))),
+            Way::Agent(route) => self.by_agent(route).await,
             Way::None(why) => Err(no_way(why)),
         }
     }
@@ -59,33 +62,62 @@ impl Upstreams {
         key: &SecretKey,
     ) -> Result<Upstream, ApiError> {
         let at = format!("the key {:?} of the Secret {:?}", key.key, key.name);
-        let Some(position) = key.position else {
+        if key.position.is_none() {
             return Err(no_way(&format!("its kubeconfig is to be in {at}, which is not there")));
-        };
-        let source = (key.namespace.clone(), key.name.clone(), key.key.clone());
-        if let Some((of, upstream)) = self.kept.lock().get(&source)
-            && *of == position
-        {
-            return Ok(upstream.clone());
+        }
+        let origin = Origin::Secret(key.namespace.clone(), key.name.clone(), key.key.clone());
+        if let Some(upstream) = self.kept(&origin, key.position) {
+            return Ok(upstream);
         }
         let changed = || no_way("its kubeconfig is just being changed");
         let secret = secret_of(registry, key)?.ok_or_else(changed)?;
         let (name, local) = (key.key.clone(), self.local);
-        // Certificates are read, and perhaps the system's from disk.
-        let made = tokio::task::spawn_blocking(move || made(&secret.json(), &name, local));
-        let made = made.await.unwrap_or_else(|_| Err("it cannot be read".to_owned()));
+        let upstream = elsewhere(move || made(&secret.json(), &name, local)).await;
+        let upstream = upstream
+            .map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
+        self.keep(origin, key.position, &upstream);
+        Ok(upstream)
+    }
+
+    async fn by_agent(&self, route: &AgentRoute) -> Result<Upstream, ApiError> {
+        let origin = Origin::Agent(route.clone());
+        if let Some(upstream) = self.kept(&origin, None) {
+            return Ok(upstream);
+        }
+        let (of, local) = (route.clone(), self.local);
         let upstream =
-            made.map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
+            elsewhere(move || Upstream::new(of.config(local)?).map_err(|error| error.to_string()));
+        let upstream = upstream.await;
+        let upstream =
+            upstream.map_err(|why| no_way(&format!("its agent cannot be reached: {why}")))?;
+        self.keep(origin, None, &upstream);
+        Ok(upstream)
+    }
+
+    fn kept(&self, origin: &Origin, position: Option<Position>) -> Option<Upstream> {
+        let kept = self.kept.lock();
+        let (of, upstream) = kept.get(origin)?;
+        (*of == position).then(|| upstream.clone())
+    }
+
+    fn keep(&self, origin: Origin, position: Option<Position>, upstream: &Upstream) {
         let mut kept = self.kept.lock();
         if kept.len() >= MAX_KEPT
-            && !kept.contains_key(&source)
+            && !kept.contains_key(&origin)
             && let Some(other) = kept.keys().next().cloned()
         {
             kept.remove(&other);
         }
-        kept.insert(source, (position, upstream.clone()));
-        Ok(upstream)
+        kept.insert(origin, (position, upstream.clone()));
     }
+}
+
+/// Makes an upstream where nobody waits: certificates are read, and perhaps the system's from disk.
+async fn elsewhere(
+    work: impl FnOnce() -> Result<Upstream, String> + Send + 'static,
+) -> Result<Upstream, String> {
+    let made = tokio::task::spawn_blocking(work).await;
+    made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
 }
 
 /// Returns the 503 of a target that cannot be reached.

@@ -1,0 +1,143 @@
+//! The way through a cluster's agent (decision 6): the request carries a JWT that is made for this caller and
+//! this cluster, and the agent decides from it as for any other. So no credential of the cluster lies here, and
+//! the gateway cannot do what the token does not say.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
+use postern_kinds::cluster::DIRECT_ENDPOINT;
+use postern_meta::status::ApiError;
+use postern_proxy::{LocalAddresses, UpstreamConfig};
+
+use crate::clock::new_uid;
+use crate::registry::Registry;
+use crate::stages::authenticate::Credential;
+
+/// How long a token counts: an agent need only see the head of the request.
+const TOKEN_TTL_SECONDS: i64 = 60;
+
+/// How a cluster's agent is reached, and for what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AgentRoute {
+    /// The Cluster's uid.
+    uid: String,
+    /// `HOST[:PORT]`
+    endpoint: String,
+    is_insecure: bool,
+    /// The authorities of its certificate, in base64 of PEM.
+    ca_data: Option<String>,
+    /// What stands before the paths of the target at the agent.
+    prefix: String,
+}
+
+impl AgentRoute {
+    /// Returns the way through the agent of a Cluster, which says its endpoint in annotations; `None` without
+    /// one.
+    pub(super) fn of(
+        uid: &str,
+        annotations: &BTreeMap<String, String>,
+        prefix: String,
+    ) -> Option<Self> {
+        let with = |suffix: &str| annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));
+        Some(Self {
+            uid: uid.to_owned(),
+            endpoint: with("").filter(|host| !host.is_empty())?.clone(),
+            is_insecure: with("-insecure").is_some_and(|text| text == "true"),
+            ca_data: with("-ca-data").filter(|data| !data.is_empty()).cloned(),
+            prefix,
+        })
+    }
+
+    /// Returns what an upstream is made of. It has no credential: each request has its own.
+    ///
+    /// # Errors
+    /// Which annotation is wrong.
+    pub(super) fn config(&self, local: LocalAddresses) -> Result<UpstreamConfig, String> {
+        let url = format!("https://{}{}", self.endpoint, self.prefix);
+        let url = url.parse().map_err(|_| format!("{DIRECT_ENDPOINT} is not a host"))?;
+        let wrong = |_| format!("{DIRECT_ENDPOINT}-ca-data is not base64");
+        let ca_pem = self.ca_data.as_ref().map(|data| STANDARD.decode(data)).transpose();
+        let insecure = self.is_insecure;
+        Ok(UpstreamConfig {
+            local,
+            insecure,
+            ca_pem: ca_pem.map_err(wrong)?,
+            ..UpstreamConfig::new(url)
+        })
+    }
+}
+
+/// Returns the value of `Authorization` for a request through an agent.
+///
+/// # Errors
+/// 401 and 409 when the caller is not who they were; 503 when no token can be made.
+pub(super) fn authorization(
+    registry: &Registry,
+    credential: &Credential,
+    route: &AgentRoute,
+) -> Result<HeaderValue, ApiError> {
+    // Before the identity is read: it is at least as new as this.
+    let generation = registry.cache().applied();
+    let now = registry.source().now();
+    let current = {
+        let principals = registry.cache().principals();
+        credential.check(&principals, now)?;
+        credential.current(&principals, now)?
+    };
+    let current = current.ok_or_else(|| ApiError::internal("no token", "for the server"))?;
+    let bearer = Bearer { key: &current.key, identity: current.identity(), scope: None };
+    let issuance = Issuance {
+        issuer: registry.token_policy().issuer.clone(),
+        audiences: vec![cluster_audience(&route.uid)],
+        issued_at: now.unix_seconds(),
+        ttl_seconds: TOKEN_TTL_SECONDS,
+        token_id: new_uid(registry.source()),
+        generation,
+    };
+    let keys = registry.cache().signing_keys();
+    let unavailable =
+        |why: &str| ApiError::unavailable(format!("no token for the agent: {why}"), None);
+    let signer = keys.signer(now).ok_or_else(|| unavailable("no key can sign it"))?;
+    let token = signer.issue(&Claims::of(&bearer, issuance)).map_err(|_| {
+        unavailable(
+            "with the caller's groups and the scopes of the access key, it would be too long",
+        )
+    })?;
+    let value = HeaderValue::from_str(&["Bearer ", token.expose()].concat());
+    let mut value = value.map_err(|error| ApiError::internal("a token", error))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_reached_as_the_annotations_say() {
+        let of = |annotations: &[(&str, &str)]| {
+            let named = |(suffix, value): &(&str, &str)| {
+                (format!("{DIRECT_ENDPOINT}{suffix}"), (*value).to_owned())
+            };
+            AgentRoute::of(
+                "u1",
+                &annotations.iter().map(named).collect(),
+                "/kubernetes/cluster".to_owned(),
+            )
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("", "")]), None);
+        let route = of(&[("", "agent.example:6443"), ("-ca-data", "Y2E=")]).unwrap();
+        let config = route.config(LocalAddresses::Refused).unwrap();
+        assert_eq!(config.url, "https://agent.example:6443/kubernetes/cluster");
+        assert_eq!((config.insecure, config.ca_pem.as_deref()), (false, Some(&b"ca"[..])));
+        assert!(
+            of(&[("", "h"), ("-ca-data", "?")]).unwrap().config(LocalAddresses::Refused).is_err()
+        );
+        let insecure = of(&[("", "h"), ("-insecure", "true")]).unwrap();
+        assert!(insecure.config(LocalAddresses::Refused).unwrap().insecure);
+    }
+}
