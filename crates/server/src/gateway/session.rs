@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postern_proxy::Session;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::place::{Found, kinds};
 use crate::registry::Registry;
@@ -16,6 +16,10 @@ use crate::wire::body::Guards;
 
 /// What is decided by time alone is looked at this often.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
+
+/// Between two looks there is so much time at least: each change of a role or a Secret concerns every open
+/// stream, and there can be many of both. A single change is seen at once.
+const SHORTEST_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Who made a request, and what it was.
 pub(super) struct Caller {
@@ -57,6 +61,7 @@ impl Caller {
         let mut access = cache.subscribe_to_access();
         let mut objects = kinds().map(|kind| cache.of(kind.info()).subscribe());
         while let Some(next) = self.still_holds().await {
+            let looked = Instant::now();
             let [one, two, three, four] = &mut objects;
             tokio::select! {
                 _ = access.changed() => {}
@@ -66,6 +71,7 @@ impl Caller {
                 _ = four.changed() => {}
                 () = sleep(next) => {}
             }
+            sleep_until(looked + SHORTEST_CHECK_INTERVAL).await;
         }
     }
 
@@ -95,7 +101,6 @@ impl Caller {
         let until = ends_at.map(|end| end.saturating_sub(now.unix_seconds()).max(0));
         let until = until.and_then(|seconds| u64::try_from(seconds).ok());
         let until = until.map_or(LONGEST_CHECK_INTERVAL, Duration::from_secs);
-        // Not less than a moment: the clock has whole seconds.
-        Some(until.clamp(Duration::from_millis(50), LONGEST_CHECK_INTERVAL))
+        Some(until.min(LONGEST_CHECK_INTERVAL))
     }
 }
