@@ -5,8 +5,8 @@ use std::process::Stdio;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use postern_tests::objects::{GROUP, make, secret};
-use postern_tests::rights::{allow, disallow, merge, path, rule_on, with_key};
-use postern_tests::{Server, status, wait};
+use postern_tests::rights::{allow, disallow, merge, path, rule_on, set, with_key};
+use postern_tests::{Home, Server, Setup, status, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -168,6 +168,29 @@ async fn requests_and_streams_over_http_2_reach_a_cluster() {
     assert!(watch.next().await.unwrap().unwrap().contains("DELETED"));
     let metrics = central.admin.get("/metrics").send().await.expect_text(200);
     assert!(metrics.contains("postern_gateway_requests_total 3"), "{metrics}");
+}
+
+#[tokio::test]
+async fn clusters_are_told_of_the_groups_that_the_operator_names() {
+    let recording = Recording::start().await;
+    let arguments = ["--forward-groups", "ops,deployers"];
+    let central = Central::with(&recording.kubeconfig(), &arguments).await;
+    let groups = json!(["ops", "dev"]);
+    set(&central.admin, &path("users", "ada"), json!({ "groups": groups })).await;
+    central.ada.get(&format!("{MEMBER}/version")).send().await.expect(200);
+    let arrived = recording.take();
+    let told = arrived[0].values("impersonate-group");
+    let is_ours = |group: &&String| !group.starts_with("platform:");
+    assert_eq!(told.iter().filter(is_ours).collect::<Vec<_>>(), ["ops", "system:authenticated"]);
+    // The administrator's own group is not one that clusters are told of.
+    central.admin.get(&format!("{MEMBER}/version")).send().await.expect(200);
+    assert!(
+        !recording.take()[0].values("impersonate-group").contains(&"system:masters".to_owned())
+    );
+    for (flag, value) in [("--forward-groups", "a,system:nodes"), ("--max-session", "soon")] {
+        let ended = Setup::on(&Home::new()).argument(flag).argument(value).run_to_end().await;
+        assert!(!ended.status.success() && ended.stderr.contains(flag), "{}", ended.stderr);
+    }
 }
 
 /// Without a kubeconfig, a request goes through the cluster's agent, with a token for this caller and this

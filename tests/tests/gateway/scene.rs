@@ -26,8 +26,14 @@ pub(crate) struct Central {
 impl Central {
     /// Starts a server with the cluster `member`, which is reached by this kubeconfig.
     pub(crate) async fn new(kubeconfig: &str) -> Self {
+        Self::with(kubeconfig, &[]).await
+    }
+
+    /// The same with more arguments.
+    pub(crate) async fn with(kubeconfig: &str, arguments: &[&str]) -> Self {
         let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
         let setup = setup.argument("--drain-timeout").argument("1s");
+        let setup = arguments.iter().fold(setup, Setup::argument);
         let server = setup.start().await;
         let admin = server.client();
         connect(&admin, "member", kubeconfig).await;
