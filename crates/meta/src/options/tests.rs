@@ -66,6 +66,7 @@ const ROWS: &[Row] = &[
     Row { name: "resourceVersionMatch", requests: &["watch"], valid: "NotOlderThan", other: "Exact", with: "sendInitialEvents=1", empty: 422, garbage: ("Sometimes", 422), case: ("notOlderThan", 422) },
     Row { name: "sendInitialEvents", requests: &["watch"], valid: "true", other: "false", with: "resourceVersionMatch=NotOlderThan", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
     Row { name: "allowWatchBookmarks", requests: READS, valid: "true", other: "false", with: "", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
+    Row { name: "extended", requests: &["get", "list", "watch", "deletecollection"], valid: "true", other: "false", with: "", empty: 200, garbage: ("maybe", 400), case: ("True", 200) },
     Row { name: "timeoutSeconds", requests: READS, valid: "5", other: "6", with: "", empty: 400, garbage: ("x", 400), case: ("5S", 400) },
     Row { name: "timeout", requests: REQUESTS, valid: "32s", other: "33s", with: "", empty: 200, garbage: ("soon", 400), case: ("32S", 400) },
     Row { name: "export", requests: &["get", "list", "watch", "deletecollection"], valid: "false", other: "true", with: "", empty: 400, garbage: ("maybe", 400), case: ("False", 200) },

@@ -51,7 +51,7 @@ fn instance(name: &str) -> Value {
         "description": "0",
         "clusterRef": { "cluster": "c", "namespace": "n", "virtualCluster": name },
         "config": { "secretName": format!("{name}-kubeconfig") },
-        "access": [{ "verbs": ["use"], "users": ["*"] }],
+        "access": [{ "verbs": ["use"], "users": ["ada"] }],
     } })
 }
 
@@ -262,8 +262,8 @@ async fn each_instance_is_in_exactly_one_project_at_every_revision() {
         assert_eq!(found["spec"]["description"], wanted, "no update of {name} is lost");
         for (collection, at) in [
             ("/objects/core/secrets", format!("{name}-kubeconfig")),
-            ("/objects/rbac.authorization.k8s.io/roles", owner_role(&name)),
-            ("/objects/rbac.authorization.k8s.io/rolebindings", owner_role(&name)),
+            ("/objects/rbac.authorization.k8s.io/roles", first_role(&name)),
+            ("/objects/rbac.authorization.k8s.io/rolebindings", first_role(&name)),
         ] {
             for (of, count) in [(project, 1), (other(project), 0)] {
                 let found = stored(one, &format!("{collection}/p-{of}/{at}")).await;
@@ -277,8 +277,9 @@ async fn each_instance_is_in_exactly_one_project_at_every_revision() {
     assert_eq!(unique.len(), INSTANCES, "{unique:?}");
 }
 
-fn owner_role(name: &str) -> String {
-    postern_kinds::access::owner_role(VirtualClusterInstance.info(), name)
+/// The name of the role of the first access rule.
+fn first_role(name: &str) -> String {
+    postern_kinds::access::rule_role(VirtualClusterInstance.info(), name, 0)
 }
 
 #[tokio::test]
@@ -286,6 +287,7 @@ async fn whoever_had_access_has_it_and_a_namesake_has_not() {
     let servers = scene().await;
     let one = &servers[0];
     let before = subject_uids(one, "p-a").await;
+    let owner = owner_uid(one, "p-a");
     assert!(before.contains("platform:user:ada"), "{before}");
     let removal = Permit::for_server(&User, Verb::Delete, None, "ada");
     operations::delete(&one.registry, &removal, &DeleteOptions::default()).await.unwrap();
@@ -293,16 +295,23 @@ async fn whoever_had_access_has_it_and_a_namesake_has_not() {
     migrate(one, "a", "b", "v0").await.unwrap();
     one.registry.cache().wait_until_current().await.unwrap();
     assert_eq!(subject_uids(one, "p-b").await, before);
+    assert_eq!(owner_uid(one, "p-b"), owner);
     let role = Role.info();
-    let old = crate::storage_key::object(role, Some("p-a"), &owner_role("v0"));
+    let old = crate::storage_key::object(role, Some("p-a"), &first_role("v0"));
     assert!(one.registry.cache().of(role).get(&old).unwrap().is_none());
 }
 
-/// Whom the binding of the owner of `v0` is for, by uid.
+/// The uid of the owner of `v0`.
+fn owner_uid(server: &Fixture, namespace: &str) -> String {
+    let instance = read(server, namespace, "v0").unwrap();
+    instance.metadata.annotations[postern_kinds::access::OWNER_UID].clone()
+}
+
+/// Whom the binding of the first access rule of `v0` is for, by uid.
 async fn subject_uids(server: &Fixture, namespace: &str) -> String {
     server.registry.cache().wait_until_current().await.unwrap();
     let info = postern_kinds::role_binding::RoleBinding.info();
-    let key = crate::storage_key::object(info, Some(namespace), &owner_role("v0"));
+    let key = crate::storage_key::object(info, Some(namespace), &first_role("v0"));
     let found = server.registry.cache().of(info).get(&key).unwrap().unwrap();
     found.decode().unwrap().metadata.annotations[postern_kinds::rbac::SUBJECT_UIDS].clone()
 }
