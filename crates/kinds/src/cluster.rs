@@ -1,11 +1,28 @@
 //! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
 
+use crate::agent_config::AgentConfig;
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
 
 /// The annotation with the host under which the cluster is reached directly.
 pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
+
+/// What a cluster serves besides: its status, and what its agent decides from.
+const ACTIONS: &[Action] = &[
+    Action::GET_STATUS,
+    Action::UPDATE_STATUS,
+    Action::PATCH_STATUS,
+    Action {
+        subresource: "agentconfig",
+        verb: Verb::Get,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Server(ServerAction::AgentConfig),
+        request: None,
+        response: Response::Object(&AgentConfig),
+        description: "Returns what the agent of the cluster decides from.",
+    },
+];
 
 /// The kind.
 pub struct Cluster;
@@ -44,7 +61,7 @@ impl Kind for Cluster {
         kind: "Cluster",
         plural: "clusters",
         singular: "cluster",
-        actions: instance::STATUS_ACTIONS,
+        actions: ACTIONS,
         confidential: false,
         description: "Cluster is a connected cluster.",
         ..Info::DEFAULT

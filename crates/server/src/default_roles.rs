@@ -72,6 +72,7 @@ fn default_roles() -> Vec<DefaultRole> {
             ]),
             groups: &[],
         },
+        agent_role(),
         DefaultRole {
             name: "platform-project-admin",
             rules: json!([
@@ -104,6 +105,20 @@ fn default_roles() -> Vec<DefaultRole> {
             groups: &["system:authenticated", "system:unauthenticated"],
         },
     ]
+}
+
+/// Returns the role of agents. The scope of an agent's key is its own cluster alone.
+fn agent_role() -> DefaultRole {
+    let ours = &["management.platform.sh"];
+    DefaultRole {
+        name: "platform-agent",
+        rules: json!([
+            rule(ours, &["clusters/agentconfig"], &["get"]),
+            // For its direct endpoint, an annotation.
+            rule(ours, &["clusters"], &["get", "patch"]),
+        ]),
+        groups: &[],
+    }
 }
 
 /// Makes the default roles and bindings as far as they are not there, and adds what they lack.

@@ -77,6 +77,8 @@ pub enum ServerAction {
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.
     MigrateVirtualClusterInstance,
+    /// What does the agent of the cluster decide from?
+    AgentConfig,
 }
 
 /// The input of an action that its kind handles.

@@ -2,6 +2,7 @@
 //! of their tables of actions. The tables are with the kinds. The server's own actions are matched
 //! here one by one, so that an action without a handler does not compile.
 
+mod agent_config;
 mod endpoint_tokens;
 mod migrate;
 mod object;
@@ -11,6 +12,7 @@ mod selves;
 mod who_can;
 
 use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::agent_config::AgentConfig;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::AccessChange;
 use postern_kinds::{AnyKind, Owner};
@@ -50,6 +52,10 @@ pub(crate) async fn run(
         }
         Handler::Server(ServerAction::IssueEndpointToken) => {
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
+        }
+        Handler::Server(ServerAction::AgentConfig) => {
+            let config = agent_config::config(registry, permit).await?;
+            Ok(ActionOutput::Object(&AgentConfig, config))
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;

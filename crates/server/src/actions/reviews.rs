@@ -79,7 +79,8 @@ pub(super) async fn answer(
         | ServerAction::ProjectMembers
         | ServerAction::ProjectClusters
         | ServerAction::MigrateVirtualClusterInstance
-        | ServerAction::IssueEndpointToken => {
+        | ServerAction::IssueEndpointToken
+        | ServerAction::AgentConfig => {
             return Err(ApiError::resource_not_served());
         }
     };

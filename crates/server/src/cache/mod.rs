@@ -403,7 +403,6 @@ impl Cache {
     }
 
     /// Returns whose endpoint tokens count no more: for a uid, the revision from which on they must be.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the configuration of agents"))]
     pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
         self.tokens.revocations()
     }

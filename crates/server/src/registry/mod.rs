@@ -6,6 +6,7 @@
 //! changes how values are sealed, not what they are.
 
 pub(crate) mod activity;
+pub(crate) mod agent_configs;
 pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
@@ -29,6 +30,7 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Store;
 
+use self::agent_configs::AgentConfigs;
 use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
 use crate::signing_keys::TokenPolicy;
@@ -44,6 +46,7 @@ pub(crate) struct Registry {
     digester: Digester,
     key_policy: KeyPolicy,
     token_policy: TokenPolicy,
+    agent_configs: AgentConfigs,
     /// Held by whoever counts what an owner has, and adds to it.
     counting: tokio::sync::Mutex<()>,
 }
@@ -73,7 +76,8 @@ impl Registry {
         token_policy: TokenPolicy,
     ) -> Self {
         let counting = tokio::sync::Mutex::default();
-        Self { store, cache, source, digester, key_policy, token_policy, counting }
+        let agent_configs = AgentConfigs::default();
+        Self { store, cache, source, digester, key_policy, token_policy, agent_configs, counting }
     }
 
     /// Returns what makes digests of access keys.
@@ -89,6 +93,11 @@ impl Registry {
     /// Returns what the operator decided about endpoint tokens.
     pub(crate) fn token_policy(&self) -> &TokenPolicy {
         &self.token_policy
+    }
+
+    /// Returns what was made for agents.
+    pub(crate) fn agent_configs(&self) -> &AgentConfigs {
+        &self.agent_configs
     }
 
     /// Waits until nobody else adds to what owners have. Of several servers on one store, each may

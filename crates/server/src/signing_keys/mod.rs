@@ -138,7 +138,6 @@ impl SigningKeys {
     }
 
     /// Returns the public keys.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the configuration of agents"))]
     pub(crate) fn public(&self) -> &JwkSet {
         &self.public
     }

@@ -1,0 +1,171 @@
+//! `AgentConfig`: what the agent of a connected cluster decides from (decision 6). It is made when it is asked
+//! for at `clusters/NAME/agentconfig`, and never stored here; the agent keeps the last one it got.
+//!
+//! It has public keys and names, and no credential.
+
+use crate::prelude::*;
+
+/// The kind.
+pub struct AgentConfig;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, NoStatus>;
+
+/// Everything that an agent needs to decide without asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AgentConfigSpec")]
+pub struct Spec {
+    /// The agent's own cluster.
+    pub cluster: ClusterId,
+    /// Who issues tokens.
+    pub issuer: String,
+    /// The audiences of tokens for this cluster.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub audiences: Vec<String>,
+    /// For how many seconds tokens count at an agent that hears nothing.
+    pub max_offline_seconds: i64,
+    /// The public keys of tokens, each a JSON Web Key (RFC 7517).
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub keys: Vec<PublicKey>,
+    /// Whose older tokens count no more.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub revocations: Vec<Revocation>,
+    /// The virtual clusters and spaces that are on this cluster.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub instances: Vec<Instance>,
+    /// Who holds `use` on the cluster and on each of the instances.
+    #[serde(rename = "use")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub uses: Vec<Use>,
+    /// Groups of callers that the cluster is told of, besides the platform's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub forward_groups: Vec<String>,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AgentClusterId")]
+pub struct ClusterId {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// A public key: a point on P-256 (RFC 7518 section 6.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AgentPublicKey")]
+pub struct PublicKey {
+    /// The type of key.
+    pub kty: String,
+    /// The curve.
+    pub crv: String,
+    /// One coordinate.
+    pub x: String,
+    /// The other one.
+    pub y: String,
+    /// The id of the key.
+    pub kid: String,
+    /// The algorithm.
+    pub alg: String,
+    /// What it is for.
+    #[serde(rename = "use")]
+    pub purpose: String,
+}
+
+/// Whose older tokens count no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AgentRevocation")]
+pub struct Revocation {
+    /// The uid of a key, a user or a team.
+    pub uid: String,
+    /// The generation from which on tokens count.
+    pub generation: u64,
+}
+
+/// A virtual cluster or a space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AgentInstance")]
+pub struct Instance {
+    /// `VirtualClusterInstance` or `SpaceInstance`.
+    pub kind: String,
+    /// The project.
+    pub project: String,
+    /// The namespace of the project.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The uid.
+    pub uid: String,
+    /// Where it is in the cluster.
+    pub cluster_ref: PlaceInCluster,
+}
+
+/// Where an instance is in its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AgentPlaceInCluster")]
+pub struct PlaceInCluster {
+    /// The namespace in the cluster.
+    pub namespace: String,
+    /// The name of the virtual cluster in there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub virtual_cluster: String,
+}
+
+/// Who holds `use` on one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AgentUse")]
+pub struct Use {
+    /// `clusters`, `virtualclusterinstances` or `spaceinstances`.
+    pub resource: String,
+    /// Its namespace; empty for the cluster.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub subjects: Vec<UseSubject>,
+}
+
+/// Somebody: a user name, a group, or the user or team of a uid, with the group that names them.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AgentUseSubject")]
+pub struct UseSubject {
+    /// A user name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// A group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The uid that whoever is in the group must have, or be in the team of.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl Kind for AgentConfig {
+    type Spec = Spec;
+    type Status = NoStatus;
+
+    const INFO: Info = Info {
+        kind: "AgentConfig",
+        plural: "agentconfigs",
+        singular: "agentconfig",
+        verbs: &[],
+        on_command_line: false,
+        confidential: false,
+        description: "AgentConfig is what the agent of a connected cluster decides from.",
+        ..Info::DEFAULT
+    };
+}
