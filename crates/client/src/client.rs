@@ -143,6 +143,17 @@ impl Client {
         self.send(request.accept(representation.accept_object())).await
     }
 
+    /// Reads a subresource of one object.
+    pub async fn get_subresource(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        subresource: &str,
+    ) -> Result<Object, Error> {
+        let path = format!("{}/{subresource}", of.path_of(name)?);
+        decode_object(self.send(ApiRequest::new(Method::GET, path)).await?)
+    }
+
     /// Creates an object, or asks with one that is not stored, such as a Self. Unknown fields are
     /// errors.
     pub async fn create(&mut self, of: Collection<'_>, new: &Object) -> Result<Object, Error> {

@@ -11,7 +11,7 @@ const WARNINGS_MAX: usize = 100;
 const CODE: &str = "299";
 
 /// What is done with a warning's text, which may hold anything.
-pub type WarningHandler = Box<dyn FnMut(&str) + Send>;
+pub type WarningHandler = Box<dyn FnMut(&str) + Send + Sync>;
 
 /// Passes each warning on once, however many answers carry it.
 #[derive(Default)]

@@ -136,7 +136,8 @@ pub struct Use {
     pub subjects: Vec<UseSubject>,
 }
 
-/// Somebody: a user name, a group, or the user or team of a uid, with the group that names them.
+/// Somebody: a user name, a group, or the user or team of a uid, with the group that names them where that
+/// is known.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

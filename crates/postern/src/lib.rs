@@ -4,6 +4,7 @@
 //! It is a library so that another binary can be made of it: one that serves kinds of its own calls
 //! `postern_kinds::add` and then [`main`].
 
+mod agent;
 mod operator;
 mod settings;
 
@@ -18,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
+use crate::agent::Agent;
 use crate::settings::Serve;
 
 /// The management API of a multi-tenant Kubernetes platform.
@@ -37,6 +39,12 @@ enum Command {
     /// of the YAML file that --config names; a flag wins over the environment, and that over the
     /// file.
     Serve(Box<Serve>),
+
+    /// Run the agent of a connected cluster: it lets requests with endpoint tokens through to the cluster.
+    ///
+    /// The agent follows the central server, and goes on while that is down. Every setting can also be an
+    /// environment variable (shown next to it).
+    Agent(Box<Agent>),
 
     /// Commands for whoever runs the server, on its machine.
     #[command(subcommand)]
@@ -59,6 +67,7 @@ pub fn main() -> ExitCode {
     }
     let done = match command {
         Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
+        Command::Agent(flags) => agent(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
         Command::Client(command) => return postern_cli::run(*command, Cli::command()),
@@ -74,7 +83,17 @@ pub fn main() -> ExitCode {
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
-    let filter = EnvFilter::try_new(&complete.log).map_err(|error| {
+    run_logged(&complete.log, serve_until_signal(complete.settings))
+}
+
+fn agent(flags: Agent) -> anyhow::Result<()> {
+    let log = flags.log().to_owned();
+    run_logged(&log, agent::run_until_signal(flags.settings()?))
+}
+
+/// Runs a service to its end, with a log on the standard error.
+fn run_logged(log: &str, service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(log).map_err(|error| {
         anyhow::anyhow!("--log is not a filter such as info or postern_server=debug: {error}")
     })?;
     tracing_subscriber::fmt()
@@ -84,7 +103,7 @@ fn serve(flags: Serve) -> anyhow::Result<()> {
         .init();
     log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(serve_until_signal(complete.settings));
+    let served = runtime.block_on(service);
     // Threads that still block then, on a disk or a pipe that has stalled, are not waited for.
     runtime.shutdown_timeout(END_TIMEOUT);
     served

@@ -369,7 +369,11 @@ fn read_file(path: &Path) -> anyhow::Result<Serve> {
 const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 
 /// Parses a setting's duration, in the form that every flag of `postern` takes.
-fn duration(name: &str, text: Option<&str>, default: Duration) -> anyhow::Result<Duration> {
+pub(crate) fn duration(
+    name: &str,
+    text: Option<&str>,
+    default: Duration,
+) -> anyhow::Result<Duration> {
     let Some(text) = text else { return Ok(default) };
     postern_cli::parse_positive_duration(text, DURATION_MAX)
         .map_err(|error| anyhow::anyhow!("--{name} {text:?}: {error}"))

@@ -28,7 +28,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "postern-server",
         &["postern-auth", "postern-store", "postern-proxy", "postern-kinds", "postern-meta"],
     ),
-    ("postern-agent", &["postern-auth", "postern-proxy", "postern-kinds", "postern-meta"]),
+    (
+        "postern-agent",
+        &["postern-auth", "postern-proxy", "postern-client", "postern-kinds", "postern-meta"],
+    ),
     ("postern-auth", &["postern-kinds", "postern-meta"]),
     ("postern-kinds", &["postern-meta"]),
     ("postern-meta", &[]),

@@ -200,6 +200,7 @@ fn subject(principals: &PrincipalIndex, who: WhoCan) -> Option<UseSubject> {
         WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
             Some(UseSubject { group, uid, ..UseSubject::default() })
         }
+        WhoCan::Owner { uid } => Some(UseSubject { uid, ..UseSubject::default() }),
         WhoCan::User(name) => of(Principal::User(&name)),
         // The group of a team has its members, and nobody gets `use` as the team's keys alone.
         WhoCan::Members(name) => of(Principal::Team(&name)),

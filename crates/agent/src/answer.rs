@@ -1,0 +1,93 @@
+//! The agent's own answers: Kubernetes Statuses, and a word for the checks of health.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use postern_meta::status::{ApiError, Reason};
+use postern_proxy::{BoxError, ProxyError};
+
+use crate::state::Refused;
+
+/// The body of an answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Returns a body that is there as a whole.
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns the answer to a check of health.
+pub(crate) fn health(result: Result<(), Refused>) -> Response<Body> {
+    let (code, text) = match result {
+        Ok(()) => (StatusCode::OK, "ok".to_owned()),
+        Err(refused) => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
+    };
+    let mut response = Response::new(whole(text));
+    *response.status_mut() = code;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+/// Returns an error as a Status.
+pub(crate) fn status(error: &ApiError) -> Response<Body> {
+    let text = error.status().to_value().to_string();
+    let mut response = Response::new(whole(text));
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(seconds) = error.retry_after_seconds() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if code == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// Returns the error of a request that is not let through. Why a token does not count is not in it.
+pub(crate) fn refused(refused: &Refused) -> ApiError {
+    match refused {
+        Refused::NeverHeard | Refused::Offline => {
+            ApiError::unavailable(refused.to_string(), Some(10))
+        }
+        Refused::Token(_) => ApiError::unauthorized("Unauthorized"),
+        Refused::Target(_) | Refused::Unsendable => forbidden(refused.to_string()),
+    }
+}
+
+/// Returns a 403.
+pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
+    ApiError::new(403, Reason::Forbidden, message)
+}
+
+/// Returns the error of a request that could not be sent on. Where the cluster is, callers need not know.
+pub(crate) fn failed(error: ProxyError) -> ApiError {
+    let message = match &error {
+        ProxyError::BadRequest(_) | ProxyError::ClientGone => {
+            return ApiError::bad_request(error.to_string());
+        }
+        ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
+            return ApiError::unavailable(error.to_string(), Some(1));
+        }
+        ProxyError::Unreachable { .. } => "no connection to the cluster could be made",
+        ProxyError::Tls { .. } => {
+            "the cluster's certificate is not trusted, or it does not speak TLS"
+        }
+        ProxyError::ConnectTimeout { .. } | ProxyError::AnswerTimeout { .. } => {
+            "the cluster did not answer in time"
+        }
+        ProxyError::Redirect { .. } => "the cluster answered with a redirect to another place",
+        ProxyError::Lost { .. } => "the connection to the cluster was lost",
+        _ => "the cluster did not answer as HTTP does",
+    };
+    let reason = match error.status() {
+        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
+        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
+        _ => Reason::Unknown,
+    };
+    ApiError::new(error.status().as_u16(), reason, message).with_inner(error)
+}

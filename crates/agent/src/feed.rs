@@ -1,0 +1,135 @@
+//! What an agent decides from: the configuration that the central server has sent, as a policy, a verifier of
+//! tokens, and the places of instances. Pure: no clock, no network, no disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postern_auth::endpoint_token::{Jwk, JwkSet, Verifier};
+use postern_auth::gateway_path::GatewayTarget;
+use postern_auth::policy::Policy;
+use postern_auth::policy::target::{InstanceRef, TargetPlace};
+use postern_kinds::MANAGEMENT_V1;
+use postern_kinds::agent_config::{Instance, PublicKey, Spec, Use, UseSubject};
+use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
+
+/// The kinds of instances with the resources that they are.
+const VIRTUAL_CLUSTERS: (&str, &str) = ("VirtualClusterInstance", "virtualclusterinstances");
+const SPACES: (&str, &str) = ("SpaceInstance", "spaceinstances");
+
+/// Resource, project and name of an instance.
+type InstanceKey = (&'static str, String, String);
+
+/// What an agent decides from.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    /// As it was sent.
+    pub(crate) spec: Spec,
+    /// Who may use what. It knows nothing else.
+    pub(crate) policy: Policy,
+    /// Verifies tokens for this cluster.
+    pub(crate) verifier: Arc<Verifier>,
+    /// The instances by what a path names, each its index in `spec.instances`.
+    instances: HashMap<InstanceKey, usize>,
+}
+
+impl Feed {
+    /// Returns what is decided from a configuration. The tokens that were verified by `last` need not be
+    /// verified again.
+    pub(crate) fn new(spec: Spec, last: Option<&Self>) -> Self {
+        let is_same = |last: &&Self| {
+            (&last.spec.issuer, &last.spec.audiences) == (&spec.issuer, &spec.audiences)
+        };
+        let verifier = last.filter(is_same).map_or_else(
+            || Arc::new(Verifier::new(spec.issuer.clone(), spec.audiences.iter().cloned())),
+            |last| last.verifier.clone(),
+        );
+        verifier.set_keys(&JwkSet { keys: spec.keys.iter().map(key_of).collect() });
+        let revocations = spec.revocations.iter();
+        verifier.set_revocations(revocations.map(|one| (one.uid.clone(), one.generation)));
+        let instances = spec.instances.iter().enumerate();
+        let instances = instances.filter_map(|(index, one)| Some((key_of_instance(one)?, index)));
+        let instances = instances.collect();
+        Self { policy: policy_of(&spec), verifier, instances, spec }
+    }
+
+    /// Returns what is known of a target.
+    pub(crate) fn place<'a>(&'a self, target: &'a GatewayTarget) -> TargetPlace<'a> {
+        let (resource, found) = match target {
+            GatewayTarget::Cluster { .. } | GatewayTarget::VirtualCluster { .. } => ("", None),
+            GatewayTarget::Space { project, name } => {
+                (SPACES.1, self.instance(SPACES.1, project, name))
+            }
+            GatewayTarget::ProjectVirtualCluster { project, name } => {
+                (VIRTUAL_CLUSTERS.1, self.instance(VIRTUAL_CLUSTERS.1, project, name))
+            }
+        };
+        let instance =
+            found.map(|one| InstanceRef { resource, namespace: &one.namespace, name: &one.name });
+        let space_namespace = found
+            .filter(|_| resource == SPACES.1)
+            .map(|one| one.cluster_ref.namespace.as_str())
+            .filter(|namespace| !namespace.is_empty());
+        TargetPlace { target: target.request_target(), instance, space_namespace }
+    }
+
+    /// Returns an instance of this cluster by its project and name.
+    fn instance(&self, resource: &'static str, project: &str, name: &str) -> Option<&Instance> {
+        let key = (resource, project.to_owned(), name.to_owned());
+        self.spec.instances.get(*self.instances.get(&key)?)
+    }
+}
+
+fn key_of(key: &PublicKey) -> Jwk {
+    let value = serde_json::to_value(key).unwrap_or_default();
+    // What is not ours in form is left out by the verifier.
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
+    let kinds = [VIRTUAL_CLUSTERS, SPACES];
+    let (_, resource) = kinds.into_iter().find(|(kind, _)| *kind == instance.kind)?;
+    Some((resource, instance.project.clone(), instance.name.clone()))
+}
+
+/// Returns the policy that says who may use what, and which namespace belongs to which project.
+fn policy_of(spec: &Spec) -> Policy {
+    let mut policy = Policy::default();
+    for instance in &spec.instances {
+        let project = PolicyChange::Namespace(Some(instance.project.clone()));
+        policy.apply(None, &instance.namespace, project);
+    }
+    for one in &spec.uses {
+        let namespace = Some(one.namespace.as_str()).filter(|name| !name.is_empty());
+        let name = format!("{}/{}", one.resource, one.name);
+        policy.apply(namespace, &name, PolicyChange::Role(Some(vec![rule_of(one)])));
+        let facts = BindingFacts {
+            is_cluster_role: namespace.is_none(),
+            role: name.clone(),
+            subjects: one.subjects.iter().map(subject_of).collect(),
+        };
+        policy.apply(namespace, &name, PolicyChange::Binding(Some(facts)));
+    }
+    policy
+}
+
+fn rule_of(one: &Use) -> PolicyRule {
+    PolicyRule {
+        verbs: vec!["use".to_owned()],
+        api_groups: vec![MANAGEMENT_V1.group.to_owned()],
+        resources: vec![one.resource.clone()],
+        resource_names: vec![one.name.clone()],
+        ..PolicyRule::default()
+    }
+}
+
+fn subject_of(subject: &UseSubject) -> BoundSubject {
+    let UseSubject { user, group, uid } = subject.clone();
+    match (group.is_empty(), uid.is_empty()) {
+        (true, _) => BoundSubject::User(user),
+        (false, true) => BoundSubject::Group(group),
+        (false, false) => BoundSubject::Principal { group, uid },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! An agent decides as the central server does: for random policies, callers, scopes and requests. And what a
+//! feed does to tokens, each of which is a JWT.
+
+use http::Request;
+use postern_auth::attributes::Attributes;
+use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey, TokenRefusal};
+use postern_auth::identity::Identity;
+use postern_auth::kube_request::KubeRequest;
+use postern_auth::policy::WhoCan;
+use postern_auth::policy::target::TargetRequest;
+use postern_auth::scope::ScopeRules;
+use postern_kinds::agent_config::{ClusterId, PlaceInCluster, Revocation};
+use postern_kinds::scope::Scope;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::json;
+
+use super::*;
+use crate::state::{Refused, State};
+
+const NOW: i64 = 1_700_000_000;
+
+/// Resource, namespace and name of all that can be used.
+const USABLE: [(&str, &str, &str); 5] = [
+    ("clusters", "", "c"),
+    ("spaceinstances", "p-p", "s"),
+    ("spaceinstances", "p-q", "s"),
+    ("virtualclusterinstances", "p-p", "v"),
+    ("virtualclusterinstances", "p-q", "w"),
+];
+
+const REQUESTS: [(&str, &str); 10] = [
+    ("GET", "/api/v1/namespaces/own/pods/x"),
+    ("GET", "/api/v1/namespaces/own/pods?watch=1"),
+    ("GET", "/api/v1/namespaces/own/pods/x/exec"),
+    ("POST", "/api/v1/namespaces/own/pods"),
+    ("DELETE", "/api/v1/namespaces/other/secrets/x"),
+    ("GET", "/api/v1/namespaces/own"),
+    ("GET", "/api/v1/nodes"),
+    ("GET", "/version"),
+    ("GET", "/metrics"),
+    ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+];
+
+fn scopes() -> Vec<serde_json::Value> {
+    vec![
+        json!({}),
+        json!({ "projects": [{ "project": "p" }] }),
+        json!({ "projects": [{ "project": "*" }] }),
+        json!({ "spaces": [{ "project": "p", "space": "s" }] }),
+        json!({ "spaces": [{ "project": "q", "space": "*" }] }),
+        json!({ "virtualClusters": [{ "project": "p", "virtualCluster": "v" }] }),
+        json!({ "rules": [{ "cluster": "c" }] }),
+        json!({ "rules": [{ "cluster": "d" }] }),
+        json!({ "rules": [{ "verbs": ["get"], "requestTargets": ["Cluster", "ProjectSpace"] }] }),
+        json!({ "rules": [{ "resources": [{ "group": "", "resource": "pods" }] }] }),
+        json!({ "allowPlatformCli": true }),
+    ]
+}
+
+fn instance(index: usize) -> Instance {
+    let (resource, namespace, name) = USABLE[index];
+    let kinds = [VIRTUAL_CLUSTERS, SPACES];
+    let (kind, _) = kinds.into_iter().find(|(_, plural)| *plural == resource).unwrap();
+    Instance {
+        kind: kind.to_owned(),
+        project: namespace.strip_prefix("p-").unwrap().to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{index}"),
+        cluster_ref: PlaceInCluster { namespace: "own".to_owned(), virtual_cluster: String::new() },
+    }
+}
+
+/// Returns the configuration that the central server makes from a policy.
+fn spec_of(central: &Policy) -> Spec {
+    let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
+    let uses = USABLE.iter().map(|(resource, namespace, name)| {
+        let attributes =
+            Attributes::Resource { verb, group, resource, subresource, namespace, name };
+        let subject = |who| match who {
+            WhoCan::Subject(BoundSubject::User(user)) => {
+                UseSubject { user, ..UseSubject::default() }
+            }
+            WhoCan::Subject(BoundSubject::Group(group)) => {
+                UseSubject { group, ..UseSubject::default() }
+            }
+            WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
+                UseSubject { group, uid, ..UseSubject::default() }
+            }
+            other => panic!("nobody else may use something: {other:?}"),
+        };
+        let subjects = central.who_can(&attributes).into_iter().map(|one| subject(one.who));
+        Use {
+            resource: (*resource).to_owned(),
+            namespace: (*namespace).to_owned(),
+            name: (*name).to_owned(),
+            subjects: subjects.collect(),
+        }
+    });
+    Spec {
+        cluster: ClusterId { name: "c".to_owned(), uid: "u".to_owned() },
+        uses: uses.collect(),
+        instances: (1..USABLE.len()).map(instance).collect(),
+        ..Spec::default()
+    }
+}
+
+/// Returns the place as the central server knows it.
+fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> TargetPlace<'a> {
+    let (project, name, resource) = match target {
+        GatewayTarget::Space { project, name } => (project, name, SPACES),
+        GatewayTarget::ProjectVirtualCluster { project, name } => (project, name, VIRTUAL_CLUSTERS),
+        _ => {
+            let target = target.request_target();
+            return TargetPlace { target, instance: None, space_namespace: None };
+        }
+    };
+    let is_it = |one: &&Instance| {
+        (&one.project, &one.name, one.kind.as_str()) == (project, name, resource.0)
+    };
+    let found = spec.instances.iter().find(is_it);
+    let instance = found.map(|one| InstanceRef {
+        resource: resource.1,
+        namespace: &one.namespace,
+        name: &one.name,
+    });
+    let space = found.filter(|_| resource == SPACES);
+    TargetPlace {
+        target: target.request_target(),
+        instance,
+        space_namespace: space.map(|one| one.cluster_ref.namespace.as_str()),
+    }
+}
+
+fn target() -> impl Strategy<Value = GatewayTarget> {
+    let name = || select(vec!["s", "v", "w", "x"]).prop_map(str::to_owned);
+    let project = || select(vec!["p", "q"]).prop_map(str::to_owned);
+    prop_oneof![
+        Just(GatewayTarget::Cluster { cluster: "c".to_owned() }),
+        (project(), name()).prop_map(|(project, name)| GatewayTarget::Space { project, name }),
+        (project(), name())
+            .prop_map(|(project, name)| GatewayTarget::ProjectVirtualCluster { project, name }),
+    ]
+}
+
+fn subject() -> impl Strategy<Value = BoundSubject> {
+    prop_oneof![
+        select(vec!["ada", "eve"]).prop_map(|name| BoundSubject::User(name.to_owned())),
+        select(vec!["platform:user:ada", "platform:team:t", "system:authenticated", "g"])
+            .prop_map(|name| BoundSubject::Group(name.to_owned())),
+        select(vec!["platform:user:ada", "platform:team:t"]).prop_flat_map(|group| {
+            select(vec!["uid-ada", "uid-t", "uid-old"]).prop_map(move |uid| {
+                BoundSubject::Principal { group: group.to_owned(), uid: uid.to_owned() }
+            })
+        }),
+    ]
+}
+
+fn texts(all: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
+    subsequence(all, 0..=all.len()).prop_map(|some| some.into_iter().map(str::to_owned).collect())
+}
+
+type Granted = (Option<&'static str>, PolicyRule, Vec<BoundSubject>);
+
+fn granted() -> impl Strategy<Value = Granted> {
+    let rule = (
+        texts(&["use", "get", "*"]),
+        texts(&["management.platform.sh", "", "*"]),
+        texts(&["clusters", "spaceinstances", "virtualclusterinstances", "*", "clusters/status"]),
+        texts(&["c", "s", "v", "w"]),
+    );
+    let rule = rule.prop_map(|(verbs, api_groups, resources, resource_names)| PolicyRule {
+        verbs,
+        api_groups,
+        resources,
+        resource_names,
+        ..PolicyRule::default()
+    });
+    let namespace = select(vec![None, Some("p-p"), Some("p-q")]);
+    (namespace, rule, prop::collection::vec(subject(), 1..3))
+}
+
+fn central_of(granted: Vec<Granted>) -> Policy {
+    let mut central = Policy::default();
+    for project in ["p", "q"] {
+        let namespace = format!("p-{project}");
+        central.apply(None, &namespace, PolicyChange::Namespace(Some(project.to_owned())));
+    }
+    for (index, (namespace, rule, subjects)) in granted.into_iter().enumerate() {
+        let role = format!("r{index}");
+        central.apply(namespace, &role, PolicyChange::Role(Some(vec![rule])));
+        let is_cluster_role = namespace.is_none();
+        let facts = BindingFacts { is_cluster_role, role: role.clone(), subjects };
+        central.apply(namespace, &role, PolicyChange::Binding(Some(facts)));
+    }
+    central
+}
+
+fn identity() -> impl Strategy<Value = Identity> {
+    let name = select(vec!["ada", "eve", "system:admin"]);
+    let groups =
+        texts(&["platform:user:ada", "platform:team:t", "system:masters", "g", "platform:x"]);
+    let uids = texts(&["uid-ada", "uid-t"]);
+    let scopes = prop::collection::vec(select(scopes()), 0..3);
+    (name, groups, uids, scopes).prop_map(|(name, mut groups, principal_uids, scopes)| {
+        groups.push("system:authenticated".to_owned());
+        let scope = |value| {
+            let scope: Scope = serde_json::from_value(value).unwrap();
+            Arc::new(ScopeRules::new(&scope))
+        };
+        Identity {
+            name: name.to_owned(),
+            groups,
+            principal_uids,
+            scopes: scopes.into_iter().map(scope).collect(),
+            ..Identity::default()
+        }
+    })
+}
+
+fn kube(method: &str, path: &str) -> KubeRequest {
+    let (parts, ()) = Request::builder().method(method).uri(path).body(()).unwrap().into_parts();
+    KubeRequest::parse(&parts, parts.uri.path()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn an_agent_decides_as_the_central_server_does(
+        granted in prop::collection::vec(granted(), 0..5),
+        identity in identity(),
+        target in target(),
+    ) {
+        let central = central_of(granted);
+        let feed = Feed::new(spec_of(&central), None);
+        for (method, path) in REQUESTS {
+            let request = kube(method, path);
+            let place = central_place(&target, &feed.spec);
+            let want = central.decide_at_target(&identity, &TargetRequest::new(place, &request));
+            let here = TargetRequest::new(feed.place(&target), &request);
+            let found = feed.policy.decide_at_target(&identity, &here);
+            prop_assert_eq!(found, want, "{} {} at {:?}", method, path, target);
+        }
+    }
+}
+
+fn claims() -> Claims {
+    Claims {
+        iss: "https://postern.test".to_owned(),
+        sub: "ada".to_owned(),
+        aud: vec!["platform.sh/cluster:u".to_owned()],
+        iat: NOW,
+        nbf: NOW,
+        exp: NOW + 600,
+        jti: "t".to_owned(),
+        groups: vec!["system:authenticated".to_owned(), "g".to_owned()],
+        platform: PlatformClaims {
+            generation: 10,
+            keys: vec![KeyClaim { name: "k".to_owned(), uid: "uid-k".to_owned() }],
+            ..PlatformClaims::default()
+        },
+    }
+}
+
+/// Returns the configuration that knows a key, and lets ada use the cluster.
+fn spec_with(key: &SigningKey) -> Spec {
+    let public = serde_json::to_value(key.public()).unwrap();
+    let ada = UseSubject { user: "ada".to_owned(), ..UseSubject::default() };
+    Spec {
+        cluster: ClusterId { name: "c".to_owned(), uid: "u".to_owned() },
+        issuer: "https://postern.test".to_owned(),
+        audiences: vec!["platform.sh/cluster:u".to_owned()],
+        max_offline_seconds: 1000,
+        keys: vec![serde_json::from_value(public).unwrap()],
+        uses: vec![Use {
+            resource: "clusters".to_owned(),
+            name: "c".to_owned(),
+            subjects: vec![ada],
+            ..Use::default()
+        }],
+        ..Spec::default()
+    }
+}
+
+#[test]
+fn what_is_heard_decides_at_once_and_silence_ends_it() {
+    let time = Arc::new(std::sync::atomic::AtomicI64::new(NOW));
+    let clock = {
+        let time = time.clone();
+        Arc::new(move || time.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    let at = |seconds| time.store(NOW + seconds, std::sync::atomic::Ordering::Relaxed);
+    let state = State::new(clock, 500);
+    let key = SigningKey::generate().unwrap();
+    let token = key.issue(&claims()).unwrap();
+    let cluster = GatewayTarget::Cluster { cluster: "c".to_owned() };
+    let request = kube("GET", "/api/v1/pods?watch=1");
+    let exec = kube("GET", "/api/v1/namespaces/own/pods/x/exec");
+    let decide = || state.decide(token.expose(), &cluster, &request);
+    assert_eq!(decide().unwrap_err(), Refused::NeverHeard);
+    assert!(state.hear(spec_with(&key), NOW));
+    assert!(!state.hear(spec_with(&key), NOW), "nothing new");
+    let allowed = decide().unwrap();
+    assert_eq!(allowed.headers["impersonate-user"], "ada");
+    assert_eq!(allowed.headers["impersonate-group"], "system:authenticated");
+    let still =
+        |kube: &KubeRequest| state.still_allows(token.expose(), &allowed.token, &cluster, kube);
+
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let before = state.subscribe();
+    assert!(state.hear(Spec { revocations, ..spec_with(&key) }, NOW));
+    assert!(before.has_changed().unwrap(), "whoever watches looks again");
+    assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Revoked));
+    assert!(!still(&request) && !still(&exec));
+    assert!(state.hear(Spec { uses: Vec::new(), ..spec_with(&key) }, NOW));
+    assert!(matches!(decide().unwrap_err(), Refused::Target(_)));
+    assert!(state.hear(Spec { keys: Vec::new(), ..spec_with(&key) }, NOW));
+    assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::UnknownKey));
+    state.hear(spec_with(&key), NOW);
+
+    // The agent's own limit counts, or the central server's if that is shorter.
+    at(500);
+    assert!(decide().is_ok());
+    at(501);
+    assert_eq!(decide().unwrap_err(), Refused::Offline);
+    assert!(!still(&exec));
+    state.hear(Spec { max_offline_seconds: 10, ..spec_with(&key) }, NOW + 480);
+    assert_eq!(decide().unwrap_err(), Refused::Offline);
+    // A watch ends with its token; a stream goes on.
+    at(700);
+    state.hear(spec_with(&key), NOW + 700);
+    assert!(!still(&request) && still(&exec));
+    assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Expired));
+}
+
+#[test]
+fn tokens_that_were_verified_need_not_be_again_unless_they_are_for_somebody_else_now() {
+    let key = SigningKey::generate().unwrap();
+    let first = Feed::new(spec_with(&key), None);
+    let second = Feed::new(Spec { uses: Vec::new(), ..spec_with(&key) }, Some(&first));
+    assert!(Arc::ptr_eq(&first.verifier, &second.verifier));
+    let other = Spec { audiences: vec!["x".to_owned()], ..spec_with(&key) };
+    let third = Feed::new(other, Some(&second));
+    let token = key.issue(&claims()).unwrap();
+    assert!(second.verifier.verify(token.expose(), NOW).is_ok());
+    assert_eq!(third.verifier.verify(token.expose(), NOW), Err(TokenRefusal::Audience));
+}

@@ -1,0 +1,168 @@
+//! One request to the agent: whose it is, whether it gets to the cluster, and its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use postern_auth::bearer::{self, BearerToken};
+use postern_auth::gateway_path::{self, GatewayTarget};
+use postern_auth::kube_request::KubeRequest;
+use postern_meta::status::{ApiError, Reason};
+use postern_proxy::{Forward, Proxy, Upstream};
+use tokio::sync::watch;
+
+use crate::answer::{self, Body, failed, forbidden, refused};
+use crate::session::{self, Caller};
+use crate::state::{Allowed, Refused, State};
+
+/// The longest time from the head of a request until that of its answer, for those that are not long: that
+/// of kube-apiserver.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What requests are answered with.
+pub(crate) struct Agent {
+    pub(crate) state: Arc<State>,
+    pub(crate) cluster: String,
+    pub(crate) proxy: Proxy,
+    pub(crate) upstream: Upstream,
+    pub(crate) max_session: Duration,
+    pub(crate) draining: watch::Sender<bool>,
+}
+
+impl Agent {
+    /// Returns the answer to a request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match request.uri().path() {
+            "/healthz" | "/livez" => return answer::health(Ok(())),
+            "/readyz" => return answer::health(self.state.feed().map(|_| ())),
+            _ => {}
+        }
+        match self.forwarded(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(
+                    code = error.code(),
+                    inner = error.inner(),
+                    "an answer of the agent's own"
+                );
+                answer::status(&error)
+            }
+        }
+    }
+
+    async fn forwarded(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let (mut head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let at = gateway_path::at_agent(&path, &self.cluster).unwrap_or_else(|| {
+            let message = "an agent serves /kubernetes/cluster/… and /kubernetes/project/…";
+            Err(ApiError::new(404, Reason::NotFound, message))
+        })?;
+        // Who is asking comes before anything is said about what they ask for.
+        let bearer = bearer_of(&head.headers)?;
+        let feed = self.state.feed().map_err(|why| refused(&why))?;
+        let verified = feed.verifier.verify(bearer.expose(), self.state.now());
+        verified.map_err(|why| logged(&Refused::Token(why)))?;
+        let kube = Arc::new(KubeRequest::parse(&head, at.rest)?);
+        let allowed = self.allowed(&bearer, &at.target, &kube)?;
+        refuse_impersonation(&head.headers)?;
+        way_to(&at.target)?;
+        let prefix = path.strip_suffix(at.rest).unwrap_or(&path).trim_end_matches('/').to_owned();
+        head.headers.remove(AUTHORIZATION);
+        let path_and_query = PathAndQuery::try_from(kube.path_and_query())
+            .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
+        let (is_long, target) = (kube.is_long(), at.target);
+        let caller =
+            Caller { state: self.state.clone(), bearer, token: allowed.token, target, kube };
+        let forward = Forward {
+            headers: allowed.headers,
+            answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
+            location_prefix: prefix,
+            session: session::of(caller, self.draining.subscribe(), self.max_session),
+            ..Forward::new(path_and_query)
+        };
+        let request = Request::from_parts(head, body);
+        let sent = self.proxy.forward(&self.upstream, request, forward);
+        let response = if is_long {
+            sent.await
+        } else {
+            let timed = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
+            timed.map_err(|_| ApiError::timeout("the cluster did not answer in time"))?
+        };
+        let response = response.map_err(failed)?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // The caller's own token is good: it was never sent there.
+            let message = "the cluster does not accept the credential of its agent";
+            return Err(ApiError::new(502, Reason::Unknown, message));
+        }
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    fn allowed(
+        &self,
+        bearer: &BearerToken,
+        target: &GatewayTarget,
+        kube: &KubeRequest,
+    ) -> Result<Allowed, ApiError> {
+        let decided = self.state.decide(bearer.expose(), target, kube);
+        let decided = decided.inspect(|allowed| {
+            tracing::info!(
+                user = allowed.token.identity.name,
+                token = allowed.token.token_id,
+                verb = kube.verb(),
+                path = kube.path_and_query().split('?').next(),
+                "let through"
+            );
+        });
+        decided.map_err(|why| logged(&why))
+    }
+}
+
+/// Returns the error of a refusal, whose reason is in the log.
+fn logged(why: &Refused) -> ApiError {
+    tracing::info!("refused: {why}");
+    refused(why)
+}
+
+/// Returns the credential of a request.
+///
+/// # Errors
+/// 401 without the reason: it is in the log.
+fn bearer_of(headers: &HeaderMap) -> Result<BearerToken, ApiError> {
+    let values = headers.get_all(AUTHORIZATION).iter().map(http::HeaderValue::as_bytes);
+    bearer::parse(values).map_err(|why| {
+        tracing::info!("refused: {}", why.message());
+        ApiError::unauthorized("Unauthorized")
+    })
+}
+
+/// Refuses to act as somebody else: only the central server knows who they are.
+///
+/// # Errors
+/// 403, when the headers ask for it.
+fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        let message = "an agent acts as nobody else: ask the central server for a token as that user, \
+                       or go through its gateway";
+        return Err(forbidden(message));
+    }
+    Ok(())
+}
+
+/// Is there a way to the target?
+///
+/// # Errors
+/// 503, when there is none.
+fn way_to(target: &GatewayTarget) -> Result<(), ApiError> {
+    match target {
+        GatewayTarget::Cluster { .. } | GatewayTarget::Space { .. } => Ok(()),
+        GatewayTarget::ProjectVirtualCluster { .. } | GatewayTarget::VirtualCluster { .. } => {
+            let message = "there is no way to the target: virtual clusters are not reached through \
+                           this agent yet";
+            Err(ApiError::unavailable(message, None))
+        }
+    }
+}

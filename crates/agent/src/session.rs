@@ -1,0 +1,71 @@
+//! How long a request may go on: as long as its token allows it (decision 6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_auth::bearer::BearerToken;
+use postern_auth::endpoint_token::VerifiedToken;
+use postern_auth::gateway_path::GatewayTarget;
+use postern_auth::kube_request::KubeRequest;
+use postern_proxy::Session;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::state::State;
+
+/// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A request that was let through.
+pub(crate) struct Caller {
+    pub(crate) state: Arc<State>,
+    pub(crate) bearer: BearerToken,
+    pub(crate) token: Arc<VerifiedToken>,
+    pub(crate) target: GatewayTarget,
+    pub(crate) kube: Arc<KubeRequest>,
+}
+
+/// Returns the session of a request: it ends when its token would not be let through any more, a watch also
+/// at the token's end and when the agent drains, and every other stream after `max_session`.
+pub(crate) fn of(
+    caller: Caller,
+    draining: watch::Receiver<bool>,
+    max_session: Duration,
+) -> Session {
+    let (is_watch, is_long) = (caller.kube.is_watch(), caller.kube.is_long());
+    let left_seconds = caller.token.expires.saturating_sub(caller.state.now()).max(0);
+    let left = Duration::from_secs(left_seconds.unsigned_abs());
+    let session = Session::until(async move {
+        tokio::select! {
+            () = caller.refused() => {}
+            () = drained(draining), if is_watch => {}
+        }
+    });
+    match (is_watch, is_long) {
+        (true, _) => session.with_deadline(Instant::now() + left),
+        (false, true) => session.with_deadline(Instant::now() + max_session),
+        (false, false) => session,
+    }
+}
+
+async fn drained(mut draining: watch::Receiver<bool>) {
+    let _ = draining.wait_for(|draining| *draining).await;
+}
+
+impl Caller {
+    /// Waits until the request would not be let through any more.
+    async fn refused(self) {
+        // Subscribed first: what changes from here on is not missed.
+        let mut changes = self.state.subscribe();
+        let allows = || {
+            let bearer = self.bearer.expose();
+            self.state.still_allows(bearer, &self.token, &self.target, &self.kube)
+        };
+        while allows() {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+}

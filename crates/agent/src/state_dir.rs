@@ -1,0 +1,145 @@
+//! The directory of an agent: what it heard last, so that it works after a restart while the central server
+//! is down, and its certificate authority. Files are for the agent alone (0600), and replaced whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use postern_kinds::agent_config::Spec;
+use postern_meta::decode::decode_typed;
+use serde::{Deserialize, Serialize};
+
+/// What was heard, and when.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Heard {
+    /// In seconds since 1970.
+    pub(crate) at: i64,
+    /// What.
+    pub(crate) spec: Spec,
+}
+
+/// The directory.
+#[derive(Clone, Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+}
+
+impl StateDir {
+    /// Opens the directory; makes it where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.with_context(|| format!("cannot make the directory {}", path.display()))?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Returns what was heard last, for this cluster; `None` where nothing is kept.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn heard(&self, cluster: &str) -> anyhow::Result<Option<Heard>> {
+        let path = self.path.join("agentconfig.json");
+        let Some(text) = read_if_there(&path)? else { return Ok(None) };
+        let heard: Heard = decode_typed(&text).map_err(|error| {
+            anyhow::anyhow!("{} is damaged ({error}): remove it", path.display())
+        })?;
+        // The directory of another cluster's agent says nothing about this one.
+        Ok(Some(heard).filter(|heard| heard.spec.cluster.name == cluster))
+    }
+
+    /// Keeps what was heard.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was kept before stays.
+    pub(crate) fn keep(&self, heard: &Heard) -> anyhow::Result<()> {
+        let text = serde_json::to_vec(heard)?;
+        self.write("agentconfig.json", &text)
+    }
+
+    /// Returns a file's text; `None` where there is no such file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn read(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let text = read_if_there(&self.path.join(name))?;
+        let text = text.map(String::from_utf8).transpose();
+        text.map_err(|_| anyhow::anyhow!("{name} in {} is no text", self.path.display()))
+    }
+
+    /// Replaces a file.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old one then stays.
+    pub(crate) fn write(&self, name: &str, text: &[u8]) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        let written = (|| {
+            let unfinished = self.path.join(format!("{name}.unfinished"));
+            match fs::remove_file(&unfinished) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+            file.write_all(text)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            File::open(&self.path)?.sync_all()
+        })();
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Returns what is in a file; `None` where there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read_if_there(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    #[expect(clippy::disallowed_methods, reason = "the files of the agent are read here")]
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Returns what is in a file that the operator names.
+///
+/// # Errors
+/// When it cannot be read, or is not there.
+pub(crate) fn read_given(path: &Path) -> anyhow::Result<Vec<u8>> {
+    read_if_there(path)?.with_context(|| format!("{} does not exist", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use postern_kinds::agent_config::ClusterId;
+
+    use super::*;
+
+    #[test]
+    fn what_was_heard_is_there_after_a_restart_and_for_nobody_else() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        let cluster = ClusterId { name: "east".to_owned(), uid: "u1".to_owned() };
+        let heard = || Heard { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
+        let dir = StateDir::open(&path).unwrap();
+        assert_eq!(dir.heard("east").unwrap(), None);
+        dir.keep(&Heard { at: 4, ..heard() }).unwrap();
+        dir.keep(&heard()).unwrap();
+        let again = StateDir::open(&path).unwrap();
+        assert_eq!(again.heard("east").unwrap(), Some(heard()));
+        assert_eq!(again.heard("west").unwrap(), None);
+        let file = path.join("agentconfig.json");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        dir.write("agentconfig.json", b"{").unwrap();
+        assert!(dir.heard("east").unwrap_err().to_string().contains("damaged"));
+    }
+}

@@ -1,0 +1,122 @@
+//! `postern agent`: its settings, and its start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use postern_server::{Source as _, System};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::settings::duration;
+
+/// The settings of an agent.
+#[derive(Args)]
+pub(crate) struct Agent {
+    /// The central server's URL
+    #[arg(long, env = "POSTERN_AGENT_SERVER", value_name = "URL")]
+    server: String,
+
+    /// The certificate authorities of the central server, in PEM: nobody else is believed
+    #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
+    ca_file: PathBuf,
+
+    /// The name of the Cluster that the agent is in
+    #[arg(long, env = "POSTERN_AGENT_CLUSTER", value_name = "NAME")]
+    cluster: String,
+
+    /// A file with the agent's own access key
+    #[arg(long, env = "POSTERN_AGENT_KEY_FILE", value_name = "FILE")]
+    key_file: PathBuf,
+
+    /// The kubeconfig of the cluster, with its credential in it; the current context counts
+    #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
+    upstream: PathBuf,
+
+    /// The address to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:9443"
+    )]
+    listen: SocketAddr,
+
+    /// Where the agent keeps what it has heard last, and its certificate authority
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_STATE_DIR",
+        value_name = "DIR",
+        default_value = "./postern-agent"
+    )]
+    state_dir: PathBuf,
+
+    /// The name or address under which clients reach the agent, perhaps with a port; it is written into the
+    /// Cluster, which its access key must be allowed to patch
+    #[arg(long, env = "POSTERN_AGENT_ADVERTISE", value_name = "HOST[:PORT]")]
+    advertise: Option<String>,
+
+    /// How long the agent goes on when it hears nothing from the central server [default: 24h]
+    #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
+    max_offline: Option<String>,
+
+    /// How long exec, attach, port-forward and the like go on at most [default: 8h]
+    #[arg(long, env = "POSTERN_AGENT_MAX_SESSION", value_name = "DURATION")]
+    max_session: Option<String>,
+
+    /// How long a shutdown waits for requests in flight [default: 10s]
+    #[arg(long, env = "POSTERN_AGENT_DRAIN_TIMEOUT", value_name = "DURATION")]
+    drain_timeout: Option<String>,
+
+    /// What is logged, as a filter: error, warn, info, debug, trace, or such for one module
+    #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+impl Agent {
+    /// Returns what is logged, as a filter.
+    pub(crate) fn log(&self) -> &str {
+        &self.log
+    }
+
+    /// Returns the settings with the defaults filled in.
+    ///
+    /// # Errors
+    /// When a value makes no sense; says which.
+    pub(crate) fn settings(self) -> anyhow::Result<postern_agent::Settings> {
+        let of = |name, text: &Option<String>, default| duration(name, text.as_deref(), default);
+        Ok(postern_agent::Settings {
+            max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
+            max_session: of("max-session", &self.max_session, Duration::from_hours(8))?,
+            drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
+            server: self.server,
+            ca_file: self.ca_file,
+            cluster: self.cluster,
+            key_file: self.key_file,
+            upstream: self.upstream,
+            listen: self.listen,
+            state_dir: self.state_dir,
+            advertise: self.advertise,
+        })
+    }
+}
+
+/// Runs an agent until a signal tells it to stop.
+///
+/// # Errors
+/// When a setting cannot be used; says which.
+pub(crate) async fn run_until_signal(settings: postern_agent::Settings) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let system = System::default();
+    let clock = Arc::new(move || system.now().unix_seconds());
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let listening = |address| tracing::info!("listening on https://{address}");
+    postern_agent::run(settings, clock, listening, stop).await
+}

@@ -1,0 +1,164 @@
+//! The agent of a connected cluster, which is a server of ours: what it lets through, also while the central
+//! server is down, and what it refuses.
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "test code: a panic is how it fails")]
+
+mod scene;
+
+use postern_tests::objects::make;
+use postern_tests::rights::{allow, path, rule_on, set, with_key};
+use postern_tests::{Home, wait};
+use serde_json::json;
+
+use crate::scene::{Agent, CLUSTER, Central, SECRETS, make_space, member, token};
+
+#[tokio::test]
+async fn the_agent_goes_on_without_the_central_server_and_learns_of_revocations_within_a_second() {
+    let (mut central, member, home) = (Central::new().await, member().await, Home::new());
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.ready().await;
+    let (first, second) =
+        (token(&central.ada, json!({})).await, token(&central.ada, json!({})).await);
+    let of_eve = token(&central.eve, json!({})).await;
+    let secrets = format!("{CLUSTER}{SECRETS}");
+    let object = json!({ "metadata": { "name": "s" }, "spec": {} });
+    agent.client(&first).post(&secrets).json(&object).send().await.expect(201);
+    let refused = agent.client(&of_eve).get(&secrets).send().await.expect(403);
+    assert!(refused["message"].as_str().unwrap().contains("cannot use the cluster"), "{refused}");
+
+    central.stop().await;
+    agent.client(&first).get(&secrets).send().await.expect(200);
+    agent.stop().await;
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.client(&first).get(&secrets).send().await.expect(200);
+    agent.client(&of_eve).get(&secrets).send().await.expect(403);
+
+    // While the agent does not hear of it, ada's key is disabled.
+    central.start().await;
+    set(&central.admin(), &path("ownedaccesskeys", "ada-key"), json!({ "disabled": true })).await;
+    let watch = agent.client(&second);
+    let mut events = watch.get(&format!("{secrets}?watch=1")).stream().await;
+    agent.client(&first).get(&secrets).send().await.expect(200);
+    central.reconnect();
+    let refused = wait::until("the revocation to arrive", async || {
+        let reply = agent.client(&first).get(&secrets).send().await;
+        (reply.status != 200).then_some(reply)
+    })
+    .await;
+    let said = refused.expect(401);
+    assert_eq!(
+        (&said["reason"], &said["message"]),
+        (&json!("Unauthorized"), &json!("Unauthorized"))
+    );
+    wait::within("the watch to end", async { while let Ok(Some(_)) = events.next().await {} })
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says_why() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let admin = central.admin();
+    make(&admin, "clusters", "other", json!({})).await;
+    let rules = json!([rule_on("clusters", &["other"], &["use"])]);
+    allow(&admin, "use-other", None, rules, "platform:user:ada").await;
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.ready().await;
+    let secrets = format!("{CLUSTER}{SECRETS}");
+    let good = token(&central.ada, json!({})).await;
+    let (head, signature) = good.rsplit_once('.').unwrap();
+    let (header, payload) = head.split_once('.').unwrap();
+    let flipped = if signature.starts_with('A') { "B" } else { "A" };
+    let of_eve = token(&central.eve, json!({})).await;
+    let payload_of_eve = of_eve.split('.').nth(1).unwrap();
+    let elsewhere = json!({ "rules": [{ "cluster": "other" }] });
+    let elsewhere =
+        with_key(&admin, "elsewhere", json!({ "user": "ada", "scope": elsewhere })).await;
+    let elsewhere = token(&elsewhere, json!({})).await;
+    for (text, why) in [
+        (central.ada.token().to_owned(), "JWT"),
+        (format!("{head}.{flipped}{}", &signature[1..]), "signature"),
+        (format!("{header}.{payload_of_eve}.{signature}"), "signature"),
+        (format!("{header}.{payload}."), "JWT"),
+        (elsewhere, "audience"),
+        ("a".repeat(9000), "JWT"),
+    ] {
+        let said = agent.client(&text).get(&secrets).send().await.expect(401);
+        assert_eq!(said["message"], "Unauthorized", "{why}");
+    }
+    let logged = agent.logged();
+    for why in ["signature", "another"] {
+        assert!(logged.contains(why), "{why}: {logged}");
+    }
+    assert!(!logged.contains(signature) && !logged.contains(&good[..40]), "{logged}");
+    let client = agent.client(&good);
+    client.get(&secrets).without("authorization").send().await.expect(401);
+    client.get(&secrets).header("impersonate-user", "eve").send().await.expect(403);
+    client.get("/kubernetes/management/version").send().await.expect(404);
+    client.get("/kubernetes/virtualcluster/member/ns/v/version").send().await.expect(404);
+    client.get(&format!("{CLUSTER}/api/v1/namespaces/a/../b/pods")).send().await.expect(400);
+    client.get("/healthz").without("authorization").send().await.expect_text(200);
+    client.get(&secrets).send().await.expect(200);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let admin = central.admin();
+    make_space(&admin).await;
+    let scope = json!({ "spaces": [{ "project": "p", "space": "s" }] });
+    let of_space = with_key(&admin, "of-space", json!({ "user": "ada", "scope": scope })).await;
+    let agent = Agent::start_with(&central, &member, &home, &["--advertise=127.0.0.1"]).await;
+    agent.ready().await;
+    let (good, narrow) = (token(&central.ada, json!({})).await, token(&of_space, json!({})).await);
+    let file = home.path().join("kubeconfig");
+    let kubeconfig = json!({
+        "current-context": "x",
+        "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x", "namespace": "platform" } }],
+        "clusters": [{ "name": "x", "cluster": {
+            "server": agent.kubeconfig(&good).server,
+            "certificate-authority": home.path().join("state/ca.pem"),
+        } }],
+        "users": [{ "name": "x", "user": { "token": good } }],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let kubectl = member.kubectl();
+    let mut made = kubectl.command(&["create", "-f", "examples/sharedsecret.yaml"]);
+    let made = kubectl
+        .run_command({
+            made.env("KUBECONFIG", &file);
+            made
+        })
+        .await;
+    assert!(made.ok, "{made:?}");
+    let mut got = kubectl.command(&["get", "sharedsecrets", "-o", "name"]);
+    let got = kubectl
+        .run_command({
+            got.env("KUBECONFIG", &file);
+            got
+        })
+        .await;
+    assert!(got.ok && got.out.contains("sharedsecret"), "{got:?}");
+
+    let space = "/kubernetes/project/p/space/s";
+    let narrow = agent.client(&narrow);
+    narrow.get(&format!("{space}{SECRETS}")).send().await.expect(200);
+    narrow.get(&format!("{space}/api/v1/namespaces/platform")).send().await.expect(200);
+    for path in [
+        format!("{space}/api/v1/namespaces/default"),
+        format!("{space}/api/v1/namespaces"),
+        format!("{space}/apis/management.platform.sh/v1/sharedsecrets"),
+        format!("{CLUSTER}{SECRETS}"),
+        "/kubernetes/project/p/space/other/version".to_owned(),
+    ] {
+        narrow.get(&path).send().await.expect(403);
+    }
+    // Where it is reached is in the Cluster.
+    wait::until("the endpoint in the Cluster", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let host = &cluster["metadata"]["annotations"]["platform.sh/direct-cluster-endpoint"];
+        (host.as_str()?.starts_with("127.0.0.1:")).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
