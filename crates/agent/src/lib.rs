@@ -11,6 +11,7 @@ mod certificate;
 mod feed;
 mod follow;
 mod listen;
+mod review;
 mod run;
 mod serve;
 mod session;

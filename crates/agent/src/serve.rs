@@ -3,19 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::gateway_path::{self, GatewayTarget};
+use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
+use postern_auth::policy::target::TargetPlace;
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{Forward, Proxy, Upstream};
+use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, Upstream};
 use tokio::sync::watch;
 
 use crate::answer::{self, Body, failed, forbidden, refused};
+use crate::feed::Feed;
+use crate::review::{self, Asked};
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
 
@@ -74,6 +80,9 @@ impl Agent {
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
+        let identity = allowed.token.identity.clone();
+        let asked = review::of(&identity, &feed.place(&at.target), &kube);
+        let of_review = at.target.clone();
         let (is_long, target) = (kube.is_long(), at.target);
         let caller =
             Caller { state: self.state.clone(), bearer, token: allowed.token, target, kube };
@@ -84,19 +93,66 @@ impl Agent {
             session: session::of(caller, self.draining.subscribe(), self.max_session),
             ..Forward::new(path_and_query)
         };
-        let request = Request::from_parts(head, body);
+        if let Some(asked) = asked {
+            let place = feed.place(&of_review);
+            return self.review(asked, &feed, &identity, place, head, body, forward).await;
+        }
+        let response = self.send(Request::from_parts(head, body), forward).await?;
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// Sends a request on.
+    async fn send<B>(
+        &self,
+        request: Request<B>,
+        forward: Forward,
+    ) -> Result<Response<ProxyBody>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let limit = forward.answer_timeout;
         let sent = self.proxy.forward(&self.upstream, request, forward);
-        let response = if is_long {
-            sent.await
-        } else {
-            let timed = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
-            timed.map_err(|_| ApiError::timeout("the cluster did not answer in time"))?
+        let response = match limit {
+            None => sent.await,
+            Some(limit) => {
+                let timed = tokio::time::timeout(limit, sent).await;
+                timed.map_err(|_| ApiError::timeout("the cluster did not answer in time"))?
+            }
         };
         let response = response.map_err(failed)?;
         if response.status() == StatusCode::UNAUTHORIZED {
             // The caller's own token is good: it was never sent there.
             let message = "the cluster does not accept the credential of its agent";
             return Err(ApiError::new(502, Reason::Unknown, message));
+        }
+        Ok(response)
+    }
+
+    /// Returns the answer to an access review of a caller to whom not everything is open.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    async fn review(
+        &self,
+        asked: Asked,
+        feed: &Feed,
+        identity: &Identity,
+        place: TargetPlace<'_>,
+        mut head: Parts,
+        body: Incoming,
+        forward: Forward,
+    ) -> Result<Response<Body>, ApiError> {
+        let read = tokio::time::timeout(ANSWER_TIMEOUT, review::read(&head, body)).await;
+        let value = read.map_err(|_| ApiError::timeout("the review did not arrive in time"))??;
+        if asked == Asked::Access
+            && let Some(reason) = review::refused(&feed.policy, identity, place, &value)?
+        {
+            return Ok(review::denied(value, reason));
+        }
+        let bytes = review::rewritten(&mut head, &value);
+        let request = Request::from_parts(head, Full::new(bytes));
+        let response = self.send(request, forward).await?;
+        if asked == Asked::Rules && response.status() == StatusCode::CREATED {
+            return review::cut(&feed.policy, identity, &place, value, response).await;
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }

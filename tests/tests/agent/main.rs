@@ -153,6 +153,24 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     ] {
         narrow.get(&path).send().await.expect(403);
     }
+    let reviews = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+    let ask = async |namespace: &str| {
+        let asked = json!({ "verb": "get", "group": "management.platform.sh",
+            "resource": "sharedsecrets", "namespace": namespace, "name": "x" });
+        let review = json!({ "spec": { "resourceAttributes": asked } });
+        narrow.post(&reviews).json(&review).send().await.expect(201)["status"].clone()
+    };
+    assert_eq!(ask("platform").await["allowed"], true);
+    let denied = ask("default").await;
+    assert_eq!(denied["allowed"], false);
+    assert!(denied["reason"].as_str().unwrap().contains("only its own namespace"), "{denied}");
+    let rules = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectrulesreviews");
+    let rules = async |namespace: &str| {
+        let review = json!({ "spec": { "namespace": namespace } });
+        let status = narrow.post(&rules).json(&review).send().await.expect(201)["status"].clone();
+        status["resourceRules"].as_array().unwrap().len()
+    };
+    assert!(rules("platform").await > 0 && rules("default").await == 0);
     // Where it is reached is in the Cluster.
     wait::until("the endpoint in the Cluster", async || {
         let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);

@@ -53,7 +53,7 @@ fn scopes() -> Vec<serde_json::Value> {
         json!({ "rules": [{ "cluster": "c" }] }),
         json!({ "rules": [{ "cluster": "d" }] }),
         json!({ "rules": [{ "verbs": ["get"], "requestTargets": ["Cluster", "ProjectSpace"] }] }),
-        json!({ "rules": [{ "resources": [{ "group": "", "resource": "pods" }] }] }),
+        json!({ "rules": [{ "resources": [{ "group": "", "resources": ["pods"] }] }] }),
         json!({ "allowPlatformCli": true }),
     ]
 }

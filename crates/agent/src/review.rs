@@ -1,0 +1,198 @@
+//! Access reviews through the agent: what somebody may do in the cluster is what the cluster says *and* what
+//! the scope of their key lets get there (decision 4). What the scope refuses, the cluster is not asked about.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use postern_auth::attributes::{Attributes, RequestTarget};
+use postern_auth::identity::Identity;
+use postern_auth::kube_request::{KubeRequest, path_attributes};
+use postern_auth::policy::target::{TargetPlace, TargetRequest};
+use postern_auth::policy::{Policy, RulesOf};
+use postern_kinds::rbac::PolicyRule;
+use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, ResourceRule, Status};
+use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
+use postern_meta::decode::{Format, decode, decode_typed};
+use postern_meta::status::{ApiError, Reason};
+use postern_proxy::ProxyBody;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::answer::{Body, whole};
+
+/// The most bytes of a review, and of an answer to one.
+const MAX_REVIEW_BYTES: usize = 256 * 1024;
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+
+/// A review whose answer depends on what gets to the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Access,
+    Rules,
+}
+
+/// Returns which review a request is; `None` for all others, and where everything gets to the target.
+pub(crate) fn of(
+    identity: &Identity,
+    place: &TargetPlace<'_>,
+    kube: &KubeRequest,
+) -> Option<Asked> {
+    let is_space = matches!(place.target, RequestTarget::ProjectSpace { .. });
+    let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } =
+        kube.attributes()
+    else {
+        return None;
+    };
+    match resource {
+        _ if group != "authorization.k8s.io" || !(identity.is_scoped() || is_space) => None,
+        "selfsubjectaccessreviews" => Some(Asked::Access),
+        "selfsubjectrulesreviews" => Some(Asked::Rules),
+        _ => None,
+    }
+}
+
+/// Reads a review.
+///
+/// # Errors
+/// 415, 413 and 400 for what is none.
+pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError> {
+    let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default();
+    if !media.trim().eq_ignore_ascii_case("application/json") {
+        return Err(ApiError::unsupported_media_type(&["application/json"]));
+    }
+    let read = Limited::new(body, MAX_REVIEW_BYTES).collect().await;
+    let bytes = read.map_err(|_| ApiError::body_too_large(MAX_REVIEW_BYTES))?.to_bytes();
+    let decoded = decode(&bytes, Format::Json)
+        .map_err(|error| ApiError::bad_request(format!("the review cannot be read: {error}")))?;
+    match decoded.duplicates.first() {
+        // The cluster could read the other one.
+        Some(field) => {
+            Err(ApiError::bad_request(format!("{field} is in the review more than once")))
+        }
+        None => Ok(decoded.value),
+    }
+}
+
+/// Returns the review as it is sent on: written anew, so that the cluster reads what was read here.
+pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
+    let json = HeaderValue::from_static("application/json");
+    head.headers.insert(CONTENT_TYPE, json.clone());
+    head.headers.insert(ACCEPT, json);
+    head.headers.remove(ACCEPT_ENCODING);
+    head.headers.remove(CONTENT_LENGTH);
+    Bytes::from(review.to_string())
+}
+
+/// Returns why a review of access is answered with no; `None` when the cluster decides.
+///
+/// # Errors
+/// 400 for a review that cannot be read.
+pub(crate) fn refused(
+    policy: &Policy,
+    identity: &Identity,
+    place: TargetPlace<'_>,
+    review: &Value,
+) -> Result<Option<String>, ApiError> {
+    let spec = review.get("spec").map(self_subject_access_review::Spec::deserialize).transpose();
+    let spec = spec.map_err(|error| ApiError::bad_request(format!("spec: {error}")))?;
+    let spec = spec.unwrap_or_default();
+    let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
+        (Some(of), _) => Attributes::Resource {
+            verb: &of.verb,
+            group: &of.group,
+            resource: &of.resource,
+            subresource: &of.subresource,
+            namespace: &of.namespace,
+            name: &of.name,
+        },
+        (None, Some(of)) => path_attributes(&of.verb, &of.path),
+        // The cluster says what is wrong with it.
+        (None, None) => return Ok(None),
+    };
+    let decided = policy.decide_at_target(identity, &TargetRequest::of_review(place, attributes));
+    Ok(decided.err().map(|refusal| refusal.to_string()))
+}
+
+/// Returns a review with the answer that something is refused.
+pub(crate) fn denied(review: Value, reason: String) -> Response<Body> {
+    let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
+    answered(review, serde_json::to_value(status).unwrap_or_default())
+}
+
+/// Returns a review of rules, with those that get to the target of the cluster's answer.
+///
+/// # Errors
+/// 502 for an answer that cannot be read.
+pub(crate) async fn cut(
+    policy: &Policy,
+    identity: &Identity,
+    place: &TargetPlace<'_>,
+    review: Value,
+    answer: Response<ProxyBody>,
+) -> Result<Response<Body>, ApiError> {
+    let broken = |error: String| {
+        let message = "the cluster's answer to the review cannot be read";
+        ApiError::new(502, Reason::Unknown, message).with_inner(error)
+    };
+    let read = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let bytes = read.map_err(|error| broken(error.to_string()))?.to_bytes();
+    let value: Value = decode_typed(&bytes).map_err(|error| broken(error.to_string()))?;
+    let status = value.get("status").and_then(|status| Status::deserialize(status).ok());
+    let status = status.unwrap_or_default();
+    let evaluation_error = status.evaluation_error.clone();
+    let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
+    let rules = policy.rules_at_target(identity, place, namespace, of_status(status));
+    let status = Status { evaluation_error, ..to_status(rules) };
+    Ok(answered(review, serde_json::to_value(status).unwrap_or_default()))
+}
+
+fn answered(mut review: Value, status: Value) -> Response<Body> {
+    review["status"] = status;
+    let mut response = Response::new(whole(review.to_string()));
+    *response.status_mut() = StatusCode::CREATED;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn of_status(status: Status) -> RulesOf {
+    let of_resources = |rule: ResourceRule| PolicyRule {
+        verbs: rule.verbs,
+        api_groups: rule.api_groups,
+        resources: rule.resources,
+        resource_names: rule.resource_names,
+        ..PolicyRule::default()
+    };
+    let of_paths = |rule: NonResourceRule| PolicyRule {
+        verbs: rule.verbs,
+        non_resource_urls: rule.non_resource_urls,
+        ..PolicyRule::default()
+    };
+    RulesOf {
+        resource_rules: status.resource_rules.into_iter().map(of_resources).collect(),
+        non_resource_rules: status.non_resource_rules.into_iter().map(of_paths).collect(),
+        incomplete: status.incomplete,
+    }
+}
+
+fn to_status(rules: RulesOf) -> Status {
+    let of_resources = |rule: PolicyRule| ResourceRule {
+        verbs: rule.verbs,
+        api_groups: rule.api_groups,
+        resources: rule.resources,
+        resource_names: rule.resource_names,
+    };
+    let of_paths = |rule: PolicyRule| NonResourceRule {
+        verbs: rule.verbs,
+        non_resource_urls: rule.non_resource_urls,
+    };
+    Status {
+        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
+        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
+        incomplete: rules.incomplete,
+        ..Status::default()
+    }
+}
