@@ -125,9 +125,9 @@ fn rule_of(one: &Use) -> PolicyRule {
 fn subject_of(subject: &UseSubject) -> BoundSubject {
     let UseSubject { user, group, uid } = subject.clone();
     match (group.is_empty(), uid.is_empty()) {
-        (true, _) => BoundSubject::User(user),
+        (true, true) => BoundSubject::User(user),
         (false, true) => BoundSubject::Group(group),
-        (false, false) => BoundSubject::Principal { group, uid },
+        (_, false) => BoundSubject::Principal { group, uid },
     }
 }
 
