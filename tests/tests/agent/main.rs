@@ -1,10 +1,15 @@
 //! The agent of a connected cluster, which is a server of ours: what it lets through, also while the central
 //! server is down, and what it refuses.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "test code: a panic is how it fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how it fails, and the agent's log is printed with it"
+)]
 
 mod scene;
 
-use postern_tests::objects::make;
+use postern_tests::objects::{collection, make};
 use postern_tests::rights::{allow, path, rule_on, set, with_key};
 use postern_tests::{Home, wait};
 use serde_json::json;
@@ -153,6 +158,57 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     ] {
         narrow.get(&path).send().await.expect(403);
     }
+    // Where it is reached is in the Cluster.
+    wait::until("the endpoint in the Cluster", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let host = &cluster["metadata"]["annotations"]["platform.sh/direct-cluster-endpoint"];
+        (host.as_str()?.starts_with("127.0.0.1:")).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_key_of_an_agent_is_for_its_own_cluster_alone_and_goes_with_it() {
+    let central = Central::new().await;
+    let admin = central.admin();
+    make(&admin, "clusters", "other", json!({})).await;
+    let agent = admin.with_token(&central.agent_key);
+    let config = |name: &str| format!("{}/agentconfig", path("clusters", name));
+    let said = agent.get(&config("member")).send().await.expect(200);
+    assert_eq!(
+        (&said["kind"], &said["spec"]["cluster"]["name"]),
+        (&json!("AgentConfig"), &json!("member"))
+    );
+    assert!(!said.to_string().contains(&central.agent_key));
+    // That it is there, the answer does not tell.
+    for hidden in [config("other"), path("clusters", "other")] {
+        agent.get(&hidden).send().await.expect(404);
+    }
+    for listed in [collection("clusters"), collection("users")] {
+        let reply = agent.get(&listed).send().await.text();
+        assert!(!reply.contains("\"other\"") && !reply.contains("\"ada\""), "{reply}");
+    }
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    agent.patch(&path("clusters", "other"), "merge-patch", &labels).send().await.expect(404);
+    agent.patch(&path("clusters", "member"), "merge-patch", &labels).send().await.expect(200);
+    admin.delete(&path("clusters", "member")).send().await.expect(200);
+    wait::until("the agent's key to be gone", async || {
+        let reply = admin.get(&path("ownedaccesskeys", "agent-member")).send().await;
+        (reply.status == 404).then_some(())
+    })
+    .await;
+    agent.get(&config("member")).send().await.expect(401);
+}
+
+#[tokio::test]
+async fn what_a_space_does_not_reach_a_review_of_access_denies() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    make_space(&central.admin()).await;
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.ready().await;
+    let narrow = agent.client(&token(&central.ada, json!({})).await);
+    let space = "/kubernetes/project/p/space/s";
     let reviews = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
     let ask = async |namespace: &str| {
         let asked = json!({ "verb": "get", "group": "management.platform.sh",
@@ -171,12 +227,5 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
         status["resourceRules"].as_array().unwrap().len()
     };
     assert!(rules("platform").await > 0 && rules("default").await == 0);
-    // Where it is reached is in the Cluster.
-    wait::until("the endpoint in the Cluster", async || {
-        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
-        let host = &cluster["metadata"]["annotations"]["platform.sh/direct-cluster-endpoint"];
-        (host.as_str()?.starts_with("127.0.0.1:")).then_some(())
-    })
-    .await;
     agent.stop().await;
 }

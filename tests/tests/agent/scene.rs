@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
+use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::objects::{GROUP, collection, make};
 use postern_tests::rights::{allow, rule_on, user};
@@ -24,7 +25,7 @@ pub(crate) struct Central {
     pub(crate) relay: Relay,
     pub(crate) ada: Client,
     pub(crate) eve: Client,
-    agent_key: String,
+    pub(crate) agent_key: String,
 }
 
 fn setup(home: &Home) -> Setup {
@@ -36,20 +37,17 @@ impl Central {
         let home = Home::new();
         let server = setup(&home).start().await;
         let admin = server.client();
-        make(&admin, "clusters", "member", json!({})).await;
+        let made = CliUser::new()
+            .with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
+            .run(&["create", "cluster", "member"])
+            .await;
+        assert_eq!(made.code, 0, "{}", made.err);
         let (ada, eve) = (user(&admin, "ada").await, user(&admin, "eve").await);
         let rules = json!([rule_on("clusters", &["member"], &["use"])]);
         allow(&admin, "use-member", None, rules, "platform:user:ada").await;
-        make(&admin, "users", "agent", json!({})).await;
-        let key = make(&admin, "ownedaccesskeys", "agent", json!({ "user": "agent" })).await;
-        let rules = json!([
-            rule_on("clusters/agentconfig", &["member"], &["get"]),
-            rule_on("clusters", &["member"], &["get", "patch"]),
-        ]);
-        allow(&admin, "agent-of-member", None, rules, "platform:user:agent").await;
         let relay = Relay::new().await;
         relay.connect_to(&server);
-        let agent_key = key["spec"]["key"].as_str().unwrap().to_owned();
+        let agent_key = made.text().trim().to_owned();
         Self { server: Some(server), home, relay, ada, eve, agent_key }
     }
 

@@ -8,7 +8,7 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{Info, Kind as _};
 use postern_meta::object::Object;
 
-use super::{access_keys, principals, projects};
+use super::{access_keys, clusters, principals, projects};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
 use crate::kinds;
@@ -58,6 +58,12 @@ pub(crate) enum Special {
     /// Create a project: a namespace with members.
     #[command(alias = "projects")]
     Project(projects::CreateProject),
+    /// Create a connected cluster, and print the access key of its agent, alone, on the standard output.
+    ///
+    /// The key is shown this once. How the agent is started, and which role it needs in its cluster, goes
+    /// to the standard error.
+    #[command(alias = "clusters")]
+    Cluster(clusters::CreateCluster),
 }
 
 /// Objects to create from files.
@@ -88,6 +94,7 @@ impl Create {
             Some(Special::User(command)) => command.run(process).await,
             Some(Special::Team(command)) => command.run(process).await,
             Some(Special::Project(command)) => command.run(process).await,
+            Some(Special::Cluster(command)) => command.run(process).await,
         }
     }
 }

@@ -4,6 +4,7 @@
 mod access_keys;
 mod access_reviews;
 mod by_kind;
+mod clusters;
 mod create;
 mod delete;
 mod docs;

@@ -1,0 +1,163 @@
+//! Creating clusters: the object, and what their agent logs in with. Everything else about clusters is as for
+//! other kinds.
+
+use clap::Args;
+use postern_client::Collection;
+use postern_kinds::cluster::{Cluster, Fields, Spec};
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
+use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::rbac::RBAC_GROUP;
+use postern_kinds::scope::{Scope, ScopeResources, ScopeRule};
+use postern_kinds::{Kind as _, KubeconfigRef, MANAGEMENT_V1};
+use postern_meta::object::{Object, ObjectMeta, OwnerReference};
+use serde_json::json;
+
+use super::{access_keys, new_object};
+use crate::error::CliError;
+use crate::flags::ConnectionFlags;
+use crate::parse;
+use crate::process::Process;
+use crate::session::Session;
+
+/// The role of agents.
+const AGENT_ROLE: &str = "platform-agent";
+
+/// The least that an agent's credential may do in its cluster: act as callers, whom the cluster's own roles
+/// then judge.
+const LEAST_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: postern-agent
+rules:
+- apiGroups: ['']
+  resources: [users, groups]
+  verbs: [impersonate]
+";
+
+/// A new cluster.
+#[derive(Args, Debug)]
+pub(crate) struct CreateCluster {
+    /// The name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// The display name
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    display_name: String,
+
+    /// The Secret with a kubeconfig by which the cluster is reached, as NAMESPACE/NAME; without, it is
+    /// reached by its agent
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
+    kubeconfig_secret: Option<KubeconfigRef>,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// Parses `NAMESPACE/NAME`.
+fn secret(text: &str) -> Result<KubeconfigRef, String> {
+    let (namespace, name) =
+        text.split_once('/').ok_or_else(|| "a Secret is NAMESPACE/NAME".to_owned())?;
+    Ok(KubeconfigRef {
+        secret_name: parse::name(name)?,
+        secret_namespace: parse::name(namespace)?,
+        ..KubeconfigRef::default()
+    })
+}
+
+impl CreateCluster {
+    /// Creates, and prints the access key of the agent.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let name = self.name.as_str();
+        let spec = Spec {
+            display_name: self.display_name,
+            config: self.kubeconfig_secret,
+            ..Spec::default()
+        };
+        let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
+        let new = new_object::<Cluster>(metadata, &Fields { spec, ..Fields::default() })?;
+        let created = session.client.create(Collection::of::<Cluster>(None), &new).await;
+        let cluster = created.map_err(|error| session.explain(&error))?;
+        process.print_status(&format!("cluster {name} created"));
+        let undone = |error: CliError| {
+            error.hint(format!(
+                "the agent of the cluster is not set up: repair this, then `postern delete cluster {name}` \
+                 and create it again"
+            ))
+        };
+        let bindings = Collection::of::<ClusterRoleBinding>(None);
+        let bound = session.client.create(bindings, &binding(&cluster)).await;
+        bound.map_err(|error| undone(session.explain(&error)))?;
+        let (_, key) = access_keys::create(&mut session, &key(&cluster)?).await.map_err(undone)?;
+        access_keys::print_key(&key.key, process)?;
+        let server = session.client.server();
+        process.print_note("the access key of its agent is shown this once; keep it in a file");
+        process.print_note(&format!(
+            "start the agent in the cluster:\n\n  postern agent --server {server} --ca-file CA.pem \\\n    \
+             --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --listen 0.0.0.0:9443 \
+             --state-dir DIR --advertise HOST\n\nCA.pem has the certificate authority of this server. In \
+             the cluster, the user of KUBECONFIG needs this role:\n\n{LEAST_ROLE}"
+        ));
+        Ok(())
+    }
+}
+
+/// Returns the subject that the key of an agent acts as.
+fn subject(cluster: &str) -> String {
+    format!("agent:{cluster}")
+}
+
+/// Returns the metadata of what goes with a cluster.
+fn of(cluster: &Object) -> ObjectMeta {
+    let owner = OwnerReference {
+        api_version: Cluster::INFO.version.to_string(),
+        kind: Cluster::INFO.kind.to_owned(),
+        name: cluster.metadata.name.clone(),
+        uid: cluster.metadata.uid.clone(),
+        ..OwnerReference::default()
+    };
+    ObjectMeta {
+        name: format!("agent-{}", cluster.metadata.name),
+        owner_references: vec![owner],
+        ..ObjectMeta::default()
+    }
+}
+
+fn binding(cluster: &Object) -> Object {
+    let role = json!({ "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": AGENT_ROLE });
+    let subject = subject(&cluster.metadata.name);
+    let subject = json!({ "apiGroup": RBAC_GROUP, "kind": "User", "name": subject });
+    Object {
+        api_version: ClusterRoleBinding::INFO.version.to_string(),
+        kind: ClusterRoleBinding::INFO.kind.to_owned(),
+        metadata: of(cluster),
+        fields: [("roleRef".to_owned(), role), ("subjects".to_owned(), json!([subject]))]
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Returns the access key of an agent. The role is for all clusters; the scope leaves its own.
+fn key(cluster: &Object) -> Result<Object, CliError> {
+    let name = &cluster.metadata.name;
+    let resources = ScopeResources {
+        group: MANAGEMENT_V1.group.to_owned(),
+        resources: vec!["clusters".to_owned(), "clusters/agentconfig".to_owned()],
+        resource_names: vec![name.clone()],
+    };
+    let rule = ScopeRule {
+        verbs: vec!["get".to_owned(), "patch".to_owned()],
+        resources: vec![resources],
+        request_targets: vec!["Management".to_owned()],
+        ..ScopeRule::default()
+    };
+    let spec = owned_access_key::Spec {
+        display_name: format!("The agent of the cluster {name}"),
+        subject: subject(name),
+        scope: Some(Scope { rules: vec![rule], ..Scope::default() }),
+        ..owned_access_key::Spec::default()
+    };
+    let fields = owned_access_key::Fields { spec, ..owned_access_key::Fields::default() };
+    new_object::<OwnedAccessKey>(of(cluster), &fields)
+}
