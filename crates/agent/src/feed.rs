@@ -11,10 +11,14 @@ use postern_auth::policy::target::{InstanceRef, TargetPlace};
 use postern_kinds::MANAGEMENT_V1;
 use postern_kinds::agent_config::{Instance, PublicKey, Spec, Use, UseSubject};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
+use postern_meta::gvk::GroupResource;
 
 /// The kinds of instances with the resources that they are.
 const VIRTUAL_CLUSTERS: (&str, &str) = ("VirtualClusterInstance", "virtualclusterinstances");
 const SPACES: (&str, &str) = ("SpaceInstance", "spaceinstances");
+
+/// What can be used.
+const USABLE: [&str; 3] = ["clusters", VIRTUAL_CLUSTERS.1, SPACES.1];
 
 /// Resource, project and name of an instance.
 type InstanceKey = (&'static str, String, String);
@@ -102,10 +106,23 @@ fn policy_of(spec: &Spec) -> Policy {
         let namespace = Some(one.namespace.as_str()).filter(|name| !name.is_empty());
         let name = format!("{}/{}", one.resource, one.name);
         policy.apply(namespace, &name, PolicyChange::Role(Some(vec![rule_of(one)])));
+        for owner in one.subjects.iter().filter(|subject| is_owner(subject)) {
+            let kind = GroupResource {
+                group: MANAGEMENT_V1.group,
+                resource: USABLE
+                    .iter()
+                    .find(|known| **known == one.resource)
+                    .copied()
+                    .unwrap_or_default(),
+            };
+            let change = PolicyChange::Owner(kind, Some(owner.uid.clone()));
+            policy.apply(namespace, &one.name, change);
+        }
+        let others = one.subjects.iter().filter(|subject| !is_owner(subject));
         let facts = BindingFacts {
             is_cluster_role: namespace.is_none(),
             role: name.clone(),
-            subjects: one.subjects.iter().map(subject_of).collect(),
+            subjects: others.map(subject_of).collect(),
         };
         policy.apply(namespace, &name, PolicyChange::Binding(Some(facts)));
     }
@@ -120,6 +137,11 @@ fn rule_of(one: &Use) -> PolicyRule {
         resource_names: vec![one.name.clone()],
         ..PolicyRule::default()
     }
+}
+
+/// Is it the owner of the object, who is known by the uid alone?
+fn is_owner(subject: &UseSubject) -> bool {
+    subject.user.is_empty() && subject.group.is_empty() && !subject.uid.is_empty()
 }
 
 fn subject_of(subject: &UseSubject) -> BoundSubject {

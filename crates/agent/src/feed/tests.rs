@@ -21,7 +21,7 @@ use crate::state::{Refused, State};
 const NOW: i64 = 1_700_000_000;
 
 /// Resource, namespace and name of all that can be used.
-const USABLE: [(&str, &str, &str); 5] = [
+const OBJECTS: [(&str, &str, &str); 5] = [
     ("clusters", "", "c"),
     ("spaceinstances", "p-p", "s"),
     ("spaceinstances", "p-q", "s"),
@@ -59,7 +59,7 @@ fn scopes() -> Vec<serde_json::Value> {
 }
 
 fn instance(index: usize) -> Instance {
-    let (resource, namespace, name) = USABLE[index];
+    let (resource, namespace, name) = OBJECTS[index];
     let kinds = [VIRTUAL_CLUSTERS, SPACES];
     let (kind, _) = kinds.into_iter().find(|(_, plural)| *plural == resource).unwrap();
     Instance {
@@ -75,10 +75,11 @@ fn instance(index: usize) -> Instance {
 /// Returns the configuration that the central server makes from a policy.
 fn spec_of(central: &Policy) -> Spec {
     let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
-    let uses = USABLE.iter().map(|(resource, namespace, name)| {
+    let uses = OBJECTS.iter().map(|(resource, namespace, name)| {
         let attributes =
             Attributes::Resource { verb, group, resource, subresource, namespace, name };
         let subject = |who| match who {
+            WhoCan::Owner { uid } => UseSubject { uid, ..UseSubject::default() },
             WhoCan::Subject(BoundSubject::User(user)) => {
                 UseSubject { user, ..UseSubject::default() }
             }
@@ -101,7 +102,7 @@ fn spec_of(central: &Policy) -> Spec {
     Spec {
         cluster: ClusterId { name: "c".to_owned(), uid: "u".to_owned() },
         uses: uses.collect(),
-        instances: (1..USABLE.len()).map(instance).collect(),
+        instances: (1..OBJECTS.len()).map(instance).collect(),
         ..Spec::default()
     }
 }
@@ -181,8 +182,13 @@ fn granted() -> impl Strategy<Value = Granted> {
     (namespace, rule, prop::collection::vec(subject(), 1..3))
 }
 
-fn central_of(granted: Vec<Granted>) -> Policy {
+fn central_of(granted: Vec<Granted>, owners: &[Option<&str>]) -> Policy {
     let mut central = Policy::default();
+    for ((resource, namespace, name), owner) in OBJECTS.iter().zip(owners) {
+        let kind = GroupResource { group: MANAGEMENT_V1.group, resource };
+        let namespace = Some(*namespace).filter(|namespace| !namespace.is_empty());
+        central.apply(namespace, name, PolicyChange::Owner(kind, owner.map(str::to_owned)));
+    }
     for project in ["p", "q"] {
         let namespace = format!("p-{project}");
         central.apply(None, &namespace, PolicyChange::Namespace(Some(project.to_owned())));
@@ -230,10 +236,11 @@ proptest! {
     #[test]
     fn an_agent_decides_as_the_central_server_does(
         granted in prop::collection::vec(granted(), 0..5),
+        owners in prop::collection::vec(select(vec![None, Some("uid-ada"), Some("uid-t")]), 5),
         identity in identity(),
         target in target(),
     ) {
-        let central = central_of(granted);
+        let central = central_of(granted, &owners);
         let feed = Feed::new(spec_of(&central), None);
         for (method, path) in REQUESTS {
             let request = kube(method, path);
