@@ -301,6 +301,7 @@ impl Serve {
         let rotation = self.endpoint_token_key_rotation.as_deref();
         let max_offline = self.max_offline.as_deref();
         Ok(TokenPolicy {
+            forward_groups: Vec::new(),
             issuer: self.external_url.as_deref().map(external_url).transpose()?.unwrap_or_default(),
             max_ttl_seconds: seconds("endpoint-token-max-ttl", max_ttl, defaults.max_ttl_seconds)?,
             rotation_seconds: seconds(

@@ -39,7 +39,7 @@ fn default_roles() -> Vec<DefaultRole> {
     let ours = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
     let authorization = &["authorization.k8s.io"][..];
-    vec![
+    let mut all = vec![
         DefaultRole {
             name: "platform-admin",
             rules: json!([
@@ -74,6 +74,24 @@ fn default_roles() -> Vec<DefaultRole> {
         },
         agent_role(),
         DefaultRole {
+            name: "system:public-info-viewer",
+            rules: json!([{
+                "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"],
+                "verbs": ["get"],
+            }]),
+            groups: &["system:authenticated", "system:unauthenticated"],
+        },
+    ];
+    all.extend(project_roles());
+    all
+}
+
+/// Returns the roles of members of projects.
+fn project_roles() -> [DefaultRole; 3] {
+    let ours = &["management.platform.sh"][..];
+    let instances = &["virtualclusterinstances", "spaceinstances"][..];
+    [
+        DefaultRole {
             name: "platform-project-admin",
             rules: json!([
                 rule(ours, &["*"], &["*"]),
@@ -95,14 +113,6 @@ fn default_roles() -> Vec<DefaultRole> {
             name: "platform-project-viewer",
             rules: json!([rule(ours, instances, &READ), rule(&[""], &["events"], &READ)]),
             groups: &[],
-        },
-        DefaultRole {
-            name: "system:public-info-viewer",
-            rules: json!([{
-                "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"],
-                "verbs": ["get"],
-            }]),
-            groups: &["system:authenticated", "system:unauthenticated"],
         },
     ]
 }

@@ -105,7 +105,7 @@ struct Certificate {
 /// A server that is ready to answer.
 pub struct Running {
     parts: Parts,
-    watch: Box<dyn Watch>,
+    background: JoinSet<()>,
     serving: JoinSet<()>,
     certificate: Certificate,
     settings: Settings,
@@ -155,8 +155,13 @@ pub async fn open(
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
     serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));
-    // Until this is done, requests get 503.
+    // Until all that decides is there, requests get 503.
     let watch = cache.load().await.context("cannot read what is stored")?;
+    let mut background = JoinSet::new();
+    spawn_supervised(&mut background, &registry, &server, watch, settings.history);
+    if let Err(error) = default_roles::put_back(&registry).await {
+        tracing::error!(inner = error.inner(), "default roles could not be put back: {error}");
+    }
     server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(
@@ -169,7 +174,7 @@ pub async fn open(
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
     let certificate = Certificate { keeper: tls.keeper, trust: tls.trust };
-    Ok((Running { parts, watch, serving, certificate, settings, dir, address }, welcome))
+    Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
 }
 
 /// Asks for a first random byte, on a thread of its own. The generator seeds itself from the
@@ -206,6 +211,7 @@ fn advertised(settings: &Settings, address: SocketAddr) -> String {
 /// Returns what is decided about endpoint tokens, with an issuer.
 fn token_policy(settings: &Settings, address: SocketAddr) -> TokenPolicy {
     let mut policy = settings.tokens.clone();
+    policy.forward_groups.clone_from(&settings.gateway.forward_groups);
     if policy.issuer.is_empty() {
         policy.issuer = format!("https://{}", advertised(settings, address));
     }
@@ -261,13 +267,8 @@ impl Running {
     /// requests that are under way are finished. With each change of `reload`, given certificates
     /// and the audit policy are read again.
     pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
-        let Self { parts, watch, mut serving, certificate, settings, dir, address } = self;
+        let Self { parts, mut background, mut serving, certificate, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
-        let mut background = JoinSet::new();
-        spawn_supervised(&mut background, &registry, &server, watch, settings.history);
-        if let Err(error) = default_roles::put_back(&registry).await {
-            tracing::error!(inner = error.inner(), "default roles could not be put back: {error}");
-        }
         background.spawn(watch_queue(server.flow().clone()));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),

@@ -9,6 +9,8 @@
 
 mod scene;
 
+use std::path::PathBuf;
+
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{allow, path, rule_on, set, with_key};
 use postern_tests::{Home, wait};
@@ -106,6 +108,22 @@ async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says
     agent.stop().await;
 }
 
+/// Writes a kubeconfig that leads to the agent with a token, and returns its path.
+fn write_kubeconfig(agent: &Agent, home: &Home, token: &str) -> PathBuf {
+    let file = home.path().join("kubeconfig");
+    let kubeconfig = json!({
+        "current-context": "x",
+        "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x", "namespace": "platform" } }],
+        "clusters": [{ "name": "x", "cluster": {
+            "server": agent.kubeconfig(token).server,
+            "certificate-authority": home.path().join("state/ca.pem"),
+        } }],
+        "users": [{ "name": "x", "user": { "token": token } }],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    file
+}
+
 #[tokio::test]
 async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
@@ -116,33 +134,15 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     let agent = Agent::start_with(&central, &member, &home, &["--advertise=127.0.0.1"]).await;
     agent.ready().await;
     let (good, narrow) = (token(&central.ada, json!({})).await, token(&of_space, json!({})).await);
-    let file = home.path().join("kubeconfig");
-    let kubeconfig = json!({
-        "current-context": "x",
-        "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x", "namespace": "platform" } }],
-        "clusters": [{ "name": "x", "cluster": {
-            "server": agent.kubeconfig(&good).server,
-            "certificate-authority": home.path().join("state/ca.pem"),
-        } }],
-        "users": [{ "name": "x", "user": { "token": good } }],
-    });
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let kubectl = member.kubectl();
-    let mut made = kubectl.command(&["create", "-f", "examples/sharedsecret.yaml"]);
-    let made = kubectl
-        .run_command({
-            made.env("KUBECONFIG", &file);
-            made
-        })
-        .await;
+    let file = write_kubeconfig(&agent, &home, &good);
+    let kubectl = async |arguments: &[&str]| {
+        let mut command = member.kubectl().command(arguments);
+        command.env("KUBECONFIG", &file);
+        member.kubectl().run_command(command).await
+    };
+    let made = kubectl(&["create", "-f", "examples/sharedsecret.yaml"]).await;
     assert!(made.ok, "{made:?}");
-    let mut got = kubectl.command(&["get", "sharedsecrets", "-o", "name"]);
-    let got = kubectl
-        .run_command({
-            got.env("KUBECONFIG", &file);
-            got
-        })
-        .await;
+    let got = kubectl(&["get", "sharedsecrets", "-o", "name"]).await;
     assert!(got.ok && got.out.contains("sharedsecret"), "{got:?}");
 
     let space = "/kubernetes/project/p/space/s";

@@ -77,15 +77,9 @@ pub(super) async fn config(
         revocations,
         instances: places.instances.clone(),
         uses: places.uses.clone(),
-        forward_groups: forward_groups(),
+        forward_groups: tokens.forward_groups.clone(),
     };
     encoded(name, spec)
-}
-
-/// Returns the groups of callers that clusters are told of.
-fn forward_groups() -> Vec<String> {
-    // They are a setting of the gateway.
-    Vec::new()
 }
 
 fn public_key(key: &Jwk) -> PublicKey {

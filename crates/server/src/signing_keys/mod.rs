@@ -36,6 +36,8 @@ pub struct TokenPolicy {
     pub max_offline_seconds: i64,
     /// How long a key signs before another one takes over.
     pub rotation_seconds: i64,
+    /// The groups of callers that agents tell their clusters of: those of the gateway.
+    pub forward_groups: Vec<String>,
 }
 
 impl Default for TokenPolicy {
@@ -46,6 +48,7 @@ impl Default for TokenPolicy {
             max_ttl_seconds: day,
             max_offline_seconds: day,
             rotation_seconds: 30 * day,
+            forward_groups: Vec::new(),
         }
     }
 }
