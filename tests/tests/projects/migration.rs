@@ -81,7 +81,10 @@ async fn an_instance_moves_with_its_secret_its_roles_and_all_that_it_says() {
     assert!(names_in(&admin, &core_secrets("p-a")).await.is_empty());
     let roles_after = names_in(&admin, &roles("b")).await;
     let of_w = |names: &[String]| names.iter().filter(|one| one.contains(":w:")).count();
-    assert_eq!((of_w(&roles_before), of_w(&roles_after)), (2, 2));
+    assert_eq!((of_w(&roles_before), of_w(&roles_after)), (1, 1));
+    let owner_uid = "platform.sh/owner-uid";
+    assert!(old["annotations"][owner_uid].is_string());
+    assert_eq!(old["annotations"][owner_uid], new["annotations"][owner_uid]);
     assert_eq!(of_w(&names_in(&admin, &roles("a")).await), 0);
     let events = watch.take(2).await;
     let of = |index: usize| {
