@@ -1,9 +1,9 @@
 //! The agent of a connected cluster (decision 6): it takes requests with an endpoint token, decides like
 //! the gateway of the central server, and sends them to its cluster.
 //!
-//! What it decides from is a [`feed`]: the configuration that the central server has for it. [`follow`] asks
-//! for it again and again, [`state_dir`] keeps the last one, [`state`] decides from it. [`listen`] takes
-//! connections, and [`serve`] answers a request. Decisions themselves are in `postern-auth`, and sending is
+//! What it decides from is a `feed`: the configuration that the central server has for it. `follow` asks
+//! for it again and again, `state_dir` keeps the last one, `state` decides from it. `listen` takes
+//! connections, and `serve` answers a request. Decisions themselves are in `postern-auth`, and sending is
 //! `postern-proxy`'s.
 
 mod answer;
