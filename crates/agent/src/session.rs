@@ -26,13 +26,15 @@ pub(crate) struct Caller {
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, a watch also
-/// at the token's end and when the agent drains, and every other stream after `max_session`.
+/// when the agent drains. An upgraded connection may go on after the token's end, until `max_session`; every
+/// other long request ends with the token.
 pub(crate) fn of(
     caller: Caller,
     draining: watch::Receiver<bool>,
     max_session: Duration,
 ) -> Session {
-    let (is_watch, is_long) = (caller.kube.is_watch(), caller.kube.is_long());
+    let kube = &caller.kube;
+    let (is_watch, is_long, is_upgrade) = (kube.is_watch(), kube.is_long(), kube.is_upgrade());
     let left_seconds = caller.token.expires.saturating_sub(caller.state.now()).max(0);
     let left = Duration::from_secs(left_seconds.unsigned_abs());
     let session = Session::until(async move {
@@ -41,9 +43,9 @@ pub(crate) fn of(
             () = drained(draining), if is_watch => {}
         }
     });
-    match (is_watch, is_long) {
-        (true, _) => session.with_deadline(Instant::now() + left),
-        (false, true) => session.with_deadline(Instant::now() + max_session),
+    match (is_upgrade, is_long) {
+        (true, _) => session.with_deadline(Instant::now() + max_session),
+        (false, true) => session.with_deadline(Instant::now() + left),
         (false, false) => session,
     }
 }

@@ -133,7 +133,8 @@ impl State {
         target: &GatewayTarget,
         kube: &KubeRequest,
     ) -> bool {
-        let now = if kube.is_watch() { self.now() } else { self.now().min(allowed.expires) };
+        let goes_on = kube.is_upgrade() || !kube.is_long();
+        let now = if goes_on { self.now().min(allowed.expires) } else { self.now() };
         self.decide_at(token, target, kube, now).is_ok()
     }
 

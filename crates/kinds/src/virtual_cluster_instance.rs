@@ -4,6 +4,7 @@
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
+use crate::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
 
 /// The kind.
 pub struct VirtualClusterInstance;
@@ -100,8 +101,13 @@ impl Kind for VirtualClusterInstance {
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);
 
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         instance::clear_observed(&mut new.fields.status);
+        // Only a migration says where it came from.
+        let annotations = &mut new.metadata.annotations;
+        annotations.remove(MIGRATED_FROM);
+        let from = old.and_then(|old| old.metadata.annotations.get_key_value(MIGRATED_FROM));
+        annotations.extend(from.map(|(name, from)| (name.clone(), from.clone())));
     }
 
     fn validate(

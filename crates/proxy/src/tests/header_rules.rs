@@ -147,7 +147,7 @@ async fn trailers_of_a_request_pass_without_forbidden_names() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(got.contains("trailer: x-sum\r\n") || got.contains("trailer: X-Sum\r\n"), "{got}");
     assert!(got.contains("0\r\nx-sum: 7\r\n\r\n"), "{got}");
-    assert!(!got.contains("caller") && !got.contains("99"), "{got}");
+    assert!(!got.contains("caller") && !got.contains(": 99\r\n"), "{got}");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use postern_auth::endpoint_token::{
 };
 use postern_auth::identity::Identity;
 use postern_auth::policy::Policy;
+use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal};
 use postern_auth::scope::{Instance, Reach, contains, reach};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Status};
@@ -57,6 +58,7 @@ pub(super) async fn issue(
     let generation = registry.cache().applied();
     let now = registry.source().now();
     let current = current(registry, permit, now)?;
+    check_forwarded(registry, permit)?;
     let scope = fields.spec.scope.as_ref();
     let bearer = Bearer { key: &current.key, identity: current.identity(), scope };
     let policy = registry.cache().policy();
@@ -89,6 +91,16 @@ fn invalid(error: FieldError) -> ApiError {
     let mut errors = FieldErrors::new();
     errors.push(error);
     ApiError::invalid(DirectClusterEndpointToken.info().group_kind(), "", errors)
+}
+
+/// Checks that agents can act as the whole identity that the caller impersonates: what would be left out is
+/// refused, and never dropped (decision 6).
+fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
+    let (credential, groups) = (permit.credential(), &registry.token_policy().forward_groups);
+    let forwarded = ForwardedIdentity::of(credential.identity(), credential.wanted(), groups);
+    let resource = DirectClusterEndpointToken.info().group_resource();
+    let forbidden = |refusal: TargetRefusal| ApiError::forbidden(resource, "", refusal.to_string());
+    forwarded.map(|_| ()).map_err(forbidden)
 }
 
 fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {

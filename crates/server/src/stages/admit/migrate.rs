@@ -5,6 +5,7 @@
 //! hold, in the transaction.
 
 use postern_kinds::Verb;
+use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
 use postern_kinds::secret::Secret;
 use postern_kinds::write_only::WriteOnlyValues;
@@ -84,8 +85,6 @@ fn moved(
     metadata.uid = new_uid(view.source);
     metadata.resource_version.clear();
     metadata.creation_timestamp = Some(view.now);
-    let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
-    metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     // The Secret moves along; one that is named with its namespace is in the new one.
     if let Some(Value::String(of_secret)) = new.fields.get_mut("spec").and_then(|spec| {
         spec.get_mut("config").and_then(|config| config.get_mut("secretNamespace"))
@@ -94,6 +93,8 @@ fn moved(
     }
     // As a change of the one that was there: nothing in it is new that would be checked again.
     let prepared = view.prepare(permit, &mut new, Some(old), false)?;
+    let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
+    new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     track(kind, &mut new, Some(old), manager, Part::Main, view.now);
     finish(kind, &new.metadata, prepared.verdict?)?;
     Ok(new)
@@ -139,6 +140,8 @@ fn with_secret(
     let name = object.metadata.name.clone();
     object.metadata.resource_version.clear();
     object.metadata.namespace.clone_from(&new.metadata.namespace);
+    // Its source would be another object in the new namespace, which nobody has said that it follows.
+    object.metadata.annotations.remove(SYNCED_FOR);
     reown(&mut object.metadata.owner_references, old, new);
     let permit = Permit::for_server(&Secret, Verb::Create, Some(&new.metadata.namespace), &name);
     let all = all.with(create(view, &permit, object, &Writing::by_server())?);
