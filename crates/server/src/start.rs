@@ -32,7 +32,7 @@ use crate::registry::first_start::{self, Prepared};
 use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
-use crate::supervise::supervise;
+use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, GivenCertificate};
 use crate::{controllers, database, default_roles, kubeconfig, listen};
 
@@ -344,9 +344,10 @@ fn spawn_supervised(
     let restarts = server.restarts();
     let first = parking_lot::Mutex::new(Some(watch));
     let cache = registry.cache().clone();
-    background.spawn(supervise("cache", restarts.clone(), move || {
-        cache.clone().follow(first.lock().take())
-    }));
+    // Every request waits for the cache to follow, so it does not queue for a thread behind requests.
+    let follow =
+        supervise("cache", restarts.clone(), move || cache.clone().follow(first.lock().take()));
+    background.spawn(on_own_thread("cache", follow));
     let cache = registry.cache().clone();
     background.spawn(supervise("lag", restarts.clone(), move || cache.clone().watch_lag()));
     let mut controller = |name, run: fn(Arc<Registry>) -> BoxFuture<'static, ()>| {

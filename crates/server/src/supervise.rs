@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -59,6 +60,32 @@ pub(crate) async fn supervise<F>(
     }
 }
 
+/// Runs a task that never ends on a thread of its own, until this is dropped.
+pub(crate) async fn on_own_thread(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(async {
+                tokio::select! {
+                    () = task => {}
+                    _ = &mut stopped => {}
+                }
+            }),
+            Err(error) => tracing::error!(name, "a thread cannot run its task: {error}"),
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+        tracing::error!(name, "a thread could not be started: {error}");
+        return;
+    }
+    std::future::pending::<()>().await;
+    drop(stop);
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,5 +108,21 @@ mod tests {
         assert!(waited.is_err(), "it never ends");
         assert_eq!(runs.load(Ordering::Relaxed), 4);
         assert_eq!(restarts.counts(), [("test", 3)]);
+    }
+
+    #[tokio::test]
+    async fn a_thread_of_its_own_ends_with_whoever_waits_for_it() {
+        let (held, ended) = oneshot::channel::<()>();
+        let (begun, running) = oneshot::channel();
+        let task = async move {
+            let _held = held;
+            let _ = begun.send(());
+            std::future::pending::<()>().await;
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(on_own_thread("test", task));
+        running.await.unwrap();
+        tasks.shutdown().await;
+        assert!(ended.await.is_err(), "the task is dropped");
     }
 }

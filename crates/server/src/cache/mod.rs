@@ -427,8 +427,29 @@ impl Cache {
     /// # Errors
     /// The store's, or 504 when it takes too long.
     pub(crate) async fn wait_until_current(&self) -> Result<(), ApiError> {
+        self.current().await.map(|_| ())
+    }
+
+    /// Waits in the same way, and returns the revision that the store had.
+    ///
+    /// # Errors
+    /// As [`Cache::wait_until_current`].
+    pub(crate) async fn current(&self) -> Result<u64, ApiError> {
         let revision = self.newest.get().await.map_err(from_store)?;
-        self.wait_for_revision(Position::end_of(revision)).await
+        self.wait_for_revision(Position::end_of(revision)).await?;
+        Ok(revision)
+    }
+
+    /// Waits until the cache has what it must have for a request: everything up to the revision that the
+    /// store had when the request came; up to the newest one, if that is not known.
+    ///
+    /// # Errors
+    /// As [`Cache::wait_until_current`].
+    pub(crate) async fn wait_for_request(&self, as_of: Option<u64>) -> Result<(), ApiError> {
+        match as_of {
+            Some(revision) => self.wait_for_revision(Position::end_of(revision)).await,
+            None => self.wait_until_current().await,
+        }
     }
 
     /// Waits until the cache has everything up to a position.

@@ -282,7 +282,7 @@ async fn identified(
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     let registry = &server.registry;
-    wait_for_principals(server, client).await;
+    let as_of = wait_for_principals(server, client).await;
     let now = server.source.now();
     let (digester, principals) = (registry.digester(), || registry.cache().principals());
     let misplaced = names_a_key(&parsed, digester, &principals());
@@ -323,28 +323,28 @@ async fn identified(
     }
     audit_context.record_received();
     let acting = acting?;
-    within_time(server, acting, body, audit_context, hold).await
+    within_time(server, acting, as_of, body, audit_context, hold).await
 }
 
 /// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
 /// completed request did is so for the next one. When the store does not respond, what the cache has
-/// decides: no caller is locked out for that.
-async fn wait_for_principals(server: &Server, client: &Client) {
-    let mut current = pin!(server.registry.cache().wait_until_current());
-    let is_current = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx).is_ready())).await;
-    if is_current {
-        return;
+/// decides: no caller is locked out for that. Returns the revision that the store had, if it responds.
+async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
+    let mut current = pin!(server.registry.cache().current());
+    if let Poll::Ready(current) = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx))).await {
+        return current.ok();
     }
     // Few strangers ask at a time; the others wait for them, and are bounded as streams and connections.
     let _asking =
         if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
-    let _ = current.await;
+    current.await.ok()
 }
 
 /// Serves a request within its time: the body comes in, then there is a seat, then it is done.
 async fn within_time(
     server: &Arc<Server>,
     acting: Acting,
+    as_of: Option<u64>,
     body: RequestBody,
     audit_context: &mut AuditContext,
     hold: &mut Hold,
@@ -377,7 +377,7 @@ async fn within_time(
             check_again(server, acting.credential()).await?;
         }
         hold.seat = Mutex::new(Some(seat));
-        act(server, acting, body, audit_context).await
+        act(server, acting, as_of, body, audit_context).await
     };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
@@ -401,6 +401,7 @@ async fn check_again(server: &Server, credential: &Credential) -> Result<(), Api
 async fn act(
     server: &Arc<Server>,
     acting: Acting,
+    as_of: Option<u64>,
     body: ReceivedBody,
     audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
@@ -410,6 +411,7 @@ async fn act(
     audit_context.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
+            let permit = permit.asked_at(as_of);
             verbs::count_write(server, &parsed, &permit, &body);
             if !verbs::is_large(server, &parsed, &permit, &body) {
                 return verbs::serve(server, &parsed, &permit, body).await;

@@ -197,7 +197,7 @@ impl Registry {
         options: &GetOptions,
     ) -> Result<EncodedObject, ApiError> {
         match options.resource_version {
-            None => self.cache().wait_until_current().await?,
+            None => self.cache().wait_for_request(permit.oldest_revision()).await?,
             Some(RequestedVersion::Any) => {}
             Some(RequestedVersion::At(version)) => {
                 self.cache().wait_for_revision(Position::from_packed(version)).await?;
@@ -261,7 +261,7 @@ impl Registry {
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = at_of(options, token.as_ref());
-        self.wait_for(at).await?;
+        self.wait_for(at, permit.oldest_revision()).await?;
         let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
         let after = after.as_deref();
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
@@ -368,10 +368,10 @@ impl Registry {
         permit.under(then).map_err(|_| rights_changed())
     }
 
-    async fn wait_for(&self, at: ListRevision) -> Result<(), ApiError> {
+    async fn wait_for(&self, at: ListRevision, as_of: Option<u64>) -> Result<(), ApiError> {
         match at {
             ListRevision::Any => Ok(()),
-            ListRevision::MostRecent => self.cache().wait_until_current().await,
+            ListRevision::MostRecent => self.cache().wait_for_request(as_of).await,
             ListRevision::NotOlderThan(version) | ListRevision::Exactly(version) => {
                 self.cache().wait_for_revision(version).await
             }

@@ -167,7 +167,7 @@ impl Registry {
         let selection = Selection::new(permit, options);
         let prefix = selection.prefix.clone();
         let initial_wanted = wants_initial(options);
-        self.wait_for_start(options).await?;
+        self.wait_for_start(options, permit.oldest_revision()).await?;
         let resource = self.cache().of(kind.info());
         let subscription = resource.subscribe();
         let mut expired = None;
@@ -204,9 +204,13 @@ impl Registry {
         })
     }
 
-    async fn wait_for_start(&self, options: &ListOptions) -> Result<(), ApiError> {
+    async fn wait_for_start(
+        &self,
+        options: &ListOptions,
+        as_of: Option<u64>,
+    ) -> Result<(), ApiError> {
         match options.resource_version {
-            None => self.cache().wait_until_current().await,
+            None => self.cache().wait_for_request(as_of).await,
             Some(RequestedVersion::Any) => Ok(()),
             // Without an initial state there is nothing to wait for: the events come later.
             Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),

@@ -41,9 +41,23 @@ pub(crate) struct Permit {
     /// The policy that decided. It also decides about single objects.
     policy: Arc<PolicyAt>,
     coverage: Coverage,
+    /// The revision that the store had when the request came, if that is known.
+    as_of: Option<u64>,
 }
 
 impl Permit {
+    /// Returns the permit of a request that came when the store had this revision: what is read for it is
+    /// at least as new.
+    pub(crate) fn asked_at(mut self, revision: Option<u64>) -> Self {
+        self.as_of = revision;
+        self
+    }
+
+    /// Returns the revision that the store had when the request came, if that is known.
+    pub(crate) fn oldest_revision(&self) -> Option<u64> {
+        self.as_of
+    }
+
     /// Returns what may be done, and to what.
     pub(crate) fn target(&self) -> &ResourceTarget {
         &self.target
@@ -324,7 +338,7 @@ impl Permit {
         target: ResourceTarget,
     ) -> Result<Self, ApiError> {
         let coverage = Coverage::of(&policy, credential.identity(), &target)?;
-        Ok(Self { target, credential, policy, coverage })
+        Ok(Self { target, credential, policy, coverage, as_of: None })
     }
 
     /// Returns the permit of a caller who only holds rights on owners, in tests.
@@ -351,6 +365,7 @@ impl Permit {
             credential: Credential::of_server(identity),
             policy: PolicyAt::built_in(),
             coverage: Coverage::All,
+            as_of: None,
         }
     }
 }
@@ -382,7 +397,8 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
                     return Err(forbidden(&policy, identity, target, &attributes));
                 }
             }
-            let permit = Permit { target: target.clone(), credential, policy, coverage };
+            let permit =
+                Permit { target: target.clone(), credential, policy, coverage, as_of: None };
             Ok(Authorized::Resource(parsed, permit))
         }
         // It has a permit of its own.
@@ -426,7 +442,8 @@ pub(crate) fn would_allow(
         Coverage::Some(_) => object().is_some_and(|object| {
             let credential = Credential::of_server(identity.clone());
             let (target, policy) = (target.clone(), policy.clone());
-            Permit { target, credential, policy, coverage: coverage.clone() }.covers(&object)
+            Permit { target, credential, policy, coverage: coverage.clone(), as_of: None }
+                .covers(&object)
         }),
     }
 }
