@@ -26,7 +26,7 @@ pub(crate) struct Caller {
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, a watch also
-/// when the agent drains. An upgraded connection may go on after the token's end, until `max_session`; every
+/// when the agent drains. A stream in both ways may go on after the token's end, until `max_session`; every
 /// other long request ends with the token.
 pub(crate) fn of(
     caller: Caller,
@@ -34,7 +34,7 @@ pub(crate) fn of(
     max_session: Duration,
 ) -> Session {
     let kube = &caller.kube;
-    let (is_watch, is_long, is_upgrade) = (kube.is_watch(), kube.is_long(), kube.is_upgrade());
+    let (is_watch, is_long, is_stream) = (kube.is_watch(), kube.is_long(), kube.is_stream());
     let left_seconds = caller.token.expires.saturating_sub(caller.state.now()).max(0);
     let left = Duration::from_secs(left_seconds.unsigned_abs());
     let session = Session::until(async move {
@@ -43,7 +43,7 @@ pub(crate) fn of(
             () = drained(draining), if is_watch => {}
         }
     });
-    match (is_upgrade, is_long) {
+    match (is_stream, is_long) {
         (true, _) => session.with_deadline(Instant::now() + max_session),
         (false, true) => session.with_deadline(Instant::now() + left),
         (false, false) => session,

@@ -133,7 +133,7 @@ impl State {
         target: &GatewayTarget,
         kube: &KubeRequest,
     ) -> bool {
-        let goes_on = kube.is_upgrade() || !kube.is_long();
+        let goes_on = kube.is_stream() || !kube.is_long();
         let now = if goes_on { self.now().min(allowed.expires) } else { self.now() };
         self.decide_at(token, target, kube, now).is_ok()
     }

@@ -171,6 +171,11 @@ impl KubeRequest {
         self.required_verbs().any(|verb| !matches!(verb, "get" | "head" | "list" | "watch"))
     }
 
+    /// Does it open a stream in both ways, which goes on when its token has expired (decision 6)?
+    pub fn is_stream(&self) -> bool {
+        self.is_upgrade || is_stream(self.subresource())
+    }
+
     /// May it go on for long, as a watch or a stream? It has no time limit of its own then.
     pub fn is_long(&self) -> bool {
         let subresource = self.subresource();

@@ -304,6 +304,7 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     let token = key.issue(&claims()).unwrap();
     let cluster = GatewayTarget::Cluster { cluster: "c".to_owned() };
     let request = kube("GET", "/api/v1/pods?watch=1");
+    let log = kube("GET", "/api/v1/namespaces/own/pods/x/log?follow=true");
     let exec = kube("GET", "/api/v1/namespaces/own/pods/x/exec");
     let decide = || state.decide(token.expose(), &cluster, &request);
     assert_eq!(decide().unwrap_err(), Refused::NeverHeard);
@@ -335,10 +336,10 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     assert!(!still(&exec));
     state.hear(Spec { max_offline_seconds: 10, ..spec_with(&key) }, NOW + 480);
     assert_eq!(decide().unwrap_err(), Refused::Offline);
-    // A watch ends with its token; a stream goes on.
+    // A watch and a log end with their token; a stream goes on.
     at(700);
     state.hear(spec_with(&key), NOW + 700);
-    assert!(!still(&request) && still(&exec));
+    assert!(!still(&request) && !still(&log) && still(&exec));
     assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Expired));
 }
 
