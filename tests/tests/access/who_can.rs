@@ -1,11 +1,11 @@
-//! `who-can` is the inverse of `can-i`: in random worlds, it lists exactly those for whom a review of
-//! access says that they may, users, teams and access keys.
+//! Reviews of access, in a random world: their answers are what the requests themselves get, and `who-can`
+//! lists exactly those for whom a review says that they may, users, teams and access keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use postern_tests::http::Client;
-use postern_tests::objects::{collection, make, secret, secrets};
-use postern_tests::rights::{RBAC_GROUP, allow, rbac, role, rule, rule_on};
+use postern_tests::objects::{collection, make, secret, secret_path, secrets};
+use postern_tests::rights::{RBAC_GROUP, allow, rbac, role, rule, rule_on, with_key};
 use postern_tests::{Random, Server};
 use serde_json::{Value, json};
 
@@ -22,10 +22,20 @@ struct World {
     admin: Client,
     random: Random,
     groups: Groups,
-    keys: Vec<String>,
+    /// The access keys, with clients that have them.
+    keys: BTreeMap<String, Client>,
 }
 
 impl World {
+    async fn new(admin: Client) -> Self {
+        let (groups, keys) = (Groups::new(), BTreeMap::new());
+        let mut world = Self { admin, random: Random::new(11), groups, keys };
+        world.principals().await;
+        world.secrets().await;
+        world.roles().await;
+        world
+    }
+
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.random.below(end as u64)).unwrap()
     }
@@ -64,8 +74,8 @@ impl World {
                 let rules = json!([self.scope_rule()]);
                 spec["scope"] = json!({ "rules": rules });
             }
-            make(&self.admin, "ownedaccesskeys", &name, spec).await;
-            self.keys.push(name);
+            let client = with_key(&self.admin, &name, spec).await;
+            self.keys.insert(name, client);
         }
     }
 
@@ -155,15 +165,7 @@ fn listed(answer: &Value, kind: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn who_can_lists_exactly_those_whom_a_review_allows() {
     let server = Server::start().await;
-    let mut world = World {
-        admin: server.client(),
-        random: Random::new(11),
-        groups: Groups::new(),
-        keys: Vec::new(),
-    };
-    world.principals().await;
-    world.secrets().await;
-    world.roles().await;
+    let mut world = World::new(server.client()).await;
     let (mut allowed, mut refused) = (0, 0);
     for _ in 0..QUESTIONS {
         let question = world.question();
@@ -184,11 +186,64 @@ async fn who_can_lists_exactly_those_whom_a_review_allows() {
             *(if may { &mut allowed } else { &mut refused }) += 1;
         }
         let keys = listed(answer, "AccessKey");
-        for key in &world.keys {
+        for key in world.keys.keys() {
             let subject = json!({ "extra": { "platform.sh/access-key": [key] } });
             let may = world.may(&question, subject).await;
             assert_eq!(keys.contains(key), may, "{key}, {question}: {answer}");
         }
     }
     assert!(allowed > 30 && refused > 30, "{allowed} may, {refused} may not");
+}
+
+/// What is asked for: the verb, and the request that is decided by it. It changes nothing.
+const REQUESTS: [(&str, &str, &str); 5] = [
+    ("get", "GET", ""),
+    ("patch", "PATCH", "?dryRun=All"),
+    ("delete", "DELETE", "?dryRun=All"),
+    ("list", "GET", ""),
+    ("create", "POST", "?dryRun=All"),
+];
+
+/// Returns whether a request is let through.
+async fn is_let_through(key: &Client, method: &str, name: &str, query: &str) -> bool {
+    let path = if name.is_empty() { secrets("platform") } else { secret_path(name) } + query;
+    let request = match method {
+        "PATCH" => key.patch(&path, "merge-patch", &json!({ "spec": { "displayName": "x" } })),
+        "POST" => key.post(&path).json(&secret("new", "x")),
+        method => key.request(method, &path),
+    };
+    let reply = request.send().await;
+    assert!([200, 201, 403, 404].contains(&reply.status), "{method} {path}: {}", reply.text());
+    reply.status < 300
+}
+
+#[tokio::test]
+async fn a_review_says_what_the_request_itself_gets() {
+    let server = Server::start().await;
+    let world = World::new(server.client()).await;
+    let (mut allowed, mut refused) = (0, 0);
+    for (name, key) in &world.keys {
+        for (verb, method, query) in REQUESTS {
+            let of_objects = ["s0", "s1", "s2", "s3", "absent"];
+            let names = if ["list", "create"].contains(&verb) { &[""][..] } else { &of_objects };
+            for object in names {
+                let asked = json!({ "verb": verb, "group": "management.platform.sh",
+                    "resource": "sharedsecrets", "namespace": "platform", "name": object });
+                let path =
+                    "/kubernetes/management/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+                let asking =
+                    key.post(path).json(&json!({ "spec": { "resourceAttributes": asked } }));
+                let review = asking.send().await.expect(201);
+                let says = review["status"]["allowed"] == true;
+                if *object == "absent" && says {
+                    // Nothing is there, so the request does not tell.
+                    continue;
+                }
+                let gets = is_let_through(key, method, object, query).await;
+                assert_eq!(says, gets, "{name}: {verb} {object}: {review}");
+                *(if gets { &mut allowed } else { &mut refused }) += 1;
+            }
+        }
+    }
+    assert!(allowed > 10 && refused > 10, "{allowed} let through, {refused} not");
 }
