@@ -12,8 +12,7 @@ use postern_auth::identity::Identity;
 use postern_auth::kube_request::{KubeRequest, path_attributes};
 use postern_auth::policy::target::{TargetPlace, TargetRequest};
 use postern_auth::policy::{Policy, RulesOf};
-use postern_kinds::rbac::PolicyRule;
-use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, ResourceRule, Status};
+use postern_kinds::reviews::self_subject_rules_review::Status;
 use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
 use postern_meta::decode::{Format, decode, decode_typed};
 use postern_meta::status::{ApiError, Reason};
@@ -145,8 +144,8 @@ pub(crate) async fn cut(
     let status = status.unwrap_or_default();
     let evaluation_error = status.evaluation_error.clone();
     let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
-    let rules = policy.rules_at_target(identity, place, namespace, of_status(status));
-    let status = Status { evaluation_error, ..to_status(rules) };
+    let rules = policy.rules_at_target(identity, place, namespace, RulesOf::from(status));
+    let status = Status { evaluation_error, ..Status::from(rules) };
     Ok(answered(review, serde_json::to_value(status).unwrap_or_default()))
 }
 
@@ -156,43 +155,4 @@ fn answered(mut review: Value, status: Value) -> Response<Body> {
     *response.status_mut() = StatusCode::CREATED;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-fn of_status(status: Status) -> RulesOf {
-    let of_resources = |rule: ResourceRule| PolicyRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        resource_names: rule.resource_names,
-        ..PolicyRule::default()
-    };
-    let of_paths = |rule: NonResourceRule| PolicyRule {
-        verbs: rule.verbs,
-        non_resource_urls: rule.non_resource_urls,
-        ..PolicyRule::default()
-    };
-    RulesOf {
-        resource_rules: status.resource_rules.into_iter().map(of_resources).collect(),
-        non_resource_rules: status.non_resource_rules.into_iter().map(of_paths).collect(),
-        incomplete: status.incomplete,
-    }
-}
-
-fn to_status(rules: RulesOf) -> Status {
-    let of_resources = |rule: PolicyRule| ResourceRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        resource_names: rule.resource_names,
-    };
-    let of_paths = |rule: PolicyRule| NonResourceRule {
-        verbs: rule.verbs,
-        non_resource_urls: rule.non_resource_urls,
-    };
-    Status {
-        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
-        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
-        incomplete: rules.incomplete,
-        ..Status::default()
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use postern_kinds::rbac::{ALL, PolicyRule};
+use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, ResourceRule, Status};
 use postern_kinds::{GroupResource, MANAGEMENT_V1};
 
 use super::Policy;
@@ -23,6 +24,49 @@ pub struct RulesOf {
     pub non_resource_rules: Vec<PolicyRule>,
     /// Is there more, which rules cannot tell?
     pub incomplete: bool,
+}
+
+impl From<Status> for RulesOf {
+    fn from(status: Status) -> Self {
+        let of_resources = |rule: ResourceRule| PolicyRule {
+            verbs: rule.verbs,
+            api_groups: rule.api_groups,
+            resources: rule.resources,
+            resource_names: rule.resource_names,
+            ..PolicyRule::default()
+        };
+        let of_paths = |rule: NonResourceRule| PolicyRule {
+            verbs: rule.verbs,
+            non_resource_urls: rule.non_resource_urls,
+            ..PolicyRule::default()
+        };
+        Self {
+            resource_rules: status.resource_rules.into_iter().map(of_resources).collect(),
+            non_resource_rules: status.non_resource_rules.into_iter().map(of_paths).collect(),
+            incomplete: status.incomplete,
+        }
+    }
+}
+
+impl From<RulesOf> for Status {
+    fn from(rules: RulesOf) -> Self {
+        let of_resources = |rule: PolicyRule| ResourceRule {
+            verbs: rule.verbs,
+            api_groups: rule.api_groups,
+            resources: rule.resources,
+            resource_names: rule.resource_names,
+        };
+        let of_paths = |rule: PolicyRule| NonResourceRule {
+            verbs: rule.verbs,
+            non_resource_urls: rule.non_resource_urls,
+        };
+        Self {
+            resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
+            non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
+            incomplete: rules.incomplete,
+            ..Self::default()
+        }
+    }
 }
 
 impl Policy {

@@ -11,8 +11,8 @@ use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scop
 use postern_auth::identity::Identity;
 use postern_auth::policy::Decision;
 use postern_kinds::action::ServerAction;
-use postern_kinds::rbac::{BoundSubject, PolicyRule};
-use postern_kinds::reviews::self_subject_rules_review::{self, NonResourceRule, ResourceRule};
+use postern_kinds::rbac::BoundSubject;
+use postern_kinds::reviews::self_subject_rules_review;
 use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
     self_subject_access_review, self_subject_review, token_review,
@@ -300,23 +300,7 @@ fn rules_of(
     identity: &Identity,
     namespace: &str,
 ) -> self_subject_rules_review::Status {
-    let rules = decider.policy.rules_of(identity, namespace);
-    let of_resources = |rule: PolicyRule| ResourceRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        resource_names: rule.resource_names,
-    };
-    let of_paths = |rule: PolicyRule| NonResourceRule {
-        verbs: rule.verbs,
-        non_resource_urls: rule.non_resource_urls,
-    };
-    self_subject_rules_review::Status {
-        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
-        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
-        incomplete: rules.incomplete,
-        evaluation_error: String::new(),
-    }
+    decider.policy.rules_of(identity, namespace).into()
 }
 
 fn user_info(identity: &Identity) -> UserInfo {

@@ -8,8 +8,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use postern_auth::attributes::Attributes;
 use postern_auth::kube_request::path_attributes;
 use postern_auth::policy::RulesOf;
-use postern_kinds::rbac::PolicyRule;
-use postern_kinds::reviews::self_subject_rules_review::{NonResourceRule, ResourceRule, Status};
+use postern_kinds::reviews::self_subject_rules_review::Status;
 use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
 use postern_meta::decode::{Decoded, decode_typed};
 use postern_meta::status::ApiError;
@@ -104,10 +103,10 @@ pub(super) async fn answer(
             value = read(answer).await?;
             let status: Status = field(&value, "status");
             let evaluation_error = status.evaluation_error.clone();
-            let rules = of_status(status);
+            let rules = RulesOf::from(status);
             let identity = credential.identity();
             let cut = policy.rules_at_target(identity, &of_place.place(), &namespace, rules);
-            let status = encoded(&Status { evaluation_error, ..to_status(cut) })?;
+            let status = encoded(&Status { evaluation_error, ..Status::from(cut) })?;
             own(value, status)
         }
     }
@@ -166,42 +165,3 @@ async fn read(answer: Response<postern_proxy::ProxyBody>) -> Result<Value, ApiEr
 }
 
 const BROKEN: &str = "the target's answer to the review cannot be read";
-
-fn of_status(status: Status) -> RulesOf {
-    let of_resources = |rule: ResourceRule| PolicyRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        resource_names: rule.resource_names,
-        ..PolicyRule::default()
-    };
-    let of_paths = |rule: NonResourceRule| PolicyRule {
-        verbs: rule.verbs,
-        non_resource_urls: rule.non_resource_urls,
-        ..PolicyRule::default()
-    };
-    RulesOf {
-        resource_rules: status.resource_rules.into_iter().map(of_resources).collect(),
-        non_resource_rules: status.non_resource_rules.into_iter().map(of_paths).collect(),
-        incomplete: status.incomplete,
-    }
-}
-
-fn to_status(rules: RulesOf) -> Status {
-    let of_resources = |rule: PolicyRule| ResourceRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        resource_names: rule.resource_names,
-    };
-    let of_paths = |rule: PolicyRule| NonResourceRule {
-        verbs: rule.verbs,
-        non_resource_urls: rule.non_resource_urls,
-    };
-    Status {
-        resource_rules: rules.resource_rules.into_iter().map(of_resources).collect(),
-        non_resource_rules: rules.non_resource_rules.into_iter().map(of_paths).collect(),
-        incomplete: rules.incomplete,
-        evaluation_error: String::new(),
-    }
-}
