@@ -11,6 +11,7 @@ mod queries;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts, UserFacts};
 use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
@@ -57,10 +58,13 @@ impl Use {
     }
 }
 
+/// A map of digests: nobody can choose one without the server's secret, so a quick hash is enough.
+type ByDigest<T> = HashMap<Digest, T, RandomState>;
+
 /// Keys, users and teams, and the keys resolved by their digests.
 #[derive(Debug, Default)]
 pub struct PrincipalIndex {
-    records: HashMap<Digest, DigestRecord>,
+    records: ByDigest<DigestRecord>,
     keys: HashMap<String, KeyFacts>,
     /// The names of the keys, in order.
     key_names: BTreeSet<String>,
@@ -77,9 +81,9 @@ pub struct PrincipalIndex {
     teams_of: HashMap<String, BTreeSet<String>>,
     /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
-    resolved: HashMap<Digest, Result<Arc<ResolvedKey>, Refusal>>,
+    resolved: ByDigest<Result<Arc<ResolvedKey>, Refusal>>,
     /// Since which revision a key has the identity that it has.
-    since: HashMap<Digest, u64>,
+    since: ByDigest<u64>,
     /// The revision of the changes that are applied.
     revision: u64,
     /// Whose keys are still resolved as they were before a change.

@@ -65,8 +65,8 @@ pub struct ResolvedKey {
 impl ResolvedKey {
     /// Returns when it expires, or a key that made it, in seconds since 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
-        let own = self.lifetime.ends_at(self.activity.last());
-        let ends = self.ancestors.iter().map(|one| one.lifetime.ends_at(one.activity.last()));
+        let own = ends_at(&self.lifetime, &self.activity);
+        let ends = self.ancestors.iter().map(|one| ends_at(&one.lifetime, &one.activity));
         ends.chain([own]).flatten().min()
     }
 
@@ -97,6 +97,12 @@ impl ResolvedKey {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns when a lifetime ends. The last use is only looked up where it counts: each request asks, and
+/// with many keys each look-up is one more wait for memory.
+fn ends_at(lifetime: &Lifetime, activity: &Activity) -> Option<i64> {
+    lifetime.ends_at(lifetime.after_last_activity.then(|| activity.last()).flatten())
 }
 
 #[cfg(test)]

@@ -7,15 +7,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postern_auth::attributes::Attributes;
+use postern_auth::bearer::{self, BearerToken};
+use postern_auth::digest::Digester;
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
+use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
 use postern_auth::scope::ScopeRules;
-use postern_kinds::GroupResource;
+use postern_kinds::principal::{KeyFacts, Lifetime, UserFacts};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject, ScopeResources, ScopeRule};
+use postern_kinds::{GroupResource, Owner};
 // The other tests need them.
 use proptest as _;
 use rustix as _;
+use zeroize::Zeroizing;
 
 const OURS: &str = "management.platform.sh";
 const SECRETS: GroupResource = GroupResource::new(OURS, "sharedsecrets");
@@ -221,11 +226,17 @@ fn decisions_with_ten_thousand_roles_and_bindings() {
 }
 
 /// Returns the median of the times of many calls.
-fn median<T>(calls: usize, mut call: impl FnMut(usize) -> T) -> Duration {
+fn median<T>(calls: usize, call: impl Fn(usize) -> T) -> Duration {
+    median_with(calls, |number| number, |number| call(*number))
+}
+
+/// Returns the median of the times of many calls, without what makes their inputs.
+fn median_with<I, T>(calls: usize, input: impl Fn(usize) -> I, call: impl Fn(&I) -> T) -> Duration {
     let mut times: Vec<_> = (0..calls)
         .map(|number| {
+            let input = input(number);
             let start = Instant::now();
-            let result = black_box(call(number));
+            let result = black_box(call(&input));
             let time = start.elapsed();
             drop(result);
             time
@@ -319,4 +330,59 @@ fn owners_of_many_objects() {
     let ada = identity(Spread::OneUser, 1);
     let time = median(20, |_| policy.readable(&ada, "get", OURS, "sharedsecrets"));
     println!("{MANY} objects of one owner: readable in {time:?}");
+}
+
+/// Returns an index of so many keys of 1,000 users, and the keys' values.
+fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) {
+    let mut index = PrincipalIndex::default();
+    for number in 0..USERS {
+        let uid = format!("uid-{number}");
+        let user = UserFacts { uid, subject: String::new(), groups: Vec::new(), disabled: false };
+        index.set_user(&format!("user{number}"), Some(user));
+    }
+    let values: Vec<_> = (0..keys).map(|number| format!("pk_{number:0>48}")).collect();
+    for (number, value) in values.iter().enumerate() {
+        let (name, uid) = (format!("key{number}"), format!("uid-of-key{number}"));
+        let owner_uid = format!("uid-{}", number % USERS);
+        let digest = digester.digest(&BearerToken::of_key(&value.clone().into()));
+        let facts = KeyFacts {
+            uid: uid.clone(),
+            owner: Some(Owner::User(format!("user{}", number % USERS))),
+            owner_uid: owner_uid.clone(),
+            groups: Vec::new(),
+            disabled: false,
+            lifetime: Lifetime::default(),
+            is_login: false,
+            scope: None,
+            parent_uid: String::new(),
+        };
+        index.set_key(&name, Some(facts));
+        index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));
+    }
+    (index, values)
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn authentication_with_a_hundred_thousand_keys() {
+    let digester = Digester::new(&Zeroizing::new([7; 32]));
+    for keys in [100, 100_000] {
+        let (index, values) = many_keys(&digester, keys);
+        let authenticate = |header: &str| {
+            let token = bearer::parse(std::iter::once(header.as_bytes())).ok()?;
+            index.identify(&digester.digest(&token), 1).ok()
+        };
+        // A header was just read from a connection. The order of the keys is none that memory could
+        // foresee.
+        let header = |number: usize| format!("Bearer {}", values[number * 7919 % keys]);
+        assert!((0..keys).all(|number| authenticate(&header(number)).is_some()));
+        let of_many = median_with(100_000, header, |header| authenticate(header));
+        let of_one = median_with(100_000, |_| header(0), |header| authenticate(header));
+        let digests = median_with(100_000, header, |header| {
+            bearer::parse(std::iter::once(header.as_bytes())).map(|token| digester.digest(&token))
+        });
+        println!(
+            "{keys} keys: {of_many:?} in turn, {of_one:?} for the same; {digests:?} is the digest"
+        );
+    }
 }
