@@ -9,7 +9,9 @@
 //!                                                   quota counts
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
 //! /digests/<hex>                                    which access key has this digest
-//! /revocations/<uid>                                whose endpoint tokens count no more
+//! /revocations/<id>                                 whose endpoint tokens count no more
+//! /issued-tokens/<uid of an access key>             until when endpoint tokens count that it asked for
+//! /issued-tokens/all                                the same of all endpoint tokens
 //! /postern/…                                        the server's own: format, digest key, seal,
 //!                                                   signing keys
 //! ```
@@ -42,6 +44,12 @@ pub(crate) const SIGNING_KEYS: &str = "/postern/signing-keys";
 
 /// Records of whose endpoint tokens count no more.
 pub(crate) const REVOCATIONS: &str = "/revocations/";
+
+/// Records of until when endpoint tokens count that were issued.
+pub(crate) const ISSUED_TOKENS: &str = "/issued-tokens/";
+
+/// The record of until when the last of all endpoint tokens counts. No uid is like its name.
+pub(crate) const ALL_ISSUED_TOKENS: &str = "/issued-tokens/all";
 
 /// The server's key for digests.
 pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
@@ -117,6 +125,11 @@ pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
 /// Returns the key of the revocation record of this id.
 pub(crate) fn revocation(id: &str) -> Arc<str> {
     [REVOCATIONS, id].concat().into()
+}
+
+/// Returns the key of the record of until when the tokens of the access key of this uid count.
+pub(crate) fn issued_tokens(uid: &str) -> Arc<str> {
+    [ISSUED_TOKENS, uid].concat().into()
 }
 
 /// Returns the access key's name in the key of the record of its last use.

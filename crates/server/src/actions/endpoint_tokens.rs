@@ -1,5 +1,5 @@
 //! Issues endpoint tokens: a JWT for the caller, within the scopes of their access key (decision 6).
-//! Nothing is stored, and the token is in this one response.
+//! No token is stored, and it is in this one response; what is noted is until when tokens of the key count.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ use crate::storage_key;
 /// Objects that are looked at before others get their turn.
 const OBJECTS_AT_ONCE: usize = 256;
 
+/// How often it is tried to note that a token is issued, while the access key changes.
+const NOTE_ATTEMPTS: usize = 8;
+
 /// Returns what was posted, with a token.
 ///
 /// # Errors
@@ -53,13 +56,15 @@ pub(super) async fn issue(
     let mut fields = Fields::deserialize(&object.fields).unwrap_or_default();
     let ttl_seconds = fields.spec.ttl.unwrap_or_default();
     check_ttl(ttl_seconds, registry.token_policy().max_ttl_seconds)?;
-    registry.cache().wait_until_current().await?;
-    // Before the identity is read: it is at least as new as this.
-    let generation = registry.cache().applied();
-    let now = registry.source().now();
-    let current = current(registry, permit, now)?;
     check_forwarded(registry, permit)?;
     let scope = fields.spec.scope.as_ref();
+    let now = registry.source().now();
+    let as_of = if writing.dry_run {
+        AsOf::now(registry, permit, now).await?
+    } else {
+        AsOf::noted(registry, permit, now, ttl_seconds).await?
+    };
+    let AsOf { generation, current } = as_of;
     let bearer = Bearer { key: &current.key, identity: current.identity(), scope };
     let policy = registry.cache().policy();
     check_contained(&policy, &bearer)?;
@@ -111,16 +116,50 @@ fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {
     Err(invalid(FieldError::invalid("spec.ttl", ttl_seconds, detail)))
 }
 
-/// Returns who the caller is now: the request was authenticated a while ago.
-fn current(
-    registry: &Registry,
-    permit: &Permit,
-    now: Timestamp,
-) -> Result<CurrentIdentity, ApiError> {
-    let principals = registry.cache().principals();
-    permit.credential().check(&principals, now)?;
-    let current = permit.credential().current(&principals, now)?;
-    current.ok_or_else(|| ApiError::internal("the server needs no token", "a token for the server"))
+/// Who the caller is, as of a revision of the store.
+struct AsOf {
+    /// The identity is at least as new as this.
+    generation: u64,
+    current: CurrentIdentity,
+}
+
+impl AsOf {
+    /// Returns who the caller is now: the request was authenticated a while ago.
+    async fn now(registry: &Registry, permit: &Permit, now: Timestamp) -> Result<Self, ApiError> {
+        registry.cache().wait_until_current().await?;
+        // Before the identity is read: it is at least as new as this.
+        let generation = registry.cache().applied();
+        let principals = registry.cache().principals();
+        permit.credential().check(&principals, now)?;
+        let current = permit.credential().current(&principals, now)?;
+        let current = current.ok_or_else(|| {
+            ApiError::internal("the server needs no token", "a token for the server")
+        })?;
+        Ok(Self { generation, current })
+    }
+
+    /// Returns the same, once it is noted that the caller's keys get a token: from then on, a change of them
+    /// revokes it.
+    async fn noted(
+        registry: &Registry,
+        permit: &Permit,
+        now: Timestamp,
+        ttl_seconds: i64,
+    ) -> Result<Self, ApiError> {
+        let until = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(ttl_seconds));
+        for _ in 0..NOTE_ATTEMPTS {
+            let as_of = Self::now(registry, permit, now).await?;
+            let key = &as_of.current.key;
+            let makers = key.ancestors.iter().map(|maker| maker.uid.as_str());
+            let keys: Vec<_> = std::iter::once(key.uid.as_str()).chain(makers).collect();
+            if registry.is_noted(&keys, until) {
+                return Ok(as_of);
+            }
+            registry.note(&keys, until).await?;
+        }
+        let message = "the access key keeps changing: ask for a token again";
+        Err(ApiError::unavailable(message, Some(1)))
+    }
 }
 
 /// Checks that a token reaches no further than the key that asks for it (decision 4, "No escape"). The

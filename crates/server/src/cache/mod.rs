@@ -37,7 +37,7 @@ use self::newest::NewestRevision;
 pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessState, AccessValue};
-pub(crate) use self::tokens::RevocationRecord;
+pub(crate) use self::tokens::{IssuedRecord, RevocationRecord, Stored};
 use self::tokens::{TokenState, TokenValue};
 use crate::errors::from_store;
 use crate::signing_keys::SigningKeys;
@@ -407,9 +407,23 @@ impl Cache {
         self.tokens.revocations()
     }
 
-    /// Returns the revocation records that have done their work: their keys and positions.
-    pub(crate) fn old_revocations(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
-        self.tokens.old_revocations(now)
+    /// Returns the record of until when endpoint tokens count that were issued, if there is one under this
+    /// storage key.
+    pub(crate) fn issued_tokens(&self, key: &str) -> Option<(Position, IssuedRecord)> {
+        self.tokens.issued(key)
+    }
+
+    /// Returns the records about endpoint tokens that have done their work: their keys and positions.
+    pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+        self.tokens.done(now)
+    }
+
+    /// Returns the owners who have more than `most` revocation records of access keys, with the records.
+    pub(crate) fn crowded_revocations(
+        &self,
+        most: usize,
+    ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
+        self.tokens.crowded(most)
     }
 
     /// Returns the revision of the cache.

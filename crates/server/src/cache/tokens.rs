@@ -1,7 +1,7 @@
-//! Keeps in step with what is stored about endpoint tokens: the keys that sign them, and what has been
-//! revoked.
+//! Keeps in step with what is stored about endpoint tokens: the keys that sign them, until when those count
+//! that were issued, and what has been revoked.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -24,7 +24,23 @@ pub(crate) struct RevocationRecord {
     pub(crate) uids: Vec<String>,
     /// When every token from before has expired.
     pub(crate) drop_after: Timestamp,
+    /// The uid of the user or team whose access keys these are. Many records of one owner are folded into
+    /// one for the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner_uid: Option<String>,
 }
+
+/// Until when endpoint tokens count that were issued, as it is stored: for an access key, or for all. It
+/// is written before a token is given away, so what is not in it need not be revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IssuedRecord {
+    /// No token counts longer.
+    pub(crate) until: Timestamp,
+}
+
+/// A stored record, and its position.
+pub(crate) type Stored<T> = (Arc<str>, Position, T);
 
 /// A stored value about tokens.
 pub(super) struct TokenValue {
@@ -45,6 +61,7 @@ impl TokenValue {
 #[derive(Default)]
 pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,
+    issued: RwLock<HashMap<Arc<str>, (Position, IssuedRecord)>>,
     revocations: RwLock<Revocations>,
 }
 
@@ -52,8 +69,10 @@ pub(super) struct TokenState {
 #[derive(Default)]
 struct Revocations {
     records: HashMap<Arc<str>, (Position, RevocationRecord)>,
-    /// The revisions of the records that name a uid.
-    of_uid: HashMap<String, BTreeSet<u64>>,
+    /// The revisions of the records that name a uid, and until when each is kept.
+    of_uid: HashMap<String, BTreeMap<u64, Timestamp>>,
+    /// The records of the access keys of an owner.
+    of_owner: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
 impl Revocations {
@@ -67,6 +86,14 @@ impl Revocations {
                 }
             }
         }
+        if let Some(owner) = record.owner_uid
+            && let Some(keys) = self.of_owner.get_mut(&owner)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.of_owner.remove(&owner);
+            }
+        }
     }
 
     fn apply(&mut self, change: &TokenValue) {
@@ -75,16 +102,34 @@ impl Revocations {
         let Some::<RevocationRecord>(record) = record else { return };
         for uid in &record.uids {
             let revisions = self.of_uid.entry(uid.clone()).or_default();
-            revisions.insert(change.position.revision());
+            revisions.insert(change.position.revision(), record.drop_after);
+        }
+        if let Some(owner) = &record.owner_uid {
+            self.of_owner.entry(owner.clone()).or_default().insert(change.key.clone());
         }
         self.records.insert(change.key.clone(), (change.position, record));
+    }
+
+    /// Has a record done its work: have its tokens expired, or does the newest one revoke them all, and is
+    /// kept as long?
+    fn is_done(&self, position: Position, record: &RevocationRecord, now: Timestamp) -> bool {
+        let is_covered = |uid: &String| {
+            let newest = self.of_uid.get(uid).and_then(BTreeMap::last_key_value);
+            newest.is_some_and(|(revision, drop_after)| {
+                *revision > position.revision() && *drop_after >= record.drop_after
+            })
+        };
+        record.drop_after <= now || record.uids.iter().all(is_covered)
     }
 }
 
 impl TokenState {
     /// Returns whether the value of a key is about tokens.
     pub(super) fn is_indexed(key: &str) -> bool {
-        key == storage_key::SIGNING_KEYS || key.starts_with(storage_key::REVOCATIONS)
+        key == storage_key::SIGNING_KEYS
+            || [storage_key::REVOCATIONS, storage_key::ISSUED_TOKENS]
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
     }
 
     /// Applies a change.
@@ -92,6 +137,14 @@ impl TokenState {
         if &*change.key == storage_key::SIGNING_KEYS {
             let keys = change.value.as_deref().map(SigningKeys::read).unwrap_or_default();
             self.keys.store(Arc::new(keys));
+        } else if change.key.starts_with(storage_key::ISSUED_TOKENS) {
+            let record = change.value.as_ref().and_then(|value| decode::decode_typed(value).ok());
+            match record {
+                Some(record) => {
+                    self.issued.write().insert(change.key.clone(), (change.position, record))
+                }
+                None => self.issued.write().remove(&change.key),
+            };
         } else {
             self.revocations.write().apply(change);
         }
@@ -100,6 +153,7 @@ impl TokenState {
     /// Replaces everything.
     pub(super) fn load(&self, values: &[TokenValue]) {
         *self.revocations.write() = Revocations::default();
+        self.issued.write().clear();
         self.keys.store(Arc::default());
         for value in values {
             self.apply(value);
@@ -115,14 +169,38 @@ impl TokenState {
     pub(super) fn revocations(&self) -> Vec<(String, u64)> {
         let revocations = self.revocations.read();
         let newest = revocations.of_uid.iter();
-        newest.filter_map(|(uid, all)| Some((uid.clone(), *all.last()?))).collect()
+        newest.filter_map(|(uid, all)| Some((uid.clone(), *all.last_key_value()?.0))).collect()
+    }
+
+    /// Returns the record of until when tokens count, if there is one.
+    pub(super) fn issued(&self, key: &str) -> Option<(Position, IssuedRecord)> {
+        self.issued.read().get(key).copied()
     }
 
     /// Returns the records that have done their work: their keys and positions.
-    pub(super) fn old_revocations(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+    pub(super) fn done(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         let revocations = self.revocations.read();
-        let old = revocations.records.iter().filter(|(_, (_, record))| record.drop_after <= now);
-        old.map(|(key, (position, _))| (key.clone(), *position)).collect()
+        let records = revocations.records.iter();
+        let done =
+            records.filter(|(_, (position, record))| revocations.is_done(*position, record, now));
+        let mut done: Vec<_> = done.map(|(key, (position, _))| (key.clone(), *position)).collect();
+        let issued = self.issued.read();
+        let over = issued.iter().filter(|(_, (_, record))| record.until <= now);
+        done.extend(over.map(|(key, (position, _))| (key.clone(), *position)));
+        done
+    }
+
+    /// Returns the owners who have more than `most` records of access keys, with the records.
+    pub(super) fn crowded(&self, most: usize) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
+        let revocations = self.revocations.read();
+        let record_of = |key: &Arc<str>| {
+            let (position, record) = revocations.records.get(key)?;
+            Some((key.clone(), *position, record.clone()))
+        };
+        let crowded = revocations.of_owner.iter().filter(|(_, keys)| keys.len() > most);
+        crowded
+            .map(|(owner, keys)| (owner.clone(), keys.iter().filter_map(record_of).collect()))
+            .collect()
     }
 }
 
@@ -136,7 +214,8 @@ mod tests {
         let record = |uids: &[&str], drop_after| {
             let uids = uids.iter().map(|uid| (*uid).to_owned()).collect();
             let drop_after = Timestamp::from_unix_seconds(drop_after);
-            serde_json::to_vec(&RevocationRecord { uids, drop_after }).unwrap()
+            let owner_uid = None;
+            serde_json::to_vec(&RevocationRecord { uids, drop_after, owner_uid }).unwrap()
         };
         let apply = |key: &str, revision, value: Option<Vec<u8>>| {
             let key = [storage_key::REVOCATIONS, key].concat().into();
@@ -152,8 +231,20 @@ mod tests {
         apply("a", 5, Some(record(&["u1", "u2"], 100)));
         apply("b", 9, Some(record(&["u1"], 50)));
         assert_eq!(revocations(), [of("u1", 9), of("u2", 5)]);
-        let old = state.old_revocations(Timestamp::from_unix_seconds(50));
+        let old = state.done(Timestamp::from_unix_seconds(50));
         assert_eq!(old, [("/revocations/b".into(), Position::new(9, 1))]);
+        // A newer record takes the place of those that it covers, and that are not kept longer.
+        let done = || {
+            let mut done = state.done(Timestamp::from_unix_seconds(49));
+            done.sort();
+            done.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(done(), Vec::<String>::new());
+        apply("c", 10, Some(record(&["u1", "u2"], 100)));
+        assert_eq!(done(), ["/revocations/a", "/revocations/b"]);
+        apply("c", 11, Some(record(&["u1", "u2"], 99)));
+        assert_eq!(done(), ["/revocations/b"]);
+        apply("c", 11, None);
         apply("b", 12, None);
         assert_eq!(revocations(), [of("u1", 5), of("u2", 5)]);
         state.load(&[]);

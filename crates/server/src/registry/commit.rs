@@ -17,7 +17,7 @@ use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
 use super::project_limits;
-use super::revocations::revoked;
+use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
@@ -64,8 +64,8 @@ pub(super) struct StagedChange {
     /// The state for the response: the new one, or the last one of an object that is removed.
     result: Bytes,
     side: SideRecords,
-    /// The uids of those that give something else from now on: their endpoint tokens count no more.
-    revoked: Vec<String>,
+    /// Those that give something else from now on: their endpoint tokens count no more.
+    revoked: Vec<Revoked>,
     /// The user or team that must still be there under its uid, for a new object that is theirs.
     owner: Option<OwnerCondition>,
 }
@@ -205,7 +205,11 @@ impl Registry {
         let principals = self.cache().principals();
         let mut revoked = revoked(kind, before.as_deref(), stored.as_deref(), &*principals);
         drop(principals);
-        revoked.extend(side.replaced_credential_of.clone());
+        if side.replaces_credential
+            && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
+        {
+            revoked.push(Revoked::key(old));
+        }
         Ok(Some(StagedChange {
             kind,
             namespace,
@@ -242,7 +246,9 @@ impl Registry {
                 return Ok(None);
             }
             let revoked = staged.iter().flat_map(|one| one.revoked.iter().cloned()).collect();
-            let records = limits.changes.into_iter().chain(self.revocation(revoked)?).collect();
+            let revocation = self.revocation(revoked)?;
+            conditions.extend(revocation.conditions);
+            let records = limits.changes.into_iter().chain(revocation.changes).collect();
             let txn = Txn { conditions, changes: changes(staged, records)? };
             match self.store().commit(txn).await {
                 Ok(revision) => return Ok(Some(Position::new(revision, 0))),
@@ -250,6 +256,10 @@ impl Registry {
                     if unchanged.is_some_and(|one| **one.key() == *key) =>
                 {
                     return Err(CommitError::Changed(found.unwrap_or(Position::ZERO)));
+                }
+                Err(Error::Conflict { key, .. }) if key.starts_with(storage_key::ISSUED_TOKENS) => {
+                    // A token was issued meanwhile: it has to be revoked, too.
+                    self.cache().wait_until_current().await?;
                 }
                 Err(Error::Conflict { key, found }) => {
                     self.explain_conflict(staged, &key, found).await?;

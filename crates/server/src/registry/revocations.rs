@@ -1,43 +1,76 @@
 //! Revocation records: when a key, a user or a team gives something else than before, endpoint tokens from
-//! before count no more. The record is written in the transaction of that change, and dropped when every
-//! such token has expired.
+//! before count no more. The record is written in the transaction of that change, if there may be such
+//! tokens, and dropped when all of them have expired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use postern_auth::endpoint_token::SKEW_SECONDS;
-use postern_kinds::principal::{AccessChange, TeamFacts};
+use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts};
 use postern_kinds::{AnyKind, Principal, Principals};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 
 use super::Registry;
-use crate::cache::RevocationRecord;
+use super::issued_tokens::{as_read, encoded};
+use crate::cache::{RevocationRecord, Stored};
 use crate::clock::new_uid;
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// Returns the uids of those that give something else after a change of an object than before. `old` and
-/// `new` are its JSON; `None` for an object that is not there.
+/// How many revocation records of their access keys an owner may have. Agents get all records; so of an
+/// owner who has more, one takes their place, which revokes all of the owner's tokens.
+const MAX_OF_ONE_OWNER: usize = 64;
+
+/// Who gives something else than before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Revoked {
+    /// An access key, and the user or team that owns it, if one does; by their uids.
+    Key { uid: String, owner_uid: Option<String> },
+    /// A user or team, by their uid.
+    Principal { uid: String },
+}
+
+impl Revoked {
+    /// Returns an access key.
+    pub(super) fn key(facts: KeyFacts) -> Self {
+        let KeyFacts { uid, owner_uid, .. } = facts;
+        Self::Key { uid, owner_uid: Some(owner_uid).filter(|uid| !uid.is_empty()) }
+    }
+}
+
+/// What a transaction does about tokens from before.
+#[derive(Default)]
+pub(super) struct Revocation {
+    /// That no more tokens were issued meanwhile.
+    pub(super) conditions: Vec<Condition>,
+    /// The records.
+    pub(super) changes: Vec<Change>,
+}
+
+/// Returns those that give something else after a change of an object than before. `old` and `new` are its
+/// JSON; `None` for an object that is not there.
 pub(super) fn revoked(
     kind: &dyn AnyKind,
     old: Option<&[u8]>,
     new: Option<&[u8]>,
     principals: &dyn Principals,
-) -> Vec<String> {
+) -> Vec<Revoked> {
     let (Some(old), Some(new)) = (kind.access_change(old), kind.access_change(new)) else {
         return Vec::new();
     };
+    let principal = |uid| Revoked::Principal { uid };
     match (old, new) {
         (AccessChange::User(Some(old)), AccessChange::User(new)) if new.as_ref() != Some(&old) => {
-            vec![old.uid]
+            vec![principal(old.uid)]
         }
         (AccessChange::Key(Some(old)), AccessChange::Key(new)) if new.as_ref() != Some(&old) => {
-            vec![old.uid]
+            vec![Revoked::key(old)]
         }
-        (AccessChange::Team(old), AccessChange::Team(new)) => of_team(old, new, principals),
+        (AccessChange::Team(old), AccessChange::Team(new)) => {
+            of_team(old, new, principals).into_iter().map(principal).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -64,40 +97,103 @@ fn of_team(
 }
 
 impl Registry {
-    /// Returns the change that revokes the tokens that depend on these uids; `None` for none.
-    pub(super) fn revocation(&self, mut uids: Vec<String>) -> Result<Option<Change>, ApiError> {
+    /// Returns what revokes the tokens that depend on these. There is nothing to revoke where no token was
+    /// issued.
+    ///
+    /// # Errors
+    /// 500 when a record cannot be encoded.
+    pub(super) fn revocation(&self, mut revoked: Vec<Revoked>) -> Result<Revocation, ApiError> {
         // Who leaves a hundred teams is there a hundred times.
-        uids.sort_unstable();
-        uids.dedup();
-        if uids.is_empty() {
-            return Ok(None);
+        revoked.sort_unstable();
+        revoked.dedup();
+        let mut revocation = Revocation::default();
+        let mut principals = Vec::new();
+        for one in revoked {
+            match one {
+                Revoked::Principal { uid } => principals.push(uid),
+                Revoked::Key { uid, owner_uid } => {
+                    let key = storage_key::issued_tokens(&uid);
+                    if self.revoke(&mut revocation, &key, vec![uid], owner_uid)? {
+                        // The next token is noted anew.
+                        revocation.changes.push(Change::Delete { key });
+                    }
+                }
+            }
         }
-        // Tokens are of this server's clock, and are checked by that of an agent.
-        let lifetime = self.token_policy().max_ttl_seconds.saturating_add(2 * SKEW_SECONDS);
-        let end = self.source().now().unix_seconds().saturating_add(lifetime);
-        let record = RevocationRecord { uids, drop_after: Timestamp::from_unix_seconds(end) };
-        let value = serde_json::to_vec(&record)
-            .map_err(|error| ApiError::internal("a record could not be encoded", error))?;
-        let key = storage_key::revocation(&new_uid(self.source()));
-        Ok(Some(Change::Put { key, value: Bytes::from(value) }))
+        if !principals.is_empty() {
+            let all = storage_key::ALL_ISSUED_TOKENS.into();
+            self.revoke(&mut revocation, &all, principals, None)?;
+        }
+        Ok(revocation)
     }
 
-    /// Drops the records whose tokens have all expired.
+    /// Adds a record, if there is a note under this key that tokens were issued. Returns whether there is.
+    fn revoke(
+        &self,
+        revocation: &mut Revocation,
+        note: &Arc<str>,
+        uids: Vec<String>,
+        owner_uid: Option<String>,
+    ) -> Result<bool, ApiError> {
+        let issued = self.cache().issued_tokens(note);
+        revocation.conditions.push(as_read(note, issued));
+        let Some((_, issued)) = issued else { return Ok(false) };
+        // Tokens are of this server's clock, and are checked by that of an agent.
+        let end = issued.until.unix_seconds().saturating_add(2 * SKEW_SECONDS);
+        let drop_after = Timestamp::from_unix_seconds(end);
+        let put = self.record(&RevocationRecord { uids, drop_after, owner_uid })?;
+        revocation.changes.push(put);
+        Ok(true)
+    }
+
+    fn record(&self, record: &RevocationRecord) -> Result<Change, ApiError> {
+        let key = storage_key::revocation(&new_uid(self.source()));
+        Ok(Change::Put { key, value: encoded(record)? })
+    }
+
+    /// Drops the records that have done their work, and folds those of owners who have many.
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn drop_old_revocations(&self) -> Result<(), ApiError> {
-        let old = self.cache().old_revocations(self.source().now());
-        for batch in old.chunks(limits::CHANGES_PER_TXN) {
-            self.drop_revocations(batch).await?;
+    pub(crate) async fn tidy_token_records(&self) -> Result<(), ApiError> {
+        let done = self.cache().done_token_records(self.source().now());
+        for batch in done.chunks(limits::CHANGES_PER_TXN) {
+            self.replace_records(batch.iter(), None).await?;
+        }
+        for (owner, records) in self.cache().crowded_revocations(MAX_OF_ONE_OWNER) {
+            for some in records.chunks(limits::CHANGES_PER_TXN - 1) {
+                self.fold(&owner, some).await?;
+            }
         }
         Ok(())
     }
 
-    async fn drop_revocations(&self, batch: &[(Arc<str>, Position)]) -> Result<(), ApiError> {
+    /// Puts one record of an owner in the place of some of their access keys: it revokes more tokens, and so
+    /// never fewer.
+    async fn fold(
+        &self,
+        owner: &str,
+        records: &[Stored<RevocationRecord>],
+    ) -> Result<(), ApiError> {
+        let Some(drop_after) = records.iter().map(|(_, _, record)| record.drop_after).max() else {
+            return Ok(());
+        };
+        let uids = vec![owner.to_owned()];
+        let put = self.record(&RevocationRecord { uids, drop_after, owner_uid: None })?;
+        let old: Vec<_> =
+            records.iter().map(|(key, position, _)| (key.clone(), *position)).collect();
+        self.replace_records(old.iter(), Some(put)).await
+    }
+
+    async fn replace_records(
+        &self,
+        old: impl Iterator<Item = &(Arc<str>, Position)> + Clone,
+        new: Option<Change>,
+    ) -> Result<(), ApiError> {
         let conditions =
-            batch.iter().map(|(key, position)| Condition::At(key.clone(), *position)).collect();
-        let changes = batch.iter().map(|(key, _)| Change::Delete { key: key.clone() }).collect();
+            old.clone().map(|(key, position)| Condition::At(key.clone(), *position)).collect();
+        let deletes = old.map(|(key, _)| Change::Delete { key: key.clone() });
+        let changes = new.into_iter().chain(deletes).collect();
         match self.store().commit(Txn { conditions, changes }).await {
             // Another server has dropped some of them; the others go in the next round.
             Ok(_) | Err(Error::Conflict { .. }) => Ok(()),

@@ -37,9 +37,8 @@ pub(super) struct SideRecords {
     pub(super) changes: Vec<Change>,
     /// The fields of the unique keys that are new, by their storage keys.
     unique_fields: Vec<(Arc<str>, &'static str)>,
-    /// The uid of an access key that has another value from now on: whoever has the old one must lose what
-    /// they got by it.
-    pub(super) replaced_credential_of: Option<String>,
+    /// Has an access key another value from now on? Whoever has the old one must lose what they got by it.
+    pub(super) replaces_credential: bool,
     /// The value of a new access key, for the one response that has it.
     pub(super) issued: Option<SecretText>,
 }
@@ -186,7 +185,7 @@ impl Registry {
         {
             self.take_key(of.kind, object, &mut secrets, key, &mut side)?;
             side.changes.extend(old.map(|old| Change::Delete { key: storage_key::digest(old) }));
-            side.replaced_credential_of = Some(object.metadata.uid.clone());
+            side.replaces_credential = true;
         }
         secrets.set_values(of.kind, written);
         side.put(of.secret_key(), &secrets)?;

@@ -76,6 +76,14 @@ impl Fleet {
         page.entries.iter().map(|entry| entry.key.to_string()).collect()
     }
 
+    /// Lets each server tidy the records about endpoint tokens.
+    pub(super) async fn tidy(&self) {
+        for server in self.current().await {
+            server.registry.tidy_token_records().await.unwrap();
+        }
+        self.current().await;
+    }
+
     /// Waits until nothing is stored below a prefix.
     async fn until_gone(&self, prefix: &str) {
         let gone = async {

@@ -9,25 +9,30 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_meta::options::DeleteOptions;
+use postern_meta::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::fleet::{change, delete, make, of, on_one_and_two};
 use super::*;
 
 const ISSUER: &str = "https://postern.test";
+const TTL_SECONDS: i64 = 3600;
 
 impl Fixture {
     /// A token for the bearer of a key, issued and signed by this server.
-    fn token(&self, digest: &Digest) -> SecretText {
+    async fn token(&self, digest: &Digest) -> SecretText {
         let cache = self.registry.cache();
-        let generation = cache.applied();
         let now = self.clock.now();
+        let until = Timestamp::from_unix_seconds(now.unix_seconds() + TTL_SECONDS);
         let key = cache.principals().identify(digest, now.unix_seconds()).unwrap();
+        self.registry.note(&[&key.uid], until).await.unwrap();
+        cache.wait_until_current().await.unwrap();
+        let generation = cache.applied();
         let issuance = Issuance {
             issuer: ISSUER.to_owned(),
             audiences: vec![GENERAL_AUDIENCE.to_owned()],
             issued_at: now.unix_seconds(),
-            ttl_seconds: 3600,
+            ttl_seconds: TTL_SECONDS,
             token_id: "id".to_owned(),
             generation,
         };
@@ -86,7 +91,7 @@ async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() 
         ] {
             fleet.current().await;
             let digest = one.key_of("laptop", "ada", json!({})).await;
-            let token = one.token(&digest);
+            let token = one.token(&digest).await;
             update(one, kind, name, spec.clone()).await;
             for server in fleet.current().await {
                 assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked), "{name}: {spec}");
@@ -109,7 +114,7 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
         make(one, of(&Team, Verb::Create, "db"), team).await;
         fleet.current().await;
         let digest = one.key_of("laptop", "ada", json!({})).await;
-        let token = one.token(&digest);
+        let token = one.token(&digest).await;
         update(one, &OwnedAccessKey, "laptop", json!({ "displayName": "Laptop" })).await;
         update(one, &User, "ada", json!({ "displayName": "Ada" })).await;
         update(one, &User, "bob", json!({ "groups": ["x"] })).await;
@@ -120,7 +125,8 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
         update(one, &User, "ada", json!({ "groups": ["x"] })).await;
         for server in fleet.current().await {
             assert_eq!(server.verified(&token), Some(TokenRefusal::Revoked));
-            assert_eq!(server.verified(&server.token(&digest)), None);
+            let newer = server.token(&digest).await;
+            assert_eq!(server.verified(&newer), None);
         }
     })
     .await;
@@ -137,7 +143,7 @@ async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
             make(one, of(&Team, Verb::Create, "db"), team.clone()).await;
             fleet.current().await;
             let digest = one.key_of("laptop", "ada", json!({})).await;
-            let token = one.token(&digest);
+            let token = one.token(&digest).await;
             assert_eq!(one.verified(&token), None);
             let name = ["laptop", "db", "ada"][["OwnedAccessKey", "Team", "User"]
                 .iter()
@@ -165,22 +171,99 @@ async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
 async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
     on_one_and_two(async |fleet| {
         let one = fleet.one();
-        one.key("laptop", json!({})).await;
+        let digest = one.key("laptop", json!({})).await;
+        one.token(&digest).await;
         update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
-        one.pass_seconds(24 * 3600 + 119);
-        for server in fleet.current().await {
-            server.registry.drop_old_revocations().await.unwrap();
-        }
+        // A note reaches an hour further than the token; clocks may differ by a minute each.
+        one.pass_seconds(TTL_SECONDS + 3600 + 119);
+        fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
         one.pass_seconds(1);
-        for server in fleet.current().await {
-            server.registry.drop_old_revocations().await.unwrap();
+        fleet.tidy().await;
+        for prefix in ["/revocations/", "/issued-tokens/"] {
+            assert_eq!(fleet.stored(prefix).await, Vec::<String>::new());
         }
-        assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
         for server in fleet.current().await {
             assert_eq!(server.registry.cache().revocations(), []);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_token_depends_on_is_not_revoked() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
+        let with_token = one.key_of("other", "ada", json!({})).await;
+        one.key_of("laptop", "ada", json!({})).await;
+        update(one, &User, "ada", json!({ "groups": ["x"] })).await;
+        update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
+        assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
+        one.token(&with_token).await;
+        delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default()).await;
+        assert_eq!(fleet.stored("/revocations/").await, Vec::<String>::new());
+        for name in ["other", "ada"] {
+            let kind: &'static dyn postern_kinds::AnyKind =
+                if name == "ada" { &User } else { &OwnedAccessKey };
+            update(one, kind, name, json!({ "groups": ["y"] })).await;
+        }
+        assert_eq!(fleet.stored("/revocations/").await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_change_revokes_a_token_that_another_server_issued_a_moment_ago() {
+    on_one_and_two(async |fleet| {
+        let (one, other) = (fleet.one(), fleet.other());
+        make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
+        let digest = one.key_of("laptop", "ada", json!({})).await;
+        fleet.current().await;
+        for number in 0..20 {
+            // Each server may have heard of what the other did, or not yet.
+            let group = json!({ "groups": [format!("g{number}")] });
+            let change = update(one, &OwnedAccessKey, "laptop", group.clone());
+            let (token, ()) = tokio::join!(other.token(&digest), change);
+            let before = fleet.current().await[0].verified(&token).is_none();
+            update(one, &User, "ada", group).await;
+            let after = fleet.current().await[0].verified(&token);
+            assert_eq!(after, Some(TokenRefusal::Revoked), "it counted before: {before}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
+    on_one_and_two(async |fleet| {
+        let one = fleet.one();
+        let mut tokens = Vec::new();
+        for number in 0..200 {
+            let digest = one.key("laptop", json!({})).await;
+            tokens.push(one.token(&digest).await);
+            delete(one, of(&OwnedAccessKey, Verb::Delete, "laptop"), DeleteOptions::default())
+                .await;
+            if number == 100 {
+                fleet.tidy().await;
+            }
+        }
+        assert!(fleet.stored("/revocations/").await.len() > 64);
+        for _ in 0..4 {
+            fleet.tidy().await;
+        }
+        let left = fleet.stored("/revocations/").await.len();
+        assert!(left <= 64, "{left}");
+        for server in fleet.current().await {
+            for token in &tokens {
+                assert_eq!(server.verified(token), Some(TokenRefusal::Revoked));
+            }
+        }
+        let digest = one.key("laptop", json!({})).await;
+        let token = one.token(&digest).await;
+        assert_eq!(fleet.current().await[0].verified(&token), None);
     })
     .await;
 }
@@ -191,7 +274,7 @@ async fn servers_agree_on_the_keys_that_sign_and_on_those_that_are_dropped() {
         let (one, other) = (fleet.one(), fleet.other());
         let digest = one.key("laptop", json!({})).await;
         fleet.current().await;
-        let token = one.token(&digest);
+        let token = one.token(&digest).await;
         assert_eq!(other.verified(&token), None);
         let rotate = |server: &Fixture, force| {
             let (registry, now) = (server.registry.clone(), server.clock.now());
@@ -206,7 +289,7 @@ async fn servers_agree_on_the_keys_that_sign_and_on_those_that_are_dropped() {
         rotate(other, true).await;
         fleet.current().await;
         assert_eq!(other.verified(&token), None, "its key is published until it has expired");
-        let newer = one.token(&digest);
+        let newer = one.token(&digest).await;
         let old = one.registry.cache().signing_keys().public().keys[0].kid.clone();
         signing_keys::drop_key(one.registry.store(), one.clock.now(), &old).await.unwrap();
         for server in fleet.current().await {
