@@ -25,7 +25,7 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde_json::{Map, Value};
 
-use self::taking::Batch;
+use self::taking::{Batch, Taker};
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
 use crate::storage_key;
@@ -63,7 +63,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
         if rights.has_changed().unwrap_or(false) && tokio::time::Instant::now() >= next_rights {
             rights.mark_unchanged();
             next_rights = tokio::time::Instant::now() + RIGHTS_INTERVAL;
-            follower.queue.extend(follower.source_of.keys().cloned());
+            follower.look_at_rights().await;
         }
         let failed = follower.work().await;
         let wait = if failed { RETRY } else { Duration::MAX };
@@ -90,6 +90,8 @@ struct Follower {
     cursors: [Option<Position>; 3],
     source_of: HashMap<Arc<str>, Arc<str>>,
     takers_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// By whose right each of them took its data last.
+    takers: HashMap<Arc<str>, Taker>,
     /// The secrets of projects that are, or are to be, mirrored.
     mirrored: BTreeSet<Arc<str>>,
     queue: BTreeSet<Arc<str>>,
@@ -102,6 +104,7 @@ impl Follower {
             cursors: [None; 3],
             source_of: HashMap::new(),
             takers_of: HashMap::new(),
+            takers: HashMap::new(),
             mirrored: BTreeSet::new(),
             queue: BTreeSet::new(),
         }
@@ -201,6 +204,27 @@ impl Follower {
         }
         if let Some(source) = source {
             self.takers_of.entry(source).or_default().insert(key.clone());
+        } else {
+            self.takers.remove(key);
+        }
+    }
+
+    /// Enqueues those whose writers may read what they could not, or may not any more. Rights change all the
+    /// time, most often those of others.
+    async fn look_at_rights(&mut self) {
+        if self.registry.cache().wait_until_current().await.is_err() {
+            self.queue.extend(self.source_of.keys().cloned());
+            return;
+        }
+        let batch = Batch::new(&self.registry);
+        for (index, key) in self.source_of.keys().enumerate() {
+            // Of those that are not known yet, the namespace may have become a project's.
+            if self.takers.get(key).is_none_or(|taker| taker.has_changed(&batch)) {
+                self.queue.insert(key.clone());
+            }
+            if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -219,12 +243,19 @@ impl Follower {
             let batch = &batch;
             async move {
                 let done = one(batch, &key).await;
-                done.err().map(|error| (key, error))
+                (key, done)
             }
         });
         let mut work = std::pin::pin!(work.buffer_unordered(WRITES_AT_ONCE));
-        while let Some(failed) = work.next().await {
-            let Some((key, error)) = failed else { continue };
+        while let Some((key, done)) = work.next().await {
+            let error = match done {
+                Ok(Some(taker)) => {
+                    self.takers.insert(key, taker);
+                    continue;
+                }
+                Ok(None) => continue,
+                Err(error) => error,
+            };
             // It is gone, or its namespace: there is nothing to do.
             if matches!(error.code(), 403 | 404) {
                 continue;
@@ -260,16 +291,16 @@ fn is_removal(event_type: WatchEventType) -> bool {
     event_type == WatchEventType::Deleted
 }
 
-/// Does for one object what is to be done now.
-async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<(), ApiError> {
+/// Does for one object what is to be done now. Returns by whose right it takes data, if it does.
+async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Option<Taker>, ApiError> {
     let is_of = |kind: &&&dyn AnyKind| key.starts_with(&storage_key::collection(kind.info()));
-    let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(()) };
-    taking::take(batch, kind, key).await?;
+    let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(None) };
+    let taker = taking::take(batch, kind, key).await?;
     if kind.info().kind == ProjectSecret.info().kind {
         mirror::keep(batch, key).await?;
     }
     tokio::task::yield_now().await;
-    Ok(())
+    Ok(taker)
 }
 
 /// Returns an object as it is now; `None` when it is gone, or going.

@@ -26,8 +26,15 @@ use crate::storage_key;
 /// Writers with their identities, as of a version of what decides.
 type Writers = (u64, HashMap<String, Option<Arc<Identity>>>);
 
-/// The data of secrets, with the positions that it is of.
-type Sources = HashMap<Arc<str>, (Position, Arc<Data>)>;
+/// The data of secrets that is kept while a batch is worked on, in bytes as it is stored.
+const MAX_KEPT_BYTES: usize = 8 << 20;
+
+/// The data of secrets, with the positions that it is of, and how many bytes it has in all.
+#[derive(Default)]
+struct Sources {
+    data: HashMap<Arc<str>, (Position, Arc<Data>)>,
+    bytes: usize,
+}
 
 /// The data of a secret.
 type Data = Map<String, Value>;
@@ -37,6 +44,27 @@ pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     writers: Mutex<Writers>,
     sources: Mutex<Sources>,
+}
+
+/// By whose right a secret takes data, and from what.
+pub(super) struct Taker {
+    writer: Option<String>,
+    source: DataSource,
+    may_read: bool,
+}
+
+impl Taker {
+    fn of(batch: &Batch<'_>, object: &Object, source: DataSource) -> Self {
+        let writer = object.metadata.annotations.get(SYNCED_FOR).cloned();
+        let may_read = batch.may_read(writer.as_deref(), &source);
+        Self { writer, source, may_read }
+    }
+
+    /// Returns whether its writer may read the source as things are now, where they could not before, or
+    /// may not any more.
+    pub(super) fn has_changed(&self, batch: &Batch<'_>) -> bool {
+        batch.may_read(self.writer.as_deref(), &self.source) != self.may_read
+    }
 }
 
 /// What became of a secret.
@@ -72,14 +100,28 @@ impl<'a> Batch<'a> {
         let key = storage_key::object(info, Some(&source.namespace), &source.name);
         let Some(found) = self.registry.cache().of(info).get(&key)? else { return Ok(None) };
         let mut sources = self.sources.lock();
-        if let Some((at, data)) = sources.get(&key)
+        if let Some((at, data)) = sources.data.get(&key)
             && *at == found.position()
         {
             return Ok(Some(data.clone()));
         }
+        if sources.bytes > MAX_KEPT_BYTES {
+            *sources = Sources::default();
+        }
         let data = Arc::new(data_of(&found.decode()?));
-        sources.insert(key, (found.position(), data.clone()));
+        sources.bytes += found.json().len();
+        sources.data.insert(key, (found.position(), data.clone()));
         Ok(Some(data))
+    }
+
+    /// May a writer read a source, as things are now?
+    fn may_read(&self, writer: Option<&str>, source: &DataSource) -> bool {
+        let identity = writer.and_then(|writer| self.identity(writer));
+        identity.is_some_and(|identity| self.holds(&identity, source))
+    }
+
+    fn holds(&self, identity: &Identity, source: &DataSource) -> bool {
+        self.registry.cache().policy().satisfies(identity, &source.right().into())
     }
 
     /// Returns what a secret is to have, as things are now.
@@ -98,8 +140,7 @@ impl<'a> Batch<'a> {
         let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
             return Ok(not_authorized("whoever set the labels is not known any more, and"));
         };
-        let policy = self.registry.cache().policy();
-        if !policy.satisfies(&identity, &source.right().into()) {
+        if !self.holds(&identity, source) {
             return Ok(not_authorized(&identity.name));
         }
         Ok(match self.data(source)? {
@@ -113,18 +154,19 @@ impl<'a> Batch<'a> {
 }
 
 /// Brings a secret the data that it takes from another one, if it does, and says in its status whether that
-/// worked.
+/// worked. Returns by whose right, as of before the data was looked at.
 pub(super) async fn take(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
     key: &str,
-) -> Result<(), ApiError> {
+) -> Result<Option<Taker>, ApiError> {
     let registry = batch.registry;
-    let Some(object) = current(registry, kind, key)? else { return Ok(()) };
+    let Some(object) = current(registry, kind, key)? else { return Ok(None) };
     let source = data_source(registry.cache(), kind, &object.metadata);
     if source.is_none() && condition_of(&object, SYNCED).is_none() {
-        return Ok(());
+        return Ok(None);
     }
+    let taker = source.map(|source| Taker::of(batch, &object, source));
     let (wanted, failure) = decided(batch, kind, &object)?;
     // Most often nothing is to be done: who may do what changes for others.
     if wanted.fields != object.fields {
@@ -141,7 +183,7 @@ pub(super) async fn take(
     if let Some((reason, message)) = failure {
         events::warn(registry, &Happening { object: &object, reason, message: &message }).await;
     }
-    Ok(())
+    Ok(taker)
 }
 
 /// Why a secret has not the data of its source: in one word, and for people.
