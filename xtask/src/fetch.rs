@@ -155,7 +155,7 @@ fn may_install() -> bool {
     root && shell::succeeds("apt-get", &["--version"])
 }
 
-fn kubectl(root: &Path) -> Result<PathBuf> {
+pub(crate) fn kubectl(root: &Path) -> Result<PathBuf> {
     let environment = root.join(".cache").join("venv");
     let kubectl = environment.join("bin").join("kubectl");
     let stamp = environment.join("kubectl-fetched");

@@ -6,12 +6,19 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ParsedPublicKey};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::digest::Digester;
+use postern_auth::endpoint_token::{
+    Bearer, Claims, GENERAL_AUDIENCE, Issuance, JwkSet, SigningKey, Verifier,
+};
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
 use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
+use postern_auth::resolved_key::ResolvedKey;
 use postern_auth::scope::ScopeRules;
 use postern_kinds::principal::{KeyFacts, Lifetime, UserFacts};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
@@ -385,4 +392,65 @@ fn authentication_with_a_hundred_thousand_keys() {
             "{keys} keys: {of_many:?} in turn, {of_one:?} for the same; {digests:?} is the digest"
         );
     }
+}
+
+/// Returns tokens that differ by their ids.
+fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
+    let key = ResolvedKey {
+        uid: "uid-of-key".to_owned(),
+        identity: Arc::new(identity(Spread::OverUsers, 1)),
+        lifetime: Lifetime::default(),
+        is_login: false,
+        activity: Arc::default(),
+        ancestors: Vec::new(),
+    };
+    let bearer = Bearer { key: &key, identity: &key.identity, scope: None };
+    let token = |number: usize| {
+        let issuance = Issuance {
+            issuer: "https://postern.test".to_owned(),
+            audiences: vec![GENERAL_AUDIENCE.to_owned()],
+            issued_at: 1,
+            ttl_seconds: 3600,
+            token_id: format!("id-{number}"),
+            generation: 1,
+        };
+        signing.issue(&Claims::of(&bearer, issuance)).unwrap().expose().to_owned()
+    };
+    (0..tokens).map(token).collect()
+}
+
+#[test]
+#[ignore = "it measures time"]
+fn verification_of_endpoint_tokens() {
+    let signing = SigningKey::generate().unwrap();
+    let point = |text: &str| BASE64URL.decode(text).unwrap();
+    let public = signing.public();
+    let point = [vec![4], point(&public.x), point(&public.y)].concat();
+    let bare = ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &point).unwrap();
+    let tokens = endpoint_tokens(&signing, 2000);
+    let verifier = Verifier::new("https://postern.test", [GENERAL_AUDIENCE.to_owned()]);
+    verifier.set_keys(&JwkSet { keys: vec![public] });
+    let split = |token: &str| {
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        (signed.to_owned(), BASE64URL.decode(signature).unwrap())
+    };
+    let bare = median_with(
+        2000,
+        |number| split(&tokens[number]),
+        |(signed, signature)| bare.verify_sig(signed.as_bytes(), signature).is_ok(),
+    );
+    let first = median_with(
+        2000,
+        |number| &tokens[number],
+        |token| {
+            assert!(verifier.verify(token, 2).is_ok());
+        },
+    );
+    let seen = median_with(
+        100_000,
+        |number| tokens[1000 + number % 1000].clone(),
+        |token| verifier.verify(token, 2).map(drop),
+    );
+    let ratio = first.as_secs_f64() / bare.as_secs_f64();
+    println!("ES256 alone {bare:?}; a token {first:?} ({ratio:.2}); seen before {seen:?}");
 }

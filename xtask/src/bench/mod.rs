@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only these groups, separated by commas: reads, writes, lists, watch, memory, ready, scale,
-    /// overload, fairness, access
+    /// overload, fairness, access, gateway
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

@@ -20,6 +20,10 @@ pub(crate) const BODY_BYTES: &str = "838";
 pub(crate) const COLLECTION: &str =
     "/kubernetes/management/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
 
+/// Its kubeconfig and its CA, in the server's directory.
+pub(crate) const KUBECONFIG: &str = "data/admin.kubeconfig";
+pub(crate) const CA: &str = "data/keys/tls-ca.pem";
+
 /// Returns the arguments with which it is started.
 pub(crate) fn arguments(dir: &Path, address: &str) -> Vec<String> {
     let dir = dir.to_string_lossy();
@@ -45,6 +49,11 @@ impl Bench {
     /// Starts a server on a directory that may have been used before.
     pub(crate) fn start_postern_on(&self, dir: TempDir) -> Result<Server> {
         self.start_with(dir, &[])
+    }
+
+    /// Starts a new server with these arguments.
+    pub(crate) fn start_postern_with(&self, more: &[String]) -> Result<Server> {
+        self.start_with(directory()?, more)
     }
 
     fn start_with(&self, dir: TempDir, more: &[String]) -> Result<Server> {
@@ -79,7 +88,7 @@ impl Bench {
     /// Runs the command line as the server's administrator. Returns what it prints.
     pub(crate) fn postern_cli(&self, server: &Server, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.postern);
-        command.args(arguments).env("KUBECONFIG", server.path("data/admin.kubeconfig"));
+        command.args(arguments).env("KUBECONFIG", server.path(KUBECONFIG));
         let output = command.output()?;
         anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::postern::KUBECONFIG;
+
 /// A server that gets SIGTERM has so long to end, before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -38,6 +40,28 @@ impl Server {
     /// Returns the path of a file in the server's own directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Returns the address in the kubeconfig that a server of ours has written: scheme, host and port.
+    pub(crate) fn address(&self) -> Result<String> {
+        let url = self.kubeconfig_field("server")?;
+        let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
+        Ok(url[..end].to_owned())
+    }
+
+    /// Returns the token in that kubeconfig.
+    pub(crate) fn token(&self) -> Result<String> {
+        self.kubeconfig_field("token")
+    }
+
+    fn kubeconfig_field(&self, name: &str) -> Result<String> {
+        let kubeconfig = std::fs::read_to_string(self.path(KUBECONFIG))?;
+        let field = format!("{name}: ");
+        let value = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(&field));
+        Ok(value
+            .with_context(|| format!("the kubeconfig has no {name}"))?
+            .trim_matches('"')
+            .to_owned())
     }
 
     /// Fails if the server has ended already, with the last lines of its output.

@@ -2,6 +2,7 @@
 
 mod access;
 mod fairness;
+mod gateway;
 mod lists;
 mod memory;
 mod overload;
@@ -42,6 +43,7 @@ pub(crate) const ALL: &[Group] = &[
         measure: fairness::measure,
     },
     Group { name: "access", title: "callers who may not do everything", measure: access::measure },
+    Group { name: "gateway", title: "the way to a connected cluster", measure: gateway::measure },
 ];
 
 /// Returns the usual absolute figures of a run.

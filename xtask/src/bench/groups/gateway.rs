@@ -1,0 +1,293 @@
+//! What the way to a connected cluster costs: through the gateway, and through the cluster's agent, each next
+//! to nginx in front of the same cluster.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::figure;
+use crate::bench::Bench;
+use crate::bench::load::Measurement;
+use crate::bench::nginx::Proxied;
+use crate::bench::postern::{BODY_BYTES, CA, COLLECTION, KUBECONFIG};
+use crate::bench::report::{Ratio, Rounds, Section, Wanted};
+use crate::bench::server::{Server, directory, free_port, spawn};
+
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Objects of the cluster that are read.
+const OBJECTS: &str = "1000";
+
+/// Where the objects are, below the path of a target: that of the cluster is the server's own base path.
+const SECRETS: &str = "/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
+
+/// The file with the credential of the user.
+const TOKENS: &str = "ada.token";
+
+/// The identity that the cluster sees, whoever forwards it.
+const USER: &str = "ada";
+const GROUPS: [&str; 4] =
+    ["platform:user:ada", "platform:user:*", "platform:authenticated", "system:authenticated"];
+
+const MB: f64 = 1_000_000.0;
+
+/// The ways to one cluster.
+struct Ways {
+    /// The cluster itself.
+    cluster: Server,
+    nginx: Server,
+    gateway: Server,
+    agent: Server,
+}
+
+/// Measures GET on each way, and watches through the agent.
+pub(super) fn measure(bench: &Bench) -> Result<Section> {
+    let mut ways = Ways::open(bench)?;
+    let Ways { cluster, nginx, gateway, agent } = &ways;
+    let mut section = Section::new(&[cluster, nginx, gateway, agent], bench);
+    measure_gets(bench, &mut ways, &mut section)?;
+    measure_memory(bench, &mut ways.agent, &mut section)?;
+    measure_get_beside_watches(bench, &mut ways.agent, &mut section)?;
+    section.notes.push(
+        "The cluster is another server of ours. nginx has one worker, TLS on both sides, connections to the \
+         cluster that stay open, no access log, and sends the same identity as the gateway and the agent; \
+         these authenticate, decide and audit each request. What the verification of a token costs is \
+         measured by `cargo test --release -p postern-auth --test speed -- --ignored --nocapture`."
+            .to_owned(),
+    );
+    Ok(section)
+}
+
+fn measure_gets(bench: &Bench, ways: &mut Ways, section: &mut Section) -> Result<()> {
+    let seconds = bench.pick("5", "2");
+    let get = ["load get", "--prefix", "base", "--objects", OBJECTS, "--seconds", seconds];
+    let alone = [&get[..], &["--connections", "1"]].concat();
+    for (name, pick) in [
+        ("gateway", (|ways| &mut ways.gateway) as fn(&mut Ways) -> &mut Server),
+        ("agent", |ways| &mut ways.agent),
+    ] {
+        let (mut rate, mut added) = (Rounds::default(), Vec::new());
+        for _ in 0..bench.pick(5, 2) {
+            let ours = bench.measure(pick(ways), &get)?;
+            let theirs = bench.measure(&mut ways.nginx, &get)?;
+            for one in [&ours, &theirs] {
+                ensure!(one.number("statuses.200") > 0.0, "the objects could not be read");
+            }
+            rate.add(&ours, &theirs, Measurement::per_second);
+            section.figures.push(figure("GET over 32 connections", name, &ours));
+            section.figures.push(figure("GET over 32 connections", "nginx", &theirs));
+            let direct = bench.measure(&mut ways.cluster, &alone)?;
+            let through = bench.measure(pick(ways), &alone)?;
+            let p50 = |one: &Measurement| one.number("latency_microseconds.p50");
+            added.push(p50(&through) - p50(&direct));
+        }
+        let what = format!("GET through the {name}, requests a second to those through nginx");
+        section.ratios.push(rate.ratio(&what, Wanted::AtLeast(0.7)));
+        let what = format!("what the {name} adds to a GET at the median, one at a time, µs");
+        section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(150.0), added, None));
+    }
+    Ok(())
+}
+
+/// Measures the memory of the agent with many watches.
+fn measure_memory(bench: &Bench, agent: &mut Server, section: &mut Section) -> Result<()> {
+    let stat = ["stat", "--pids", &agent.pids()].map(str::to_owned);
+    let idle = bench.run_load(&stat)?.number("rss_kib") * 1024.0 / MB;
+    let watchers = bench.pick("1000", "100");
+    let watch =
+        ["watch", "--watchers", watchers, "--events", "5", "--rate", "5", "--prefix", "{run}"];
+    let measurement = bench.once(agent, &watch)?;
+    let with_watchers = measurement.number("rss_kib_with_watchers") * 1024.0 / MB;
+    ensure!(
+        measurement.text("events") == measurement.text("events_expected"),
+        "events are missing"
+    );
+    let what = format!("{watchers} watches through the agent, memory beyond that of before, MB");
+    let beyond = vec![with_watchers - idle];
+    section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(64.0), beyond, None));
+    Ok(())
+}
+
+/// Measures one GET at a time alone, and beside many open watches of the same cluster.
+fn measure_get_beside_watches(
+    bench: &Bench,
+    agent: &mut Server,
+    section: &mut Section,
+) -> Result<()> {
+    let get = [
+        "load get",
+        "--prefix",
+        "base",
+        "--objects",
+        OBJECTS,
+        "--seconds",
+        "3",
+        "--connections",
+        "1",
+    ];
+    let watchers = bench.pick("300", "30");
+    // One event at the beginning, and none beside the requests.
+    let watch = [
+        "watch",
+        "--watchers",
+        watchers,
+        "--events",
+        "2",
+        "--rate",
+        "0.1",
+        "--prefix",
+        "beside",
+        "--path",
+        &agent.collection.clone(),
+    ];
+    let words: Vec<String> =
+        watch.iter().map(|word| (*word).to_owned()).chain(agent.access.iter().cloned()).collect();
+    let alone = bench.once(agent, &get)?;
+    let beside = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| bench.run_load(&words));
+        bench.stop.sleep(Duration::from_secs(2))?;
+        let beside = bench.once(agent, &get)?;
+        watching.join().map_err(|_| anyhow::anyhow!("the watchers panicked"))??;
+        Ok::<_, anyhow::Error>(beside)
+    })?;
+    let mut rounds = Rounds::default();
+    rounds.add(&beside, &alone, |one| one.number("latency_microseconds.p50"));
+    section.figures.push(figure("GET alone", "agent", &alone));
+    section.figures.push(figure("GET beside watches", "agent", &beside));
+    let what = format!("GET beside {watchers} watches through one upstream, median to that alone");
+    section.ratios.push(rounds.ratio(&what, Wanted::AtMost(1.2)));
+    Ok(())
+}
+
+impl Ways {
+    fn open(bench: &Bench) -> Result<Self> {
+        let mut cluster = bench.start_postern_unaudited()?;
+        let fill = ["load create", "--prefix", "base", "--body-bytes", BODY_BYTES];
+        bench.once(&mut cluster, &[&fill[..], &["--count", OBJECTS]].concat())?;
+        create(bench, &cluster, &may("sharedsecrets", &["get", "list", "watch", "create"]))?;
+        let central = ["--allow-local-upstreams", "--external-url", "https://postern.test"];
+        let central = bench.start_postern_with(&central.map(str::to_owned))?;
+        // The gateway goes by this kubeconfig, and not through the agent.
+        let kubeconfig = std::fs::read_to_string(cluster.path(KUBECONFIG))?;
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "member", "namespace": "platform"},
+            "stringData": {"config": kubeconfig},
+        });
+        create(bench, &central, &[secret])?;
+        let of_cluster = ["create", "cluster", "member", "--kubeconfig-secret", "platform/member"];
+        let agent_key = bench.postern_cli(&central, &of_cluster)?;
+        bench.postern_cli(&central, &["create", "user", USER])?;
+        let key = bench.postern_cli(&central, &["create", "accesskey", "ada", "--user", USER])?;
+        std::fs::write(central.path(TOKENS), &key)?;
+        create(bench, &central, &may("clusters", &["use"]))?;
+        let agent = start_agent(bench, &central, &cluster, &agent_key, &key)?;
+        let gateway = as_gateway(bench, central)?;
+        let nginx = start_nginx(bench, &cluster)?;
+        Ok(Self { cluster, nginx, gateway, agent })
+    }
+}
+
+/// Returns the central server as the gateway that the user goes through.
+fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
+    central.name = "gateway";
+    let (base, ca) = (central.address()?, central.path(CA).display().to_string());
+    let token = central.path(TOKENS).display().to_string();
+    let access = ["--base", &base, "--ca", &ca, "--token-file", &token];
+    central.access = access.map(str::to_owned).to_vec();
+    central.collection = format!("/kubernetes/cluster/member{SECRETS}");
+    let list = format!("{}?limit=1", central.collection);
+    bench.wait_until_ok(&mut central, &list, READY_TIMEOUT)?;
+    Ok(central)
+}
+
+/// Starts the agent of the cluster; its caller has a token for it.
+fn start_agent(
+    bench: &Bench,
+    central: &Server,
+    cluster: &Server,
+    agent_key: &str,
+    key: &str,
+) -> Result<Server> {
+    let dir = directory()?;
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("key"), agent_key)?;
+    let (server, ca) = (central.address()?, central.path(CA));
+    let port = free_port()?;
+    let mut command = Command::new(&bench.postern);
+    command.args(["agent", "--cluster", "member", "--log", "warn", "--server", &server]);
+    command.arg("--ca-file").arg(&ca).arg("--key-file").arg(at("key"));
+    command.arg("--upstream").arg(cluster.path(KUBECONFIG));
+    command.arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--state-dir").arg(at("state"));
+    let child = spawn(&mut command, &dir)?;
+    let mut agent = Server::new("agent", child, dir);
+    let ca = ca.display().to_string();
+    let of_caller = ["--server", &server, "--ca-file", &ca, "--access-key", key];
+    let token = [&["token", "--ttl", "10h"][..], &of_caller].concat();
+    std::fs::write(agent.path(TOKENS), bench.postern_cli(central, &token)?)?;
+    let (ca, tokens) = (agent.path("state/ca.pem"), agent.path(TOKENS));
+    let (ca, tokens) = (ca.display().to_string(), tokens.display().to_string());
+    let base = format!("https://127.0.0.1:{port}");
+    let access = ["--base", &base, "--ca", &ca, "--token-file", &tokens];
+    agent.access = access.map(str::to_owned).to_vec();
+    agent.collection = format!("/kubernetes/cluster{SECRETS}");
+    let list = format!("{}?limit=1", agent.collection);
+    bench.wait_until_ok(&mut agent, &list, READY_TIMEOUT)?;
+    Ok(agent)
+}
+
+/// Starts nginx in front of the cluster, with the same identity as the gateway sends.
+fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
+    let token = cluster.token()?;
+    let identity = GROUPS.iter().map(|group| ("Impersonate-Group", (*group).to_owned()));
+    let headers =
+        [("Authorization", format!("Bearer {token}")), ("Impersonate-User", USER.to_owned())];
+    let mut nginx = bench.start_proxying_nginx(&Proxied {
+        address: cluster.address()?,
+        ca: cluster.path(CA),
+        headers: headers.into_iter().chain(identity).collect(),
+    })?;
+    nginx.collection = COLLECTION.to_owned();
+    let list = format!("{COLLECTION}?limit=1");
+    bench.wait_until_ok(&mut nginx, &list, READY_TIMEOUT)?;
+    nginx.find_helpers()?;
+    Ok(nginx)
+}
+
+/// Returns a role and its binding to the user.
+fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
+    let rbac = "rbac.authorization.k8s.io";
+    let (version, metadata) = (format!("{rbac}/v1"), json!({"name": "bench"}));
+    let rule = json!({
+        "verbs": verbs, "apiGroups": ["management.platform.sh"], "resources": [resource],
+    });
+    [
+        json!({
+            "apiVersion": version, "kind": "ClusterRole", "metadata": metadata, "rules": [rule],
+        }),
+        json!({
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "bench"},
+            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": GROUPS[0]}],
+        }),
+    ]
+}
+
+/// Creates objects with kubectl: those that postern itself creates have no Secret among them.
+fn create(bench: &Bench, server: &Server, objects: &[Value]) -> Result<()> {
+    let file = server.path("objects.json");
+    std::fs::write(
+        &file,
+        json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string(),
+    )?;
+    let mut command = Command::new(crate::fetch::kubectl(&bench.root)?);
+    command.arg("--kubeconfig").arg(server.path(KUBECONFIG)).args(["create", "-f"]).arg(&file);
+    let output = command.arg("--cache-dir").arg(server.path("kubectl")).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
