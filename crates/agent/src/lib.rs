@@ -17,6 +17,8 @@ mod serve;
 mod session;
 mod state;
 mod state_dir;
+#[cfg(test)]
+mod testing;
 mod upstream;
 
 pub use run::{Settings, run};

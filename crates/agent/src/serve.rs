@@ -12,11 +12,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::gateway_path::{self, GatewayTarget};
-use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
-use postern_auth::policy::target::TargetPlace;
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, Upstream};
+use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
 use tokio::sync::watch;
 
 use crate::answer::{self, Body, failed, forbidden, refused};
@@ -80,24 +78,27 @@ impl Agent {
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
-        let identity = allowed.token.identity.clone();
-        let asked = review::of(&identity, &feed.place(&at.target), &kube);
-        let of_review = at.target.clone();
-        let (is_long, target) = (kube.is_long(), at.target);
-        let caller =
-            Caller { state: self.state.clone(), bearer, token: allowed.token, target, kube };
+        let asked = review::of(&allowed.token.identity, &feed.place(&at.target), &kube);
+        let is_long = kube.is_long();
+        let caller = Arc::new(Caller {
+            state: self.state.clone(),
+            bearer,
+            token: allowed.token,
+            target: at.target,
+            kube,
+        });
         let forward = Forward {
             headers: allowed.headers,
             answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
             location_prefix: prefix,
-            session: session::of(caller, self.draining.subscribe(), self.max_session),
+            session: session::of(caller.clone(), self.draining.subscribe(), self.max_session),
             ..Forward::new(path_and_query)
         };
+        let passage = Passage { caller, feed, forward };
         if let Some(asked) = asked {
-            let place = feed.place(&of_review);
-            return self.review(asked, &feed, &identity, place, head, body, forward).await;
+            return self.review(asked, passage, head, body).await;
         }
-        let response = self.send(Request::from_parts(head, body), forward).await?;
+        let response = self.send(Request::from_parts(head, body), passage).await?;
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
 
@@ -105,12 +106,13 @@ impl Agent {
     async fn send<B>(
         &self,
         request: Request<B>,
-        forward: Forward,
+        passage: Passage,
     ) -> Result<Response<ProxyBody>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        let Passage { caller, forward, .. } = passage;
         let limit = forward.answer_timeout;
         let sent = self.proxy.forward(&self.upstream, request, forward);
         let response = match limit {
@@ -120,7 +122,7 @@ impl Agent {
                 timed.map_err(|_| ApiError::timeout("the cluster did not answer in time"))?
             }
         };
-        let response = response.map_err(failed)?;
+        let response = response.map_err(|error| unsent(error, &caller))?;
         if response.status() == StatusCode::UNAUTHORIZED {
             // The caller's own token is good: it was never sent there.
             let message = "the cluster does not accept the credential of its agent";
@@ -130,29 +132,28 @@ impl Agent {
     }
 
     /// Returns the answer to an access review of a caller to whom not everything is open.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
     async fn review(
         &self,
         asked: Asked,
-        feed: &Feed,
-        identity: &Identity,
-        place: TargetPlace<'_>,
+        passage: Passage,
         mut head: Parts,
         body: Incoming,
-        forward: Forward,
     ) -> Result<Response<Body>, ApiError> {
+        let (caller, feed) = (passage.caller.clone(), passage.feed.clone());
+        let (policy, identity) = (&feed.policy, &caller.token.identity);
+        let place = feed.place(&caller.target);
         let read = tokio::time::timeout(ANSWER_TIMEOUT, review::read(&head, body)).await;
         let value = read.map_err(|_| ApiError::timeout("the review did not arrive in time"))??;
         if asked == Asked::Access
-            && let Some(reason) = review::refused(&feed.policy, identity, place, &value)?
+            && let Some(reason) = review::refused(policy, identity, place, &value)?
         {
             return Ok(review::denied(value, reason));
         }
         let bytes = review::rewritten(&mut head, &value);
         let request = Request::from_parts(head, Full::new(bytes));
-        let response = self.send(request, forward).await?;
+        let response = self.send(request, passage).await?;
         if asked == Asked::Rules && response.status() == StatusCode::CREATED {
-            return review::cut(&feed.policy, identity, &place, value, response).await;
+            return review::cut(policy, identity, &place, value, response).await;
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
@@ -174,6 +175,25 @@ impl Agent {
             );
         });
         decided.map_err(|why| logged(&why))
+    }
+}
+
+/// A request on its way to the cluster.
+struct Passage {
+    caller: Arc<Caller>,
+    /// What decided.
+    feed: Arc<Feed>,
+    forward: Forward,
+}
+
+/// Returns the error of a request that was not answered. When it was ended by what the central server said
+/// meanwhile, that is the error which the same request gets now: to try it again would not help.
+fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
+    match &error {
+        ProxyError::SessionEnded(_) => {
+            caller.refusal().map_or_else(|| failed(error), |why| logged(&why))
+        }
+        _ => failed(error),
     }
 }
 
@@ -222,3 +242,6 @@ fn way_to(target: &GatewayTarget) -> Result<(), ApiError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use postern_proxy::Session;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::state::State;
+use crate::state::{Refused, State};
 
 /// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub(crate) struct Caller {
 /// when the agent drains. A stream in both ways may go on after the token's end, until `max_session`; every
 /// other long request ends with the token.
 pub(crate) fn of(
-    caller: Caller,
+    caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
     max_session: Duration,
 ) -> Session {
@@ -55,8 +55,13 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 }
 
 impl Caller {
+    /// Returns why the request would not be let through now; `None` if it would.
+    pub(crate) fn refusal(&self) -> Option<Refused> {
+        self.state.decide(self.bearer.expose(), &self.target, &self.kube).err()
+    }
+
     /// Waits until the request would not be let through any more.
-    async fn refused(self) {
+    async fn refused(&self) {
         // Subscribed first: what changes from here on is not missed.
         let mut changes = self.state.subscribe();
         let allows = || {

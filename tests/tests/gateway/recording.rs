@@ -90,7 +90,7 @@ impl Recording {
     }
 }
 
-/// Answers: `/version` and the like with 200; what has `redirect` in it with a redirect to elsewhere,
+/// Answers: what has `held` in it never; `/version` and the like with 200; what has `redirect` in it with a redirect to elsewhere,
 /// `refuse` with 401; an upgrade is switched to, and then echoes, unless there is `noupgrade` in the path.
 async fn answer(
     mut request: Request<Incoming>,
@@ -104,6 +104,9 @@ async fn answer(
     let path = parts.uri.path().to_owned();
     let line = format!("{} {}", parts.method, parts.uri);
     record.lock().unwrap().push(Arrived { line, headers: parts.headers, body });
+    if path.contains("held") {
+        std::future::pending::<()>().await;
+    }
     let mut response = Response::new(Full::new(Bytes::from_static(b"{\"kind\":\"Recorded\"}\n")));
     let headers = response.headers_mut();
     headers.insert("content-type", "application/json".parse().unwrap());

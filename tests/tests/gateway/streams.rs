@@ -2,7 +2,7 @@
 //! them.
 
 use postern_tests::http::Client;
-use postern_tests::rights::{merge, path, with_key};
+use postern_tests::rights::{disallow, merge, path, with_key};
 use postern_tests::wait;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -85,6 +85,26 @@ async fn an_upgraded_connection_carries_bytes_and_ends_with_the_key() {
         (of("ResponseStarted") == 3 && of("ResponseComplete") == 3).then_some(())
     };
     wait::until("the records of the streams", async || ended()).await;
+}
+
+#[tokio::test]
+async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let admin = &central.admin;
+    let key = with_key(admin, "k", json!({ "user": "ada" })).await;
+    for (client, code) in [(key, 401), (central.ada.clone(), 403)] {
+        let held = format!("{MEMBER}/api/v1/namespaces/a/pods/held");
+        let asked = tokio::spawn(async move { client.get(&held).send().await });
+        wait::until("the request at the cluster", async || recording.take().pop()).await;
+        if code == 401 {
+            let disabled = json!({ "spec": { "disabled": true } });
+            merge(admin, &path("ownedaccesskeys", "k"), disabled).await.expect(200);
+        } else {
+            disallow(admin, "use-member", None).await;
+        }
+        asked.await.unwrap().expect(code);
+    }
 }
 
 /// Kubernetes issues 78741, 134577, 136550: an upgrade arrives as a GET, and is no read.

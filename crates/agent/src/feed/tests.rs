@@ -3,7 +3,7 @@
 
 use http::Request;
 use postern_auth::attributes::Attributes;
-use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey, TokenRefusal};
+use postern_auth::endpoint_token::{SigningKey, TokenRefusal};
 use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
 use postern_auth::policy::WhoCan;
@@ -17,8 +17,7 @@ use serde_json::json;
 
 use super::*;
 use crate::state::{Refused, State};
-
-const NOW: i64 = 1_700_000_000;
+use crate::testing::{NOW, claims, spec_with};
 
 /// Resource, namespace and name of all that can be used.
 const OBJECTS: [(&str, &str, &str); 5] = [
@@ -250,44 +249,6 @@ proptest! {
             let found = feed.policy.decide_at_target(&identity, &here);
             prop_assert_eq!(found, want, "{} {} at {:?}", method, path, target);
         }
-    }
-}
-
-fn claims() -> Claims {
-    Claims {
-        iss: "https://postern.test".to_owned(),
-        sub: "ada".to_owned(),
-        aud: vec!["platform.sh/cluster:u".to_owned()],
-        iat: NOW,
-        nbf: NOW,
-        exp: NOW + 600,
-        jti: "t".to_owned(),
-        groups: vec!["system:authenticated".to_owned(), "g".to_owned()],
-        platform: PlatformClaims {
-            generation: 10,
-            keys: vec![KeyClaim { name: "k".to_owned(), uid: "uid-k".to_owned() }],
-            ..PlatformClaims::default()
-        },
-    }
-}
-
-/// Returns the configuration that knows a key, and lets ada use the cluster.
-fn spec_with(key: &SigningKey) -> Spec {
-    let public = serde_json::to_value(key.public()).unwrap();
-    let ada = UseSubject { user: "ada".to_owned(), ..UseSubject::default() };
-    Spec {
-        cluster: ClusterId { name: "c".to_owned(), uid: "u".to_owned() },
-        issuer: "https://postern.test".to_owned(),
-        audiences: vec!["platform.sh/cluster:u".to_owned()],
-        max_offline_seconds: 1000,
-        keys: vec![serde_json::from_value(public).unwrap()],
-        uses: vec![Use {
-            resource: "clusters".to_owned(),
-            name: "c".to_owned(),
-            subjects: vec![ada],
-            ..Use::default()
-        }],
-        ..Spec::default()
     }
 }
 

@@ -110,8 +110,9 @@ where
         request: request.clone(),
         found,
     };
+    let caller = Arc::new(caller);
     let max_session = context.gateway.settings.max_session;
-    let session = session::of(caller, context.draining, max_session, guards.clone());
+    let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
     let path = request.kube.path_and_query().parse::<PathAndQuery>();
     let path = path.map_err(|error| ApiError::internal("the path cannot be sent on", error))?;
     let (mut head, mut headers) = permit.into_head();
@@ -138,6 +139,10 @@ where
         let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
         timed.map_err(|_| ApiError::timeout("the target did not answer in time"))?
     };
+    if let Err(ProxyError::SessionEnded(_)) = &answer {
+        // To try again would not help a caller who may not make the request any more.
+        caller.check().await?;
+    }
     let answer = answer.map_err(failed)?;
     let by_proxy =
         matches!(request.kube.attributes(), Attributes::Resource { subresource: "proxy", .. });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postern_meta::status::ApiError;
 use postern_proxy::Session;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::place::{Found, kinds};
 use crate::registry::Registry;
 use crate::stages::authenticate::Credential;
-use crate::stages::authorize::refused_request;
+use crate::stages::authorize::check_request;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::body::Guards;
 
@@ -32,7 +33,7 @@ pub(super) struct Caller {
 /// Returns the session of a request: it ends when its caller may not make it any more, when its target is
 /// another one, and, of a watch, when the server drains. `guards` lives as long as it.
 pub(super) fn of(
-    caller: Caller,
+    caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
     max_session: Duration,
     guards: Guards,
@@ -55,7 +56,7 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 
 impl Caller {
     /// Waits until the caller may not make the request any more.
-    async fn refused(self) {
+    async fn refused(&self) {
         let cache = self.registry.cache();
         // Subscribed first: what changes from here on is not missed.
         let mut access = cache.subscribe_to_access();
@@ -73,6 +74,20 @@ impl Caller {
             }
             sleep_until(looked + SHORTEST_CHECK_INTERVAL).await;
         }
+    }
+
+    /// Checks whether a new request of the caller, as they are now, would get to the target.
+    ///
+    /// # Errors
+    /// 401, 403 and 404: what that request would get.
+    pub(super) async fn check(&self) -> Result<(), ApiError> {
+        let cache = self.registry.cache();
+        let now = self.registry.source().now();
+        let current = self.credential.current(&cache.principals(), now)?;
+        let renewed = current.map(|current| self.credential.renewed(&current));
+        let credential = renewed.as_ref().unwrap_or(&self.credential);
+        let found = Found::find(&self.registry, &self.request.target).await?;
+        check_request(&cache.policy(), credential, found.place(), &self.request)
     }
 
     /// Returns how long the request may go on before the next look; `None` when it must end.
@@ -93,11 +108,7 @@ impl Caller {
         if found != self.found {
             return None;
         }
-        let refused =
-            refused_request(&cache.policy(), &self.credential, found.place(), &self.request);
-        if refused {
-            return None;
-        }
+        check_request(&cache.policy(), &self.credential, found.place(), &self.request).ok()?;
         let until = ends_at.map(|end| end.saturating_sub(now.unix_seconds()).max(0));
         let until = until.and_then(|seconds| u64::try_from(seconds).ok());
         let until = until.map_or(LONGEST_CHECK_INTERVAL, Duration::from_secs);

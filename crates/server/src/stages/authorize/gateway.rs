@@ -92,15 +92,19 @@ pub(crate) fn refused_at_target(
     decided.err().map(|refusal| refusal.to_string())
 }
 
-/// Returns whether a request that got to its target would not any more.
-pub(crate) fn refused_request(
+/// Checks whether a request that got to its target still would.
+///
+/// # Errors
+/// 403 when it would not.
+pub(crate) fn check_request(
     policy: &Policy,
     credential: &Credential,
     place: TargetPlace<'_>,
     request: &GatewayRequest,
-) -> bool {
+) -> Result<(), ApiError> {
     let asked = TargetRequest::new(place, &request.kube);
-    policy.decide_at_target(credential.identity(), &asked).is_err()
+    let decided = policy.decide_at_target(credential.identity(), &asked);
+    decided.map_err(|refusal| at_target(&place, &refusal))
 }
 
 /// Returns the 403 of a refusal.

@@ -18,7 +18,7 @@ use postern_meta::time::Timestamp;
 pub(crate) use self::coverage::Coverage;
 use self::coverage::{attributes_of, refused};
 pub(crate) use self::gateway::{
-    GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, refused_at_target, refused_request,
+    GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request, refused_at_target,
 };
 use super::authenticate::Credential;
 use super::impersonate::Acting;

@@ -1,0 +1,174 @@
+//! What the tests of this crate share: a token, the configuration that knows its key, and an agent in front
+//! of a cluster of the test's own.
+
+#![expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
+use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
+use postern_proxy::{LocalAddresses, Proxy, Upstream, UpstreamConfig};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use crate::serve::Agent;
+use crate::state::State;
+
+/// The time in tests, in seconds since 1970.
+pub(crate) const NOW: i64 = 1_700_000_000;
+
+/// What a token of ada's says.
+pub(crate) fn claims() -> Claims {
+    Claims {
+        iss: "https://postern.test".to_owned(),
+        sub: "ada".to_owned(),
+        aud: vec!["platform.sh/cluster:u".to_owned()],
+        iat: NOW,
+        nbf: NOW,
+        exp: NOW + 600,
+        jti: "t".to_owned(),
+        groups: vec!["system:authenticated".to_owned(), "g".to_owned()],
+        platform: PlatformClaims {
+            generation: 10,
+            keys: vec![KeyClaim { name: "k".to_owned(), uid: "uid-k".to_owned() }],
+            ..PlatformClaims::default()
+        },
+    }
+}
+
+/// Returns the configuration that knows a key, and lets ada use the cluster.
+pub(crate) fn spec_with(key: &SigningKey) -> Spec {
+    let public = serde_json::to_value(key.public()).unwrap();
+    let ada = UseSubject { user: "ada".to_owned(), ..UseSubject::default() };
+    Spec {
+        cluster: ClusterId { name: "c".to_owned(), uid: "u".to_owned() },
+        issuer: "https://postern.test".to_owned(),
+        audiences: vec!["platform.sh/cluster:u".to_owned()],
+        max_offline_seconds: 1000,
+        keys: vec![serde_json::from_value(public).unwrap()],
+        uses: vec![Use {
+            resource: "clusters".to_owned(),
+            name: "c".to_owned(),
+            subjects: vec![ada],
+            ..Use::default()
+        }],
+        ..Spec::default()
+    }
+}
+
+/// An agent in front of a cluster that answers when it is let.
+pub(crate) struct Scene {
+    pub(crate) key: SigningKey,
+    pub(crate) agent: Arc<Agent>,
+    /// The paths that have arrived at the cluster.
+    pub(crate) arrived: mpsc::UnboundedReceiver<String>,
+    /// While it is `true`, the cluster does not answer.
+    pub(crate) holds: watch::Sender<bool>,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        let (holds, held) = watch::channel(false);
+        let (arrivals, arrived) = mpsc::unbounded_channel();
+        let cluster = cluster(arrivals, held).await;
+        let url = format!("http://{cluster}").parse().unwrap();
+        let (local, allow_plain) = (LocalAddresses::Allowed, true);
+        let config = UpstreamConfig { local, allow_plain, ..UpstreamConfig::new(url) };
+        let state = State::new(Arc::new(|| NOW), 500);
+        let key = SigningKey::generate().unwrap();
+        state.hear(spec_with(&key), NOW);
+        let agent = Arc::new(Agent {
+            state: Arc::new(state),
+            cluster: "c".to_owned(),
+            proxy: Proxy::new(),
+            upstream: Upstream::new(config).unwrap(),
+            max_session: Duration::from_mins(1),
+            draining: watch::Sender::new(false),
+        });
+        Self { key, agent, arrived, holds }
+    }
+
+    /// Returns a request with ada's token.
+    pub(crate) fn request(&self, method: &str, path: &str) -> Request<Full<Bytes>> {
+        self.request_of(&claims(), method, path)
+    }
+
+    /// Returns a request with a token that says this.
+    pub(crate) fn request_of(
+        &self,
+        claims: &Claims,
+        method: &str,
+        path: &str,
+    ) -> Request<Full<Bytes>> {
+        let token = self.key.issue(claims).unwrap();
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "agent.test")
+            .header("authorization", format!("Bearer {}", token.expose()))
+            .body(Full::default())
+            .unwrap()
+    }
+
+    /// Returns a client of the agent.
+    pub(crate) async fn client(&self) -> SendRequest<Full<Bytes>> {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let agent = self.agent.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let agent = agent.clone();
+            async move { Ok::<_, Infallible>(agent.answer(request).await) }
+        });
+        let serving = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(theirs), service)
+            .with_upgrades();
+        tokio::spawn(serving);
+        let (client, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        client
+    }
+}
+
+/// Starts a cluster, and returns its address.
+async fn cluster(
+    arrivals: mpsc::UnboundedSender<String>,
+    held: watch::Receiver<bool>,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (arrivals, held) = (arrivals.clone(), held.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (arrivals, mut held) = (arrivals.clone(), held.clone());
+                async move {
+                    let _ = arrivals.send(request.uri().path().to_owned());
+                    let _ = held.wait_for(|held| !held).await;
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"{}"))))
+                }
+            });
+            let io = TokioIo::new(stream);
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
+        }
+    });
+    address
+}
+
+/// Returns the code of an answer, its `Retry-After`, and its body as text.
+pub(crate) async fn read(answer: Response<Incoming>) -> (u16, Option<String>, String) {
+    let code = answer.status().as_u16();
+    let retry_after = answer.headers().get("retry-after");
+    let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, retry_after, String::from_utf8(body.to_vec()).unwrap())
+}
