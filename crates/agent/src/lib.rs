@@ -9,6 +9,7 @@
 mod answer;
 mod certificate;
 mod feed;
+mod flow;
 mod follow;
 mod listen;
 mod review;

@@ -1,28 +1,39 @@
-//! The listener: which connections are taken, within which limits, and how they end.
+//! The listener: which connections are taken, within which limits, and how they end. Who may have how many is
+//! decided by the table of `postern-listen`, as at the central server.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::{Request, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use postern_listen::{Admission, ConnectionTable, GuardedIo, OpenConnection, Peer};
 use postern_proxy::BoxError;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::serve::Agent;
 
-/// Connections at once. More wait until one is closed.
-const MAX_CONNECTIONS: usize = 4096;
-
 /// After a failed accept (no file descriptors left, say) the next try waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection that has brought no request with a valid token for this long after it was opened is closed.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a connection looks whether it has to end.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the log says that all connections are taken.
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +61,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// Bytes that one HTTP/2 stream buffers for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
+type Io = TokioIo<Pin<Box<GuardedIo>>>;
+
 /// Accepts connections until the agent drains, then waits for those that are open, for at most
 /// `drain_timeout`.
 pub(crate) async fn serve(
@@ -58,34 +71,26 @@ pub(crate) async fn serve(
     tls: TlsAcceptor,
     drain_timeout: Duration,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut draining = agent.draining.subscribe();
     let mut connections = JoinSet::new();
+    let mut warned: Option<Instant> = None;
     loop {
-        let place = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = place => accepted,
+        let accepted = tokio::select! {
+            accepted = accept(&listener) => accepted,
             _ = draining.wait_for(|draining| *draining) => break,
             Some(_) = connections.join_next() => continue,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                let (agent, tls) = (agent.clone(), tls.clone());
-                connections.spawn(async move {
-                    let _kept = place;
-                    if let Err(error) = serve_one(agent, stream, tls).await {
-                        tracing::debug!("a connection ended: {error}");
-                    }
-                });
+        let Some((stream, address)) = accepted else { continue };
+        let peer = Arc::new(Peer::new(address));
+        let open = admitted(&agent.connections, &peer, &mut warned);
+        let Some(open) = open else { continue };
+        let connection = Connection { agent: agent.clone(), peer };
+        let tls = tls.clone();
+        connections.spawn(async move {
+            if let Err(error) = connection.serve(stream, tls, open).await {
+                tracing::debug!("a connection ended: {error}");
             }
-            Err(error) => {
-                tracing::warn!("a connection could not be accepted: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        });
     }
     drop(listener);
     let finish = async { while connections.join_next().await.is_some() {} };
@@ -94,59 +99,141 @@ pub(crate) async fn serve(
     }
 }
 
-async fn serve_one(agent: Arc<Agent>, stream: TcpStream, tls: TlsAcceptor) -> Result<(), BoxError> {
-    // Events are small and must not wait for more to come.
-    stream.set_nodelay(true)?;
-    let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        serve_http2(agent, TokioIo::new(stream)).await
-    } else {
-        serve_http1(agent, TokioIo::new(stream)).await
+async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
+    match listener.accept().await {
+        Ok((stream, address)) => Some((stream, address.ip().to_canonical())),
+        Err(error) => {
+            tracing::warn!("a connection could not be accepted: {error}");
+            sleep(ACCEPT_PAUSE).await;
+            None
+        }
     }
 }
 
-async fn serve_http1(agent: Arc<Agent>, io: TokioIo<TlsStream<TcpStream>>) -> Result<(), BoxError> {
-    let mut draining = agent.draining.subscribe();
-    let service = service_fn(move |request| {
-        let agent = agent.clone();
-        async move { Ok::<_, Infallible>(agent.answer(request).await) }
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(HTTP1_BUFFER_BYTES)
-            .serve_connection(io, service)
-            .with_upgrades()
-    );
-    tokio::select! {
-        ended = connection.as_mut() => return Ok(ended?),
-        _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+/// Returns the place of a new connection; `None` when there is none.
+fn admitted(
+    table: &Arc<ConnectionTable>,
+    peer: &Arc<Peer>,
+    warned: &mut Option<Instant>,
+) -> Option<OpenConnection> {
+    let (open, is_full) = match table.admit(peer) {
+        Admission::Admitted { connection, evicted } => (Some(connection), evicted),
+        Admission::Refused => (None, true),
+    };
+    if is_full && warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
+        *warned = Some(Instant::now());
+        tracing::warn!(
+            address = %peer.address(),
+            open = table.open(),
+            "all connections are taken: the oldest without a valid token are closed"
+        );
     }
-    Ok(connection.await?)
+    open
 }
 
-async fn serve_http2(agent: Arc<Agent>, io: TokioIo<TlsStream<TcpStream>>) -> Result<(), BoxError> {
-    let mut draining = agent.draining.subscribe();
-    let service = service_fn(move |request| {
-        let agent = agent.clone();
-        async move { Ok::<_, Infallible>(agent.answer(request).await) }
-    });
-    let mut connection = pin!(
-        http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(MAX_HEADER_BYTES)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_send_buf_size(SEND_BUFFER_BYTES)
-            .serve_connection(io, service)
-    );
-    tokio::select! {
-        ended = connection.as_mut() => return Ok(ended?),
-        _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
-    }
-    Ok(connection.await?)
+/// One connection.
+#[derive(Clone)]
+struct Connection {
+    agent: Arc<Agent>,
+    peer: Arc<Peer>,
 }
+
+impl Connection {
+    async fn serve(
+        self,
+        stream: TcpStream,
+        tls: TlsAcceptor,
+        open: OpenConnection,
+    ) -> Result<(), BoxError> {
+        let peer = self.peer.clone();
+        tokio::select! {
+            served = self.served(stream, tls, open) => served,
+            why = closed(&peer) => Err(why.into()),
+        }
+    }
+
+    async fn served(
+        self,
+        stream: TcpStream,
+        tls: TlsAcceptor,
+        open: OpenConnection,
+    ) -> Result<(), BoxError> {
+        // Events are small and must not wait for more to come.
+        stream.set_nodelay(true)?;
+        let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let lingers = Arc::new(AtomicBool::new(false));
+        let io =
+            TokioIo::new(Box::pin(GuardedIo::new(stream, speaks_http2, lingers.clone(), open)));
+        if speaks_http2 { self.http2(io).await } else { self.http1(io, &lingers).await }
+    }
+
+    async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
+        let mut draining = self.agent.draining.subscribe();
+        let service = service_fn(|request: Request<Incoming>| async {
+            let has_body = !request.body().is_end_stream();
+            let response = self.agent.answer(&self.peer, request).await;
+            // Who gets an error may still be sending: a reset must not overtake the answer.
+            let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
+            lingers.store(is_unread, Ordering::Release);
+            Ok::<_, Infallible>(response)
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .serve_connection(io, service)
+                .with_upgrades()
+        );
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+
+    async fn http2(self, io: Io) -> Result<(), BoxError> {
+        let mut draining = self.agent.draining.subscribe();
+        let service = service_fn(move |request| {
+            let this = self.clone();
+            async move { Ok::<_, Infallible>(this.agent.answer(&this.peer, request).await) }
+        });
+        let mut connection = pin!(
+            http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .max_concurrent_streams(MAX_STREAMS)
+                .max_header_list_size(MAX_HEADER_BYTES)
+                .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                .max_send_buf_size(SEND_BUFFER_BYTES)
+                .serve_connection(io, service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+}
+
+/// Waits until a connection has to end. Returns the reason.
+async fn closed(peer: &Peer) -> &'static str {
+    let opened = Instant::now();
+    let mut checks = interval_at(opened + CHECK_INTERVAL, CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = peer.closed() => return "another connection needed its place",
+            _ = checks.tick() => {}
+        }
+        if !peer.is_authenticated() && opened.elapsed() >= STRANGER_TIMEOUT {
+            return "it brought no request with a valid token";
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -12,15 +12,16 @@ use base64::engine::general_purpose::STANDARD;
 use postern_client::{Client, Collection, ServerUrl, Settings as ClientSettings, Trust};
 use postern_kinds::SecretText;
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
-use postern_proxy::Proxy;
+use postern_listen::{ConnectionLimits, ConnectionTable};
+use postern_proxy::{Limits, Proxy, TcpDial};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, RENEW_INTERVAL};
+use crate::flow::{Flow, FlowLimits};
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
@@ -78,17 +79,21 @@ pub async fn run(
         state.hear(heard.spec, heard.at);
     }
     let certificate = Certificate::prepare(&dir, hosts(&settings), state.now())?;
-    let listener = TcpListener::bind(settings.listen)
-        .await
+    let listener = postern_listen::bind(settings.listen)
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let tls = TlsAcceptor::from(certificate.clone().server_config()?);
+    // A request can take two: one to its client, and one to the cluster.
+    let descriptors = postern_listen::raise_descriptor_limit() / 2;
+    let limits = ConnectionLimits::of_descriptors(descriptors);
     let agent = Arc::new(Agent {
         state: state.clone(),
         cluster: settings.cluster.clone(),
-        proxy: Proxy::new(),
+        proxy: proxy(limits.total),
         upstream,
         max_session: settings.max_session,
+        flow: Flow::new(FlowLimits::default()),
+        connections: ConnectionTable::new(limits),
         draining: watch::Sender::new(false),
     });
     let mut tasks = JoinSet::new();
@@ -130,6 +135,11 @@ fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
         tls_server_name: None,
         request_timeout: REQUEST_TIMEOUT,
     })
+}
+
+/// Returns what sends requests on, over at most so many connections.
+fn proxy(max_connections: usize) -> Proxy {
+    Proxy::with(Limits { max_connections, ..Limits::default() }, Arc::new(TcpDial::new()))
 }
 
 /// Returns the names that the certificate is for.

@@ -13,12 +13,14 @@ use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::KubeRequest;
+use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
 use tokio::sync::watch;
 
 use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::feed::Feed;
+use crate::flow::Flow;
 use crate::review::{self, Asked};
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
@@ -34,18 +36,20 @@ pub(crate) struct Agent {
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
     pub(crate) max_session: Duration,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) connections: Arc<ConnectionTable>,
     pub(crate) draining: watch::Sender<bool>,
 }
 
 impl Agent {
-    /// Returns the answer to a request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    /// Returns the answer to a request from this peer.
+    pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         match request.uri().path() {
             "/healthz" | "/livez" => return answer::health(Ok(())),
             "/readyz" => return answer::health(self.state.feed().map(|_| ())),
             _ => {}
         }
-        match self.forwarded(request).await {
+        match self.forwarded(peer, request).await {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(
@@ -58,7 +62,11 @@ impl Agent {
         }
     }
 
-    async fn forwarded(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    async fn forwarded(
+        &self,
+        peer: &Peer,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, ApiError> {
         let (mut head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let at = gateway_path::at_agent(&path, &self.cluster).unwrap_or_else(|| {
@@ -69,7 +77,9 @@ impl Agent {
         let bearer = bearer_of(&head.headers)?;
         let feed = self.state.feed().map_err(|why| refused(&why))?;
         let verified = feed.verifier.verify(bearer.expose(), self.state.now());
-        verified.map_err(|why| logged(&Refused::Token(why)))?;
+        let verified = verified.map_err(|why| logged(&Refused::Token(why)))?;
+        let owner = verified.owner().to_owned();
+        peer.set_authenticated(&owner, false);
         let kube = Arc::new(KubeRequest::parse(&head, at.rest)?);
         let allowed = self.allowed(&bearer, &at.target, &kube)?;
         refuse_impersonation(&head.headers)?;
@@ -86,6 +96,7 @@ impl Agent {
             token: allowed.token,
             target: at.target,
             kube,
+            _place: self.flow.enter(&owner, is_long)?,
         });
         let forward = Forward {
             headers: allowed.headers,

@@ -11,6 +11,7 @@ use postern_proxy::Session;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::flow::Place;
 use crate::state::{Refused, State};
 
 /// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
@@ -23,6 +24,8 @@ pub(crate) struct Caller {
     pub(crate) token: Arc<VerifiedToken>,
     pub(crate) target: GatewayTarget,
     pub(crate) kube: Arc<KubeRequest>,
+    /// Counts it among the caller's requests.
+    pub(crate) _place: Place,
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, a watch also

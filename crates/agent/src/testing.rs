@@ -1,10 +1,10 @@
-//! What the tests of this crate share: a token, the configuration that knows its key, and an agent in front
+//! What the tests of this crate share: a token, which is a JWT, the configuration that knows its key, and an agent in front
 //! of a cluster of the test's own.
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +17,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
 use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
+use postern_listen::{ConnectionLimits, ConnectionTable, Peer};
 use postern_proxy::{LocalAddresses, Proxy, Upstream, UpstreamConfig};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+use crate::flow::{Flow, FlowLimits};
 use crate::serve::Agent;
 use crate::state::State;
 
@@ -93,6 +95,8 @@ impl Scene {
             proxy: Proxy::new(),
             upstream: Upstream::new(config).unwrap(),
             max_session: Duration::from_mins(1),
+            flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
+            connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
             draining: watch::Sender::new(false),
         });
         Self { key, agent, arrived, holds }
@@ -126,7 +130,8 @@ impl Scene {
         let agent = self.agent.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let agent = agent.clone();
-            async move { Ok::<_, Infallible>(agent.answer(request).await) }
+            let peer = Peer::new(IpAddr::from([127, 0, 0, 1]));
+            async move { Ok::<_, Infallible>(agent.answer(&peer, request).await) }
         });
         let serving = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(theirs), service)

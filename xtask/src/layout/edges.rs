@@ -26,16 +26,31 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("postern-client", &["postern-kinds", "postern-meta"]),
     (
         "postern-server",
-        &["postern-auth", "postern-store", "postern-proxy", "postern-kinds", "postern-meta"],
+        &[
+            "postern-auth",
+            "postern-store",
+            "postern-listen",
+            "postern-proxy",
+            "postern-kinds",
+            "postern-meta",
+        ],
     ),
     (
         "postern-agent",
-        &["postern-auth", "postern-proxy", "postern-client", "postern-kinds", "postern-meta"],
+        &[
+            "postern-auth",
+            "postern-listen",
+            "postern-proxy",
+            "postern-client",
+            "postern-kinds",
+            "postern-meta",
+        ],
     ),
     ("postern-auth", &["postern-kinds", "postern-meta"]),
     ("postern-kinds", &["postern-meta"]),
     ("postern-meta", &[]),
     ("postern-store", &[]),
+    ("postern-listen", &[]),
     ("postern-proxy", &[]),
     // Black box: what the tests share with the product can hide the product's mistakes.
     (TESTS, &[]),

@@ -31,6 +31,13 @@ pub struct VerifiedToken {
     pub claims: Claims,
 }
 
+impl VerifiedToken {
+    /// Returns the name of the owner of the key that asked for the token, whomever they act as.
+    pub fn owner(&self) -> &str {
+        self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
+    }
+}
+
 /// What tokens are checked against: the public keys, and what has been revoked.
 #[derive(Default)]
 struct Known {

@@ -16,14 +16,13 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
+use postern_listen::{GuardedIo, OpenConnection};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, Sleep, interval_at, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::guarded::GuardedIo;
 use super::sending::{Outgoing, Sending, Transfer};
-use super::table::OpenConnection;
 use crate::metrics::connections::Closed;
 use crate::pipeline::{self, Client, Reply, Server};
 use crate::wire::incoming::IncomingBody;
@@ -117,7 +116,7 @@ impl Connection {
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.client.closing.notified() => return "another connection needed its place",
+                () = self.client.peer.closed() => return "another connection needed its place",
                 _ = checks.tick() => {}
             }
             if !self.client.is_authenticated() && opened.elapsed() >= STRANGER_TIMEOUT {
@@ -328,7 +327,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         if *this.is_done {
             // HTTP/2 has taken the rest over, and gives it back only with the connection.
             counts.count_closed(Closed::Stalled);
-            this.connection.client.closing.notify_one();
+            this.connection.client.peer.close();
         }
         Poll::Ready(())
     }

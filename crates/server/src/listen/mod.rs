@@ -1,25 +1,22 @@
 //! The accept loop: which connections are taken, and what becomes of them.
 
 mod connection;
-mod guarded;
 mod sending;
-mod table;
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+pub(crate) use postern_listen::bind;
+use postern_listen::{Admission, ConnectionLimits, ConnectionTable, raise_descriptor_limit};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use self::connection::{Connection, MAX_ALL_STRANGER_STREAMS};
-use self::table::{Admission, ConnectionLimits, ConnectionTable};
 use crate::metrics::connections::Closed;
 use crate::pipeline::{Client, Server};
 
@@ -28,23 +25,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often the log says that all connections are taken.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Connections that wait to be accepted. When there are more, a client tries again after a second.
-const BACKLOG: u32 = 4096;
-
-/// Descriptors of a process whose limit cannot be read.
-const FEW_DESCRIPTORS: usize = 1024;
-
-/// Returns a listener.
-///
-/// # Errors
-/// When the address is taken, or is not one of this machine.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
 
 /// Accepts connections until the server drains, then waits for those that are open, for at most
 /// `drain_timeout`.
@@ -93,15 +73,6 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     }
 }
 
-/// Raises the limit of open file descriptors as far as the system lets it. Returns the limit.
-fn raise_descriptor_limit() -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let limit = if raised.is_ok() { maximum } else { current };
-    // None is no limit.
-    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(FEW_DESCRIPTORS))
-}
-
 /// What new connections are made with.
 struct Accepting {
     server: Arc<Server>,
@@ -117,7 +88,7 @@ impl Accepting {
         let client = Arc::new(Client::new(address));
         let server = self.server.clone();
         let counts = &server.metrics().connections;
-        let (open, evicted) = match self.table.admit(&client) {
+        let (open, evicted) = match self.table.admit(&client.peer) {
             Admission::Admitted { connection, evicted } => (connection, evicted),
             Admission::Refused => {
                 counts.count_closed(Closed::Refused);

@@ -241,7 +241,7 @@ async fn audited(
 ) -> Result<Outcome, ApiError> {
     check_phase(server)?;
     let mut audit_context =
-        Box::new(AuditContext::begin(&server.audit, &parsed, client.address, audit_id));
+        Box::new(AuditContext::begin(&server.audit, &parsed, client.peer.address(), audit_id));
     match identified(server, client, parsed, body, &mut audit_context, hold).await {
         Ok(outcome) => {
             if let Some(json) = &outcome.created {

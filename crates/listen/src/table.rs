@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::pipeline::Client;
+use crate::peer::Peer;
 
 /// Connections open at once, if the system has descriptors for so many.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -26,9 +26,9 @@ const KEPT_DESCRIPTORS: usize = 128;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ConnectionLimits {
+pub struct ConnectionLimits {
     /// Of all.
-    pub(super) total: usize,
+    pub total: usize,
     /// Of one address; an IPv6 network of 64 bits counts as one.
     per_address: usize,
     /// Of all strangers.
@@ -37,7 +37,7 @@ pub(super) struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// Returns the limits that follow from how many descriptors the process may have.
-    pub(super) fn of_descriptors(descriptors: usize) -> Self {
+    pub fn of_descriptors(descriptors: usize) -> Self {
         let kept = KEPT_DESCRIPTORS.min(descriptors / 2);
         let total = (descriptors - kept).clamp(1, MAX_CONNECTIONS);
         Self { total, per_address: total.div_ceil(2), strangers: total.div_ceil(2) }
@@ -45,15 +45,16 @@ impl ConnectionLimits {
 }
 
 /// The connections that are open.
-pub(super) struct ConnectionTable {
+#[derive(Debug)]
+pub struct ConnectionTable {
     limits: ConnectionLimits,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     next: u64,
-    open: HashMap<u64, Arc<Client>>,
+    open: HashMap<u64, Arc<Peer>>,
     addresses: HashMap<IpAddr, OfAddress>,
     /// How many were strangers when they were looked at last.
     strangers: usize,
@@ -62,7 +63,7 @@ struct State {
 }
 
 /// The connections of one address.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct OfAddress {
     open: usize,
     /// Those that were strangers when they were looked at last, by age.
@@ -70,15 +71,22 @@ struct OfAddress {
 }
 
 /// An open connection. It leaves the table on drop.
-pub(super) struct OpenConnection {
+#[derive(Debug)]
+pub struct OpenConnection {
     table: Arc<ConnectionTable>,
     id: u64,
 }
 
 /// What becomes of a new connection.
-pub(super) enum Admission {
-    /// It is in the table; perhaps a stranger is closed for it.
-    Admitted { connection: OpenConnection, evicted: bool },
+#[derive(Debug)]
+pub enum Admission {
+    /// It is in the table.
+    Admitted {
+        /// Its place there.
+        connection: OpenConnection,
+        /// Whether another one was closed for it.
+        evicted: bool,
+    },
     /// There is no room, and no stranger to close.
     Refused,
 }
@@ -141,7 +149,7 @@ impl State {
     ) -> Option<u64> {
         let mut tenants: HashMap<&str, (usize, u64)> = HashMap::new();
         for (id, client) in &self.open {
-            let counts = address.is_none_or(|address| network(client.address) == address);
+            let counts = address.is_none_or(|address| network(client.address()) == address);
             let Some(tenant) = client.tenant().filter(|_| counts) else { continue };
             let (count, oldest) = tenants.entry(tenant).or_insert((0, *id));
             *count += 1;
@@ -151,20 +159,20 @@ impl State {
         (count > limits.total / MANY_PART).then_some(oldest)
     }
 
-    fn insert(&mut self, client: &Arc<Client>) -> u64 {
+    fn insert(&mut self, client: &Arc<Peer>) -> u64 {
         let id = self.next;
         self.next += 1;
         self.open.insert(id, client.clone());
-        self.change(network(client.address), |of_address| {
+        self.change(network(client.address()), |of_address| {
             of_address.open += 1;
             of_address.strangers.insert(id);
         });
         id
     }
 
-    fn remove(&mut self, id: u64) -> Option<Arc<Client>> {
+    fn remove(&mut self, id: u64) -> Option<Arc<Peer>> {
         let client = self.open.remove(&id)?;
-        self.change(network(client.address), |of_address| {
+        self.change(network(client.address()), |of_address| {
             of_address.open -= 1;
             of_address.strangers.remove(&id);
         });
@@ -204,14 +212,15 @@ enum Room {
 }
 
 impl ConnectionTable {
-    pub(super) fn new(limits: ConnectionLimits) -> Arc<Self> {
+    /// Returns a table without connections.
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default() })
     }
 
     /// Enters a new connection. The stranger that is closed for it leaves the table at once.
-    pub(super) fn admit(self: &Arc<Self>, client: &Arc<Client>) -> Admission {
+    pub fn admit(self: &Arc<Self>, client: &Arc<Peer>) -> Admission {
         let mut state = self.state.lock();
-        let evicted = match state.room(network(client.address), &self.limits) {
+        let evicted = match state.room(network(client.address()), &self.limits) {
             Room::Free => None,
             Room::After(stranger) => state.remove(stranger),
             Room::None => return Admission::Refused,
@@ -219,14 +228,14 @@ impl ConnectionTable {
         let id = state.insert(client);
         drop(state);
         if let Some(evicted) = &evicted {
-            evicted.closing.notify_one();
+            evicted.close();
         }
         let connection = OpenConnection { table: self.clone(), id };
         Admission::Admitted { connection, evicted: evicted.is_some() }
     }
 
     /// Returns how many connections are open.
-    pub(super) fn open(&self) -> usize {
+    pub fn open(&self) -> usize {
         self.state.lock().open.len()
     }
 }
@@ -240,16 +249,11 @@ impl Drop for OpenConnection {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use postern_auth::identity::{Identity, MASTERS_GROUP};
 
     use super::*;
 
-    fn client(address: &str) -> Arc<Client> {
-        Arc::new(Client::new(address.parse().unwrap()))
-    }
-
-    fn admin() -> Arc<Identity> {
-        Arc::new(Identity { groups: vec![MASTERS_GROUP.into()], ..Identity::default() })
+    fn client(address: &str) -> Arc<Peer> {
+        Arc::new(Peer::new(address.parse().unwrap()))
     }
 
     fn table(total: usize) -> Arc<ConnectionTable> {
@@ -257,22 +261,22 @@ mod tests {
         ConnectionTable::new(limits)
     }
 
-    fn admitted(table: &Arc<ConnectionTable>, client: &Arc<Client>) -> Option<OpenConnection> {
+    fn admitted(table: &Arc<ConnectionTable>, client: &Arc<Peer>) -> Option<OpenConnection> {
         match table.admit(client) {
             Admission::Admitted { connection, .. } => Some(connection),
             Admission::Refused => None,
         }
     }
 
-    fn is_closed(client: &Client) -> bool {
-        client.closing.notified().now_or_never().is_some()
+    fn is_closed(client: &Peer) -> bool {
+        client.closed().now_or_never().is_some()
     }
 
     #[test]
     fn the_oldest_stranger_of_an_address_goes_first() {
         let table = table(8);
         let clients: Vec<_> = (0..5).map(|_| client("192.0.2.1")).collect();
-        clients[0].set_authenticated(&admin());
+        clients[0].set_authenticated("admin", true);
         let open: Vec<_> = clients.iter().map(|one| admitted(&table, one).unwrap()).collect();
         assert_eq!(table.open(), 4);
         let closed: Vec<bool> = clients.iter().map(|one| is_closed(one)).collect();
@@ -295,7 +299,7 @@ mod tests {
         let known: Vec<_> = (0..4).map(|n| client(&format!("192.0.2.{n}"))).collect();
         for one in &known {
             open.push(admitted(&table, one));
-            one.set_authenticated(&admin());
+            one.set_authenticated("admin", true);
         }
         assert_eq!(table.open(), 4, "each of these was a stranger when it came");
         assert!(strangers.iter().all(|one| is_closed(one)));
@@ -305,7 +309,7 @@ mod tests {
         open.push(admitted(&table, &last));
         assert_eq!(table.open(), 8, "a stranger went for it");
         assert!(known.iter().all(|one| !is_closed(one)));
-        last.set_authenticated(&admin());
+        last.set_authenticated("admin", true);
     }
 
     #[test]
@@ -328,7 +332,7 @@ mod tests {
         let mut open = Vec::new();
         for one in &known {
             open.push(admitted(&table, one));
-            one.set_authenticated(&admin());
+            one.set_authenticated("admin", true);
         }
         assert!(matches!(table.admit(&client("192.0.2.3")), Admission::Refused));
         open.pop();
@@ -338,12 +342,11 @@ mod tests {
     #[test]
     fn no_tenant_keeps_all_connections() {
         let table = table(8);
-        let ada = Arc::new(Identity { name: "ada".into(), ..Identity::default() });
         let many: Vec<_> = (0..8).map(|n| client(&format!("192.0.2.{n}"))).collect();
         let mut open = Vec::new();
         for one in &many {
             open.push(admitted(&table, one));
-            one.set_authenticated(&ada);
+            one.set_authenticated("ada", false);
         }
         open.push(admitted(&table, &client("198.51.100.1")));
         assert_eq!(table.open(), 8);

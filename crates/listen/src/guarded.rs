@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 
-use super::table::OpenConnection;
+use crate::table::OpenConnection;
 
 /// The timeout for the first bytes over HTTP/2, where hyper itself has none.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,8 @@ const MAX_LINGER_BYTES: usize = 8 * 1024 * 1024;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A TLS stream that does not stall for ever.
-pub(super) struct GuardedIo {
+#[derive(Debug)]
+pub struct GuardedIo {
     inner: TlsStream<TcpStream>,
     preface: Option<(Pin<Box<Sleep>>, usize)>,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -42,13 +43,16 @@ pub(super) struct GuardedIo {
     _open: OpenConnection,
 }
 
+#[derive(Debug)]
 struct Lingering {
     deadline: Pin<Box<Sleep>>,
     bytes: usize,
 }
 
 impl GuardedIo {
-    pub(super) fn new(
+    /// Returns a stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
+    /// When `lingers` is set at the end, what the client still sends is read and dropped.
+    pub fn new(
         inner: TlsStream<TcpStream>,
         await_preface: bool,
         lingers: Arc<AtomicBool>,

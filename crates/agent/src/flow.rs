@@ -1,0 +1,131 @@
+//! How much of one caller is under way: nobody takes the agent, or its cluster, from the others.
+//!
+//! A caller is the owner of the token's access key, whomever they act as. Requests and those that go on
+//! (watches, logs, exec and the like) are counted apart. Whoever has too many gets 429.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use postern_meta::status::ApiError;
+
+/// Requests of one caller that are under way, as the central server's queue of one owner is long.
+const MAX_REQUESTS: usize = 400;
+
+/// Watches and streams of one caller that are open, as at the central server.
+const MAX_LONG_REQUESTS: usize = 1000;
+
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// How much may be under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowLimits {
+    pub(crate) requests: usize,
+    pub(crate) long_requests: usize,
+}
+
+impl Default for FlowLimits {
+    fn default() -> Self {
+        Self { requests: MAX_REQUESTS, long_requests: MAX_LONG_REQUESTS }
+    }
+}
+
+/// What is under way, by caller.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    limits: FlowLimits,
+    callers: Mutex<HashMap<String, UnderWay>>,
+}
+
+/// What of one caller is under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UnderWay {
+    pub(crate) requests: usize,
+    pub(crate) long_requests: usize,
+}
+
+impl UnderWay {
+    fn of(&mut self, is_long: bool) -> &mut usize {
+        if is_long { &mut self.long_requests } else { &mut self.requests }
+    }
+}
+
+/// A request that is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    flow: Arc<Flow>,
+    caller: String,
+    is_long: bool,
+}
+
+impl Flow {
+    /// Returns a flow with these limits.
+    pub(crate) fn new(limits: FlowLimits) -> Arc<Self> {
+        Arc::new(Self { limits, callers: Mutex::default() })
+    }
+
+    /// Counts a request of a caller.
+    ///
+    /// # Errors
+    /// 429 when too many of theirs are under way.
+    pub(crate) fn enter(self: &Arc<Self>, caller: &str, is_long: bool) -> Result<Place, ApiError> {
+        let (limit, what) = if is_long {
+            (self.limits.long_requests, "watches and streams")
+        } else {
+            (self.limits.requests, "requests")
+        };
+        let mut callers = self.callers.lock();
+        let under_way = callers.entry(caller.to_owned()).or_default().of(is_long);
+        if *under_way >= limit {
+            drop(callers);
+            let message =
+                format!("{limit} of your {what} are under way at this agent: try again later");
+            return Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS));
+        }
+        *under_way += 1;
+        drop(callers);
+        Ok(Place { flow: self.clone(), caller: caller.to_owned(), is_long })
+    }
+
+    #[cfg(test)]
+    /// Returns how much of all callers is under way.
+    pub(crate) fn under_way(&self) -> UnderWay {
+        self.callers.lock().values().fold(UnderWay::default(), |all, one| UnderWay {
+            requests: all.requests + one.requests,
+            long_requests: all.long_requests + one.long_requests,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut callers = self.flow.callers.lock();
+        let Some(under_way) = callers.get_mut(&self.caller) else { return };
+        *under_way.of(self.is_long) -= 1;
+        if under_way.requests == 0 && under_way.long_requests == 0 {
+            callers.remove(&self.caller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_watches_are_counted_apart_and_by_caller() {
+        let flow = Flow::new(FlowLimits { requests: 2, long_requests: 1 });
+        let mut places: Vec<_> = (0..2).map(|_| flow.enter("ada", false).unwrap()).collect();
+        let refused = flow.enter("ada", false).unwrap_err();
+        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
+        let watch = flow.enter("ada", true).unwrap();
+        assert_eq!(flow.enter("ada", true).unwrap_err().code(), 429);
+        let of_eve = flow.enter("eve", false).unwrap();
+        let all = flow.under_way();
+        assert_eq!((all.requests, all.long_requests), (3, 1));
+        places.pop();
+        assert!(flow.enter("ada", false).is_ok());
+        drop((places, watch, of_eve));
+        assert!(flow.callers.lock().is_empty());
+    }
+}

@@ -1,0 +1,109 @@
+//! Connections that bring nothing, and those that are too many.
+#![expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2::SendRequest;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::*;
+use crate::certificate::Certificate;
+use crate::state_dir::StateDir;
+use crate::testing::{Scene, read};
+
+/// A listener of a scene's agent, and who trusts it.
+struct Listening {
+    address: SocketAddr,
+    tls: TlsConnector,
+    _home: tempfile::TempDir,
+}
+
+impl Listening {
+    async fn new(scene: &Scene) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let dir = StateDir::open(home.path()).unwrap();
+        let certificate = Certificate::prepare(&dir, vec!["127.0.0.1".to_owned()], now()).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(certificate.authority.as_bytes()).unwrap();
+        roots.add(authority).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let acceptor = TlsAcceptor::from(certificate.server_config().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(scene.agent.clone(), listener, acceptor, Duration::from_secs(1)));
+        Self { address, tls: TlsConnector::from(Arc::new(config)), _home: home }
+    }
+
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        self.tls.connect(name, stream).await.unwrap()
+    }
+
+    async fn client(&self) -> SendRequest<Full<Bytes>> {
+        let io = TokioIo::new(self.connect().await);
+        let (client, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+}
+
+/// The system's time: certificates are checked against it.
+fn now() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+const PODS: &str = "/kubernetes/cluster/api/v1/pods";
+
+#[tokio::test]
+async fn a_connection_that_brings_no_valid_token_is_closed() {
+    let scene = Scene::new().await;
+    let listening = Listening::new(&scene).await;
+    let (mut idle, mut refused, mut known) =
+        (listening.client().await, listening.client().await, listening.client().await);
+    let url = |path: &str| format!("https://agent.test{path}");
+    let of_nobody = Request::get(url(PODS)).body(Full::default()).unwrap();
+    assert_eq!(read(refused.send_request(of_nobody).await.unwrap()).await.0, 401);
+    let request = || scene.request("GET", &url(PODS));
+    assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
+    assert_eq!(scene.agent.connections.open(), 3);
+    tokio::time::pause();
+    tokio::time::advance(STRANGER_TIMEOUT).await;
+    tokio::time::resume();
+    for stranger in [&mut idle, &mut refused] {
+        while stranger.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
+    assert_eq!(scene.agent.connections.open(), 1);
+}
+
+#[tokio::test]
+async fn strangers_go_first_when_all_connections_are_taken() {
+    let scene = Scene::new().await;
+    let listening = Listening::new(&scene).await;
+    let mut known = listening.client().await;
+    let request = || scene.request("GET", &format!("https://agent.test{PODS}"));
+    assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
+    // One address may have four of the eight.
+    let mut strangers = Vec::new();
+    for _ in 0..12 {
+        strangers.push(listening.client().await);
+    }
+    assert!(scene.agent.connections.open() <= 4);
+    assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
+}

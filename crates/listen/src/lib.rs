@@ -1,0 +1,12 @@
+//! What every listener needs against clients that connect and do nothing: the table of open connections,
+//! their timeouts, and how many there may be. What goes over a connection is not known here.
+
+mod guarded;
+mod peer;
+mod socket;
+mod table;
+
+pub use guarded::GuardedIo;
+pub use peer::Peer;
+pub use socket::{bind, raise_descriptor_limit};
+pub use table::{Admission, ConnectionLimits, ConnectionTable, OpenConnection};

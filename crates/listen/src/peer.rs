@@ -1,0 +1,55 @@
+//! The other end of a connection, as the table of connections knows it.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+/// The other end of a connection: a stranger, until a request came with a credential that works.
+#[derive(Debug)]
+pub struct Peer {
+    address: IpAddr,
+    /// Whose credential came first, and whether they are the system's own.
+    owner: OnceLock<(Box<str>, bool)>,
+    /// Wakes the connection, which then ends.
+    closing: Notify,
+}
+
+impl Peer {
+    /// Returns the other end of a connection that has just been accepted.
+    pub fn new(address: IpAddr) -> Self {
+        Self { address, owner: OnceLock::new(), closing: Notify::new() }
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Notes that a request came with a credential that works, and whose. The connections of an owner who is
+    /// the system's own are closed for nobody.
+    pub fn set_authenticated(&self, owner: &str, is_system: bool) {
+        self.owner.get_or_init(|| (owner.into(), is_system));
+    }
+
+    /// Returns whether any request came with a credential that works.
+    pub fn is_authenticated(&self) -> bool {
+        self.owner.get().is_some()
+    }
+
+    /// Returns whose credential came first over the connection, unless they are the system's own.
+    pub fn tenant(&self) -> Option<&str> {
+        let (owner, is_system) = self.owner.get()?;
+        (!is_system).then_some(owner)
+    }
+
+    /// Makes the connection end.
+    pub fn close(&self) {
+        self.closing.notify_one();
+    }
+
+    /// Waits until the connection has to end.
+    pub async fn closed(&self) {
+        self.closing.notified().await;
+    }
+}
