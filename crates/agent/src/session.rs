@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postern_auth::bearer::BearerToken;
-use postern_auth::endpoint_token::VerifiedToken;
+use postern_auth::endpoint_token::{TokenRefusal, VerifiedToken};
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::kube_request::KubeRequest;
 use postern_proxy::Session;
@@ -29,8 +29,8 @@ pub(crate) struct Caller {
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, a watch also
-/// when the agent drains. A stream in both ways may go on after the token's end, until `max_session`; every
-/// other long request ends with the token.
+/// when the agent drains. A stream in both ways may go on after the token's end, until the end of the access key
+/// or `max_session`; every other long request ends with the token.
 pub(crate) fn of(
     caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
@@ -38,8 +38,10 @@ pub(crate) fn of(
 ) -> Session {
     let kube = &caller.kube;
     let (is_watch, is_long, is_stream) = (kube.is_watch(), kube.is_long(), kube.is_stream());
-    let left_seconds = caller.token.expires.saturating_sub(caller.state.now()).max(0);
-    let left = Duration::from_secs(left_seconds.unsigned_abs());
+    let now = caller.state.now();
+    let left = |end: i64| Duration::from_secs(end.saturating_sub(now).max(0).unsigned_abs());
+    let of_token = left(caller.token.expires);
+    let of_keys = caller.token.keys_end().map_or(Duration::MAX, left);
     let session = Session::until(async move {
         tokio::select! {
             () = caller.refused() => {}
@@ -47,8 +49,8 @@ pub(crate) fn of(
         }
     });
     match (is_stream, is_long) {
-        (true, _) => session.with_deadline(Instant::now() + max_session),
-        (false, true) => session.with_deadline(Instant::now() + left),
+        (true, _) => session.with_deadline(Instant::now() + max_session.min(of_keys)),
+        (false, true) => session.with_deadline(Instant::now() + of_token),
         (false, false) => session,
     }
 }
@@ -60,7 +62,10 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 impl Caller {
     /// Returns why the request would not be let through now; `None` if it would.
     pub(crate) fn refusal(&self) -> Option<Refused> {
-        self.state.decide(self.bearer.expose(), &self.target, &self.kube).err()
+        let decided = self.state.decide(self.bearer.expose(), &self.target, &self.kube);
+        // New requests have some seconds more, in case that clocks differ; what goes on has not.
+        let is_over = self.kube.is_long() && self.token.expires <= self.state.now();
+        decided.err().or_else(|| is_over.then_some(Refused::Token(TokenRefusal::Expired)))
     }
 
     /// Waits until the request would not be let through any more.

@@ -125,7 +125,8 @@ impl State {
         self.decide_at(token, target, kube, self.now())
     }
 
-    /// Does what was allowed still hold? An upgraded connection may go on when its token has expired.
+    /// Does what was allowed still hold? An upgraded connection may go on when its token has expired, until its
+    /// access key ends.
     pub(crate) fn still_allows(
         &self,
         token: &str,
@@ -133,6 +134,9 @@ impl State {
         target: &GatewayTarget,
         kube: &KubeRequest,
     ) -> bool {
+        if kube.is_stream() && allowed.keys_end().is_some_and(|end| end <= self.now()) {
+            return false;
+        }
         let goes_on = kube.is_stream() || !kube.is_long();
         let now = if goes_on { self.now().min(allowed.expires) } else { self.now() };
         self.decide_at(token, target, kube, now).is_ok()

@@ -196,6 +196,7 @@ async fn a_token_ends_with_its_key_and_is_no_key_itself() {
     let key = with_key(&admin, "short", json!({ "user": "admin", "ttl": 400 })).await;
     let said = says(&admin, &token(&key, json!({ "ttl": 3600 })).await).await;
     assert!(said["exp"].as_i64().unwrap() - said["iat"].as_i64().unwrap() <= 400, "{said}");
+    assert_eq!(said["platform.sh"]["keysEnd"], said["exp"], "{said}");
     let token = token(&admin, json!({})).await;
     let reply = admin.with_token(&token).get(&collection("selves/me")).send().await;
     assert_eq!(reply.status, 401);

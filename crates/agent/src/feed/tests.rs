@@ -305,6 +305,30 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
 }
 
 #[test]
+fn a_stream_goes_on_after_its_token_until_its_key_ends() {
+    let time = Arc::new(std::sync::atomic::AtomicI64::new(NOW));
+    let clock = {
+        let time = time.clone();
+        Arc::new(move || time.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    let at = |seconds| time.store(NOW + seconds, std::sync::atomic::Ordering::Relaxed);
+    let state = State::new(clock, 5000);
+    let key = SigningKey::generate().unwrap();
+    state.hear(spec_with(&key), NOW);
+    let mut says = claims();
+    says.platform.keys_end = Some(NOW + 900);
+    let token = key.issue(&says).unwrap();
+    let cluster = GatewayTarget::Cluster { cluster: "c".to_owned() };
+    let exec = kube("GET", "/api/v1/namespaces/own/pods/x/exec");
+    let allowed = state.decide(token.expose(), &cluster, &exec).unwrap();
+    let still = || state.still_allows(token.expose(), &allowed.token, &cluster, &exec);
+    for (seconds, goes_on) in [(700, true), (899, true), (900, false)] {
+        at(seconds);
+        assert_eq!(still(), goes_on, "{seconds}");
+    }
+}
+
+#[test]
 fn tokens_that_were_verified_need_not_be_again_unless_they_are_for_somebody_else_now() {
     let key = SigningKey::generate().unwrap();
     let first = Feed::new(spec_with(&key), None);

@@ -43,6 +43,10 @@ pub struct PlatformClaims {
     pub generation: u64,
     /// The key that asked for the token, and the keys that made it.
     pub keys: Vec<KeyClaim>,
+    /// When the first of these keys ends, in seconds since 1970, as it was known when the token was issued:
+    /// what goes on after the token's end ends then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_end: Option<i64>,
     /// The User object's name, if it is a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -156,6 +160,7 @@ impl Claims {
             platform: PlatformClaims {
                 generation,
                 keys: std::iter::once(own_key).chain(makers).collect(),
+                keys_end: key.ends_at(),
                 user: identity.user.clone(),
                 team: identity.team.clone(),
                 uid: identity.uid.clone(),

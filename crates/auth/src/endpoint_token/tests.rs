@@ -175,8 +175,11 @@ fn a_token_never_outlives_its_key() {
     };
     let mut asking = key(ada(&[]));
     assert_eq!(claims_of(&asking).exp, NOW + 600);
+    assert_eq!(claims_of(&asking).platform.keys_end, None);
     asking.lifetime = lifetime(1000, false);
     assert_eq!(claims_of(&asking).exp, NOW + 600);
+    // What goes on after the token's end knows the key's.
+    assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 1000));
     asking.lifetime = lifetime(100, false);
     assert_eq!(claims_of(&asking).exp, NOW + 100);
     asking.lifetime = lifetime(300, true);
@@ -189,6 +192,7 @@ fn a_token_never_outlives_its_key() {
         activity: Arc::default(),
     });
     assert_eq!(claims_of(&asking).exp, NOW + 70);
+    assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 70));
 }
 
 #[test]

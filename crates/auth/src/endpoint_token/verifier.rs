@@ -32,6 +32,12 @@ pub struct VerifiedToken {
 }
 
 impl VerifiedToken {
+    /// Returns when the access key ends that asked for the token, or one that made it, in seconds since
+    /// 1970, as it was known then; `None` for never.
+    pub fn keys_end(&self) -> Option<i64> {
+        self.claims.platform.keys_end
+    }
+
     /// Returns the name of the owner of the key that asked for the token, whomever they act as.
     pub fn owner(&self) -> &str {
         self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
