@@ -7,6 +7,7 @@
 //! `postern-proxy`'s.
 
 mod answer;
+mod audit;
 mod certificate;
 mod feed;
 mod flow;

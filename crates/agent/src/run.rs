@@ -20,12 +20,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::certificate::{Certificate, RENEW_INTERVAL};
 use crate::flow::{Flow, FlowLimits};
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
-use crate::{follow, listen, upstream};
+use crate::{audit, follow, listen, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,13 +61,15 @@ pub struct Settings {
     pub drain_timeout: Duration,
 }
 
-/// Runs an agent until `stop` is ready. `listening` is called with the address once it listens.
+/// Runs an agent until `stop` is ready. `listening` is called with the address once it listens. `first_id` is
+/// random: the ids of its audit records count up from it.
 ///
 /// # Errors
 /// When a setting cannot be used, or the address is taken.
 pub async fn run(
     settings: Settings,
     clock: Clock,
+    first_id: u128,
     listening: impl FnOnce(SocketAddr) + Send,
     stop: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
@@ -83,6 +86,8 @@ pub async fn run(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let tls = TlsAcceptor::from(certificate.clone().server_config()?);
+    let queue = Queue::open(&dir.join("audit"), MAX_BYTES)?;
+    let audit = Audit::new(queue, first_id);
     // A request can take two: one to its client, and one to the cluster.
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
     let limits = ConnectionLimits::of_descriptors(descriptors);
@@ -92,6 +97,7 @@ pub async fn run(
         proxy: proxy(limits.total),
         upstream,
         max_session: settings.max_session,
+        audit: audit.clone(),
         flow: Flow::new(FlowLimits::default()),
         connections: ConnectionTable::new(limits),
         draining: watch::Sender::new(false),
@@ -100,6 +106,8 @@ pub async fn run(
     let client = Client::new(client_settings.clone())?;
     tasks.spawn(follow::follow(state.clone(), client, settings.cluster.clone(), dir));
     tasks.spawn(renew(certificate.clone(), state));
+    let client = Client::new(client_settings.clone())?;
+    tasks.spawn(audit::send(audit, client, settings.cluster.clone()));
     if let Some(host) = settings.advertise.clone() {
         let client = Client::new(client_settings)?;
         let host = with_port(&host, address.port());
@@ -114,6 +122,7 @@ pub async fn run(
     agent.draining.send_replace(true);
     let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
+    agent.audit.queue.written().await;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -19,6 +19,7 @@ use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
 use tokio::sync::watch;
 
 use crate::answer::{self, Body, failed, forbidden, refused};
+use crate::audit::{Audit, Record};
 use crate::feed::Feed;
 use crate::flow::Flow;
 use crate::review::{self, Asked};
@@ -29,6 +30,9 @@ use crate::state::{Allowed, Refused, State};
 /// of kube-apiserver.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// The header with the id of the request's records, which those of the cluster have, too.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
 /// What requests are answered with.
 pub(crate) struct Agent {
     pub(crate) state: Arc<State>,
@@ -36,6 +40,7 @@ pub(crate) struct Agent {
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
     pub(crate) max_session: Duration,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) flow: Arc<Flow>,
     pub(crate) connections: Arc<ConnectionTable>,
     pub(crate) draining: watch::Sender<bool>,
@@ -49,25 +54,33 @@ impl Agent {
             "/readyz" => return answer::health(self.state.feed().map(|_| ())),
             _ => {}
         }
-        match self.forwarded(peer, request).await {
-            Ok(response) => response,
+        let (head, body) = request.into_parts();
+        let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
+        match self.forwarded(peer, &record, head, body).await {
+            Ok((response, goes_on)) => {
+                record.answered(response.status().as_u16(), None, goes_on);
+                response
+            }
             Err(error) => {
                 tracing::debug!(
                     code = error.code(),
                     inner = error.inner(),
                     "an answer of the agent's own"
                 );
+                record.answered(error.code(), Some(&error), false);
                 answer::status(&error)
             }
         }
     }
 
+    /// Returns the answer to a request that is sent on, and whether it goes on.
     async fn forwarded(
         &self,
         peer: &Peer,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, ApiError> {
-        let (mut head, body) = request.into_parts();
+        record: &Arc<Record>,
+        mut head: Parts,
+        body: Incoming,
+    ) -> Result<(Response<Body>, bool), ApiError> {
         let path = head.uri.path().to_owned();
         let at = gateway_path::at_agent(&path, &self.cluster).unwrap_or_else(|| {
             let message = "an agent serves /kubernetes/cluster/… and /kubernetes/project/…";
@@ -80,23 +93,31 @@ impl Agent {
         let verified = verified.map_err(|why| logged(&Refused::Token(why)))?;
         let owner = verified.owner().to_owned();
         peer.set_authenticated(&owner, false);
+        record.set_authenticated(&verified);
         let kube = Arc::new(KubeRequest::parse(&head, at.rest)?);
-        let allowed = self.allowed(&bearer, &at.target, &kube)?;
+        record.set_asked(&kube);
+        let mut allowed = self.allowed(&bearer, &at.target, &kube)?;
         refuse_impersonation(&head.headers)?;
         way_to(&at.target)?;
+        let is_long = kube.is_long();
+        let place = self.flow.enter(&owner, is_long)?;
+        record.allowed(kube.changes()).await?;
+        if let Ok(id) = record.id().parse() {
+            allowed.headers.insert(AUDIT_ID, id);
+        }
         let prefix = path.strip_suffix(at.rest).unwrap_or(&path).trim_end_matches('/').to_owned();
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
         let asked = review::of(&allowed.token.identity, &feed.place(&at.target), &kube);
-        let is_long = kube.is_long();
         let caller = Arc::new(Caller {
             state: self.state.clone(),
             bearer,
             token: allowed.token,
             target: at.target,
             kube,
-            _place: self.flow.enter(&owner, is_long)?,
+            _place: place,
+            _record: record.clone(),
         });
         let forward = Forward {
             headers: allowed.headers,
@@ -107,10 +128,10 @@ impl Agent {
         };
         let passage = Passage { caller, feed, forward };
         if let Some(asked) = asked {
-            return self.review(asked, passage, head, body).await;
+            return self.review(asked, passage, head, body).await.map(|answer| (answer, false));
         }
         let response = self.send(Request::from_parts(head, body), passage).await?;
-        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+        Ok((response.map(|body| body.map_err(Into::into).boxed_unsync()), is_long))
     }
 
     /// Sends a request on.

@@ -11,6 +11,7 @@ use postern_proxy::Session;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::audit::Record;
 use crate::flow::Place;
 use crate::state::{Refused, State};
 
@@ -26,6 +27,8 @@ pub(crate) struct Caller {
     pub(crate) kube: Arc<KubeRequest>,
     /// Counts it among the caller's requests.
     pub(crate) _place: Place,
+    /// Records its end.
+    pub(crate) _record: Arc<Record>,
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, a watch also

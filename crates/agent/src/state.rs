@@ -11,12 +11,13 @@ use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::kube_request::KubeRequest;
 use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal, TargetRequest};
 use postern_kinds::agent_config::Spec;
+use postern_meta::time::MicroTimestamp;
 use tokio::sync::watch;
 
 use crate::feed::Feed;
 
-/// Returns the time, in seconds since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+/// Returns the time.
+pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
 
 /// What an agent knows.
 pub(crate) struct State {
@@ -75,7 +76,12 @@ impl State {
 
     /// Returns the time, in seconds since 1970.
     pub(crate) fn now(&self) -> i64 {
-        (self.clock)()
+        (self.clock)().unix_microseconds().div_euclid(1_000_000)
+    }
+
+    /// Returns what the time is read from.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Takes what the central server said at a time. Returns whether it is something new.

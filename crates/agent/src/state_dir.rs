@@ -1,10 +1,11 @@
 //! The directory of an agent: what it heard last, so that it works after a restart while the central server
 //! is down, and its certificate authority. Files are for the agent alone (0600), and replaced whole.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use postern_kinds::agent_config::Spec;
@@ -25,17 +26,37 @@ pub(crate) struct Heard {
 #[derive(Clone, Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
+    /// Locked as long as the agent runs.
+    _lock: Arc<File>,
 }
 
 impl StateDir {
-    /// Opens the directory; makes it where it is missing.
+    /// Opens the directory; makes it where it is missing. No other agent can open it then.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made, or another agent has it.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.with_context(|| format!("cannot make the directory {}", path.display()))?;
-        Ok(Self { path: path.to_owned() })
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(path.join("lock"));
+        let lock = lock.with_context(|| format!("cannot use the directory {}", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Arc::new(lock) }),
+            Err(TryLockError::WouldBlock) => anyhow::bail!(
+                "another agent uses the directory {}: give each agent a --state-dir of its own",
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("cannot lock the directory {}", path.display()))
+            }
+        }
+    }
+
+    /// Returns the path of something in the directory.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 
     /// Returns what was heard last, for this cluster; `None` where nothing is kept.
@@ -133,13 +154,16 @@ mod tests {
         assert_eq!(dir.heard("east").unwrap(), None);
         dir.keep(&Heard { at: 4, ..heard() }).unwrap();
         dir.keep(&heard()).unwrap();
+        let refused = StateDir::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("another agent") && refused.contains("--state-dir"), "{refused}");
+        drop(dir);
         let again = StateDir::open(&path).unwrap();
         assert_eq!(again.heard("east").unwrap(), Some(heard()));
         assert_eq!(again.heard("west").unwrap(), None);
         let file = path.join("agentconfig.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        dir.write("agentconfig.json", b"{").unwrap();
-        assert!(dir.heard("east").unwrap_err().to_string().contains("damaged"));
+        again.write("agentconfig.json", b"{").unwrap();
+        assert!(again.heard("east").unwrap_err().to_string().contains("damaged"));
     }
 }

@@ -17,17 +17,25 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
 use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
+use postern_kinds::audit_event_list::AuditEvent;
 use postern_listen::{ConnectionLimits, ConnectionTable, Peer};
+use postern_meta::time::MicroTimestamp;
 use postern_proxy::{LocalAddresses, Proxy, Upstream, UpstreamConfig};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
 use crate::serve::Agent;
 use crate::state::State;
 
 /// The time in tests, in seconds since 1970.
 pub(crate) const NOW: i64 = 1_700_000_000;
+
+/// The time so many seconds after 1970.
+pub(crate) fn at_second(seconds: i64) -> MicroTimestamp {
+    MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
+}
 
 /// What a token of ada's says.
 pub(crate) fn claims() -> Claims {
@@ -76,17 +84,25 @@ pub(crate) struct Scene {
     pub(crate) arrived: mpsc::UnboundedReceiver<String>,
     /// While it is `true`, the cluster does not answer.
     pub(crate) holds: watch::Sender<bool>,
+    _home: tempfile::TempDir,
 }
 
 impl Scene {
     pub(crate) async fn new() -> Self {
+        Self::with_queue(MAX_BYTES).await
+    }
+
+    /// Returns a scene whose agent keeps so many bytes of audit records.
+    pub(crate) async fn with_queue(max_bytes: u64) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();
         let (holds, held) = watch::channel(false);
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let cluster = cluster(arrivals, held).await;
         let url = format!("http://{cluster}").parse().unwrap();
         let (local, allow_plain) = (LocalAddresses::Allowed, true);
         let config = UpstreamConfig { local, allow_plain, ..UpstreamConfig::new(url) };
-        let state = State::new(Arc::new(|| NOW), 500);
+        let state = State::new(Arc::new(|| at_second(NOW)), 500);
         let key = SigningKey::generate().unwrap();
         state.hear(spec_with(&key), NOW);
         let agent = Arc::new(Agent {
@@ -95,11 +111,12 @@ impl Scene {
             proxy: Proxy::new(),
             upstream: Upstream::new(config).unwrap(),
             max_session: Duration::from_mins(1),
+            audit: Audit::new(queue, 1),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
             draining: watch::Sender::new(false),
         });
-        Self { key, agent, arrived, holds }
+        Self { key, agent, arrived, holds, _home: home }
     }
 
     /// Returns a request with ada's token.
@@ -141,6 +158,18 @@ impl Scene {
             hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.unwrap();
         tokio::spawn(connection.with_upgrades());
         client
+    }
+}
+
+impl Scene {
+    /// Returns the records that wait for the central server.
+    pub(crate) async fn records(&self) -> Vec<AuditEvent> {
+        let (queue, mut records) = (&self.agent.audit.queue, Vec::new());
+        while let Some(segment) = queue.oldest().await {
+            records.extend(queue.read(segment).await.unwrap().0);
+            queue.remove(segment).await;
+        }
+        records
     }
 }
 

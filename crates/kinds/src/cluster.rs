@@ -1,6 +1,7 @@
 //! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
 
 use crate::agent_config::AgentConfig;
+use crate::audit_event_list::AuditEventList;
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::prelude::*;
@@ -8,7 +9,12 @@ use crate::prelude::*;
 /// The annotation with the host under which the cluster is reached directly.
 pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
 
-/// What a cluster serves besides: its status, and what its agent decides from.
+/// Returns the subject that the access key of a cluster's agent acts as.
+pub fn agent_subject(cluster: &str) -> String {
+    format!("agent:{cluster}")
+}
+
+/// What a cluster serves besides: its status, what its agent decides from, and what its agent has decided.
 const ACTIONS: &[Action] = &[
     Action::GET_STATUS,
     Action::UPDATE_STATUS,
@@ -21,6 +27,15 @@ const ACTIONS: &[Action] = &[
         request: None,
         response: Response::Object(&AgentConfig),
         description: "Returns what the agent of the cluster decides from.",
+    },
+    Action {
+        subresource: "auditevents",
+        verb: Verb::Create,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Server(ServerAction::ReportAuditEvents),
+        request: Some(&AuditEventList),
+        response: Response::Object(&AuditEventList),
+        description: "Writes records of requests to the cluster's agent into the audit log.",
     },
 ];
 

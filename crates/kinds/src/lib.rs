@@ -28,6 +28,7 @@ mod verb;
 pub mod access;
 pub mod access_key;
 pub mod agent_config;
+pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;

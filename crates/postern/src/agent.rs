@@ -110,7 +110,10 @@ pub(crate) async fn run_until_signal(settings: postern_agent::Settings) -> anyho
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let system = System::default();
-    let clock = Arc::new(move || system.now().unix_seconds());
+    let mut random = [0; 16];
+    system.fill(&mut random);
+    let first_id = u128::from_be_bytes(random);
+    let clock = Arc::new(move || system.now_micro());
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -118,5 +121,5 @@ pub(crate) async fn run_until_signal(settings: postern_agent::Settings) -> anyho
         }
     };
     let listening = |address| tracing::info!("listening on https://{address}");
-    postern_agent::run(settings, clock, listening, stop).await
+    postern_agent::run(settings, clock, first_id, listening, stop).await
 }

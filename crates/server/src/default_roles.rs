@@ -126,6 +126,9 @@ fn agent_role() -> DefaultRole {
             rule(ours, &["clusters/agentconfig"], &["get"]),
             // For its direct endpoint, an annotation.
             rule(ours, &["clusters"], &["get", "patch"]),
+            // For its condition.
+            rule(ours, &["clusters/status"], &["get", "patch"]),
+            rule(ours, &["clusters/auditevents"], &["create"]),
         ]),
         groups: &[],
     }

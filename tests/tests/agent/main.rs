@@ -7,6 +7,7 @@
     reason = "test code: a panic is how it fails, and the agent's log is printed with it"
 )]
 
+mod audit;
 mod scene;
 
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::*;
 use crate::state::{Refused, State};
-use crate::testing::{NOW, claims, spec_with};
+use crate::testing::{NOW, at_second, claims, spec_with};
 
 /// Resource, namespace and name of all that can be used.
 const OBJECTS: [(&str, &str, &str); 5] = [
@@ -257,7 +257,7 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     let time = Arc::new(std::sync::atomic::AtomicI64::new(NOW));
     let clock = {
         let time = time.clone();
-        Arc::new(move || time.load(std::sync::atomic::Ordering::Relaxed))
+        Arc::new(move || at_second(time.load(std::sync::atomic::Ordering::Relaxed)))
     };
     let at = |seconds| time.store(NOW + seconds, std::sync::atomic::Ordering::Relaxed);
     let state = State::new(clock, 500);
@@ -309,7 +309,7 @@ fn a_stream_goes_on_after_its_token_until_its_key_ends() {
     let time = Arc::new(std::sync::atomic::AtomicI64::new(NOW));
     let clock = {
         let time = time.clone();
-        Arc::new(move || time.load(std::sync::atomic::Ordering::Relaxed))
+        Arc::new(move || at_second(time.load(std::sync::atomic::Ordering::Relaxed)))
     };
     let at = |seconds| time.store(NOW + seconds, std::sync::atomic::Ordering::Relaxed);
     let state = State::new(clock, 5000);

@@ -1,8 +1,9 @@
-//! Requests to an agent, and what they are answered with.
+//! Requests to an agent, with a JWT each, and what they are answered with.
 
 use postern_kinds::agent_config::{Revocation, Spec};
+use postern_kinds::audit_event_list::AuditEvent;
 
-use crate::testing::{NOW, Scene, read, spec_with};
+use crate::testing::{NOW, Scene, claims, read, spec_with};
 
 const POD: &str = "/kubernetes/cluster/api/v1/namespaces/own/pods/x";
 const WATCH: &str = "/kubernetes/cluster/api/v1/pods?watch=1";
@@ -68,4 +69,98 @@ async fn a_caller_with_too_many_requests_under_way_gets_429_and_others_are_serve
     assert_eq!((read(first.unwrap()).await.0, read(second.unwrap()).await.0), (200, 200));
     let under_way = scene.agent.flow.under_way();
     assert_eq!((under_way.requests, under_way.long_requests), (0, 0));
+}
+
+#[tokio::test]
+async fn each_request_is_recorded_and_a_change_before_it_is_made() {
+    let mut scene = Scene::new().await;
+    let mut client = scene.client().await;
+    scene.holds.send_replace(true);
+    let change = client.send_request(scene.request("DELETE", POD));
+    let before = async {
+        scene.arrived.recv().await.unwrap();
+        let records = scene.records().await;
+        scene.holds.send_replace(false);
+        records
+    };
+    let (answer, before) = tokio::join!(change, before);
+    read(answer.unwrap()).await;
+    let [received] = &before[..] else { panic!("{before:?}") };
+    assert_eq!((received.stage.as_str(), received.verb.as_str()), ("RequestReceived", "delete"));
+    assert_eq!(received.user.username, "ada");
+    assert_eq!(received.user.extra["platform.sh/access-key"], ["k"]);
+    assert_eq!(received.object_ref.as_ref().unwrap().name, "x");
+    let mut eve = claims();
+    "eve".clone_into(&mut eve.sub);
+    let mut of_nobody = scene.request("GET", POD);
+    of_nobody.headers_mut().remove("authorization");
+    for request in [
+        scene.request("GET", POD),
+        scene.request_of(&eve, "GET", POD),
+        of_nobody,
+        scene.request("GET", WATCH),
+    ] {
+        read(client.send_request(request).await.unwrap()).await;
+    }
+    drop(client);
+    let records = scene.records().await;
+    let of = |record: &AuditEvent| {
+        let code = record.response_status.as_ref().map(|status| status.code);
+        (record.stage.clone(), record.verb.clone(), record.user.username.clone(), code)
+    };
+    let end = |verb: &str, user: &str, code| {
+        ("ResponseComplete".to_owned(), verb.to_owned(), user.to_owned(), Some(code))
+    };
+    let found: Vec<_> = records.iter().map(of).collect();
+    let started = ("ResponseStarted".to_owned(), "watch".to_owned(), "ada".to_owned(), Some(200));
+    let want = [
+        end("delete", "ada", 200),
+        end("get", "ada", 200),
+        end("get", "eve", 403),
+        end("get", "", 401),
+        started,
+        end("watch", "ada", 200),
+    ];
+    assert_eq!(found, want);
+    assert_eq!(records[0].audit_id, received.audit_id);
+    assert_eq!(records[1].annotations["authorization.k8s.io/decision"], "allow");
+    assert_eq!(records[2].annotations["authorization.k8s.io/decision"], "forbid");
+}
+
+#[tokio::test]
+async fn when_the_queue_is_full_changes_are_refused_and_reads_go_on_and_are_counted() {
+    let mut scene = Scene::with_queue(1500).await;
+    let mut client = scene.client().await;
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        let answer = client.send_request(scene.request("DELETE", POD)).await.unwrap();
+        codes.push(read(answer).await);
+    }
+    assert_eq!(codes[0].0, 200);
+    let (code, retry_after, body) = &codes[3];
+    assert_eq!((*code, retry_after.as_deref()), (503, Some("10")), "{body}");
+    assert!(body.contains("audit records is full"), "{body}");
+    let answer = client.send_request(scene.request("GET", POD)).await.unwrap();
+    assert_eq!(read(answer).await.0, 200, "who reads is served");
+    assert!(scene.agent.audit.lost() > 0);
+    while scene.arrived.try_recv().is_ok() {}
+    // There is room again, and the next record says how many are missing.
+    scene.records().await;
+    let answer = client.send_request(scene.request("DELETE", POD)).await.unwrap();
+    assert_eq!(read(answer).await.0, 200);
+    let records = scene.records().await;
+    assert!(records[0].annotations.contains_key("platform.sh/records-left-out"), "{records:?}");
+}
+
+#[tokio::test]
+async fn failed_authentications_do_not_fill_the_queue() {
+    let scene = Scene::new().await;
+    let mut client = scene.client().await;
+    for _ in 0..50 {
+        let mut request = scene.request("DELETE", POD);
+        request.headers_mut().insert("authorization", "Bearer x".parse().unwrap());
+        assert_eq!(read(client.send_request(request).await.unwrap()).await.0, 401);
+    }
+    assert_eq!(scene.records().await.len(), 10);
+    assert_eq!(scene.agent.audit.lost(), 40);
 }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::cluster::{Cluster, Fields, Spec};
+use postern_kinds::cluster::{Cluster, Fields, Spec, agent_subject};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::rbac::RBAC_GROUP;
@@ -103,11 +103,6 @@ impl CreateCluster {
     }
 }
 
-/// Returns the subject that the key of an agent acts as.
-fn subject(cluster: &str) -> String {
-    format!("agent:{cluster}")
-}
-
 /// Returns the metadata of what goes with a cluster.
 fn of(cluster: &Object) -> ObjectMeta {
     let owner = OwnerReference {
@@ -126,7 +121,7 @@ fn of(cluster: &Object) -> ObjectMeta {
 
 fn binding(cluster: &Object) -> Object {
     let role = json!({ "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": AGENT_ROLE });
-    let subject = subject(&cluster.metadata.name);
+    let subject = agent_subject(&cluster.metadata.name);
     let subject = json!({ "apiGroup": RBAC_GROUP, "kind": "User", "name": subject });
     Object {
         api_version: ClusterRoleBinding::INFO.version.to_string(),
@@ -141,21 +136,24 @@ fn binding(cluster: &Object) -> Object {
 /// Returns the access key of an agent. The role is for all clusters; the scope leaves its own.
 fn key(cluster: &Object) -> Result<Object, CliError> {
     let name = &cluster.metadata.name;
-    let resources = ScopeResources {
-        group: MANAGEMENT_V1.group.to_owned(),
-        resources: vec!["clusters".to_owned(), "clusters/agentconfig".to_owned()],
-        resource_names: vec![name.clone()],
-    };
-    let rule = ScopeRule {
-        verbs: vec!["get".to_owned(), "patch".to_owned()],
-        resources: vec![resources],
+    let rule = |verbs: &[&str], resources: &[&str]| ScopeRule {
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        resources: vec![ScopeResources {
+            group: MANAGEMENT_V1.group.to_owned(),
+            resources: resources.iter().map(|resource| (*resource).to_owned()).collect(),
+            resource_names: vec![name.clone()],
+        }],
         request_targets: vec!["Management".to_owned()],
         ..ScopeRule::default()
     };
+    let rules = vec![
+        rule(&["get", "patch"], &["clusters", "clusters/agentconfig", "clusters/status"]),
+        rule(&["create"], &["clusters/auditevents"]),
+    ];
     let spec = owned_access_key::Spec {
         display_name: format!("The agent of the cluster {name}"),
-        subject: subject(name),
-        scope: Some(Scope { rules: vec![rule], ..Scope::default() }),
+        subject: agent_subject(name),
+        scope: Some(Scope { rules, ..Scope::default() }),
         ..owned_access_key::Spec::default()
     };
     let fields = owned_access_key::Fields { spec, ..owned_access_key::Fields::default() };

@@ -79,6 +79,8 @@ pub enum ServerAction {
     MigrateVirtualClusterInstance,
     /// What does the agent of the cluster decide from?
     AgentConfig,
+    /// Write what the agent of the cluster has decided into the audit log.
+    ReportAuditEvents,
 }
 
 /// The input of an action that its kind handles.

@@ -85,8 +85,10 @@ pub(crate) async fn run(
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }
-        // The pipeline serves the status subresource as it serves the object itself.
-        Handler::Status => Err(ApiError::resource_not_served()),
+        // The pipeline serves the status subresource as it serves the object itself, and has the audit log.
+        Handler::Status | Handler::Server(ServerAction::ReportAuditEvents) => {
+            Err(ApiError::resource_not_served())
+        }
     }
 }
 

@@ -80,7 +80,8 @@ pub(super) async fn answer(
         | ServerAction::ProjectClusters
         | ServerAction::MigrateVirtualClusterInstance
         | ServerAction::IssueEndpointToken
-        | ServerAction::AgentConfig => {
+        | ServerAction::AgentConfig
+        | ServerAction::ReportAuditEvents => {
             return Err(ApiError::resource_not_served());
         }
     };

@@ -16,6 +16,7 @@ mod failures;
 mod file;
 mod log;
 mod policy;
+mod reported;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use self::failures::AuthenticationFailures;
 use self::file::LogFile;
 use self::log::{Log, Unwritten};
 use self::policy::Policy;
+use self::reported::Reported;
 
 pub(crate) use self::command::Command;
 pub(crate) use self::context::{AuditContext, LastSender};
@@ -87,6 +89,8 @@ pub(crate) struct Audit {
     known_key_failures: AuthenticationFailures,
     source: Arc<dyn Source>,
     rejected: AtomicU64,
+    /// What agents have reported.
+    reported: Reported,
 }
 
 /// The counts for the metrics.
@@ -139,6 +143,7 @@ impl Audit {
             known_key_failures: failures(),
             source,
             rejected: AtomicU64::new(0),
+            reported: Reported::default(),
         })
     }
 

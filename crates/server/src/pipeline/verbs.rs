@@ -2,7 +2,8 @@
 //! request out, and makes the response.
 
 use http::{Response, StatusCode, header};
-use postern_kinds::action::{Action, Handler};
+use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::audit_event_list::AuditEventList;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
@@ -13,7 +14,7 @@ use postern_meta::options::{
 use postern_meta::patch::{apply_json_patch, apply_merge_patch, json_patch_reads};
 use postern_meta::status::{ApiError, Status};
 
-use super::{Outcome, Server};
+use super::{Outcome, Server, audit_events};
 use crate::actions::{self, ActionOutput};
 use crate::operations;
 use crate::stages::admit::{Part, Writing};
@@ -157,6 +158,11 @@ async fn act(
         (sent, warnings) = (Some(object), of_object);
     }
     let writing = writing(parsed, &options, Part::Main);
+    if matches!(action.handler, Handler::Server(ServerAction::ReportAuditEvents)) {
+        let object = audit_events::report(server, permit, sent, &writing).await?;
+        let response = respond::object(&AuditEventList, StatusCode::CREATED, object, negotiated)?;
+        return Ok(Outcome { response, warnings, created: None });
+    }
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
         ActionOutput::List(kind, page) => {
             let large = large_work(server, permit);

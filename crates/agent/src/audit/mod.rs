@@ -1,0 +1,126 @@
+//! The agent's audit records: one for each request that it decides about, allowed or refused, at the level
+//! `Metadata`. They are kept in the state directory ([`queue`]) until the central server has them ([`send`]).
+//!
+//! A change is not sent on before the record that it was asked for is in the file; without, it is refused. What
+//! only reads goes on, and is counted when there is no room for its record. The next record says how many are
+//! missing. Failed authentications are recorded as far as there are not too many: anybody can cause them.
+
+mod queue;
+mod record;
+mod send;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use postern_kinds::audit_event_list::AuditEvent;
+use postern_meta::status::ApiError;
+use postern_meta::time::MicroTimestamp;
+use uuid::Uuid;
+
+pub(crate) use self::queue::{MAX_BYTES, Queue};
+pub(crate) use self::record::Record;
+pub(crate) use self::send::send;
+
+/// The most failed authentications that are recorded in a second.
+const MAX_FAILURES_PER_SECOND: u32 = 10;
+
+/// The annotation of a record before which others are missing.
+const LEFT_OUT: &str = "platform.sh/records-left-out";
+
+const RETRY_AFTER_SECONDS: u32 = 10;
+
+/// The message while the queue cannot take the record of a change.
+const UNRECORDED: &str = "the agent refuses what changes something, because its record cannot be written: its \
+                          queue of audit records is full, or the disk does not take it. The queue empties when \
+                          the central server is reached";
+
+/// The agent's audit log.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    pub(crate) queue: Queue,
+    /// The first id. Those that follow it are of no other run.
+    first_id: u128,
+    next: AtomicU64,
+    failures: Mutex<Failures>,
+    /// Records that are missing before the next one.
+    lost: Arc<AtomicU64>,
+    /// Records that are missing since the start.
+    all_lost: AtomicU64,
+}
+
+/// The failed authentications of one second.
+#[derive(Debug, Default)]
+struct Failures {
+    second: i64,
+    count: u32,
+}
+
+impl Audit {
+    /// Returns a log that keeps its records in a queue. Ids count up from the first, which is random.
+    pub(crate) fn new(queue: Queue, first_id: u128) -> Arc<Self> {
+        Arc::new(Self {
+            queue,
+            first_id,
+            next: AtomicU64::new(0),
+            failures: Mutex::default(),
+            lost: Arc::default(),
+            all_lost: AtomicU64::new(0),
+        })
+    }
+
+    #[cfg(test)]
+    /// Returns how many records are missing since the start.
+    pub(crate) fn lost(&self) -> u64 {
+        self.all_lost.load(Ordering::Relaxed) + self.lost.load(Ordering::Relaxed)
+    }
+
+    fn next_id(&self) -> String {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        Uuid::from_u128(self.first_id.wrapping_add(next.into())).to_string()
+    }
+
+    /// Returns whether one more failed authentication is recorded.
+    fn note_failure(&self, now: MicroTimestamp) -> bool {
+        let second = now.unix_microseconds().div_euclid(1_000_000);
+        let mut failures = self.failures.lock();
+        if failures.second != second {
+            *failures = Failures { second, count: 0 };
+        }
+        failures.count += 1;
+        let is_recorded = failures.count <= MAX_FAILURES_PER_SECOND;
+        drop(failures);
+        if !is_recorded {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        is_recorded
+    }
+
+    /// Appends the record of what changes nothing.
+    fn append(&self, event: AuditEvent) {
+        let line = self.line_of(event);
+        self.queue.append(line, &self.lost);
+    }
+
+    /// Appends the record of a change before it is made.
+    ///
+    /// # Errors
+    /// 503 when that is not possible.
+    async fn append_first(&self, event: AuditEvent) -> Result<(), ApiError> {
+        let line = self.line_of(event);
+        self.queue.append_first(line).await.map_err(|queue::Unrecorded| {
+            ApiError::unavailable(UNRECORDED, Some(RETRY_AFTER_SECONDS))
+        })
+    }
+
+    fn line_of(&self, mut event: AuditEvent) -> Vec<u8> {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            self.all_lost.fetch_add(lost, Ordering::Relaxed);
+            event.annotations.insert(LEFT_OUT.to_owned(), lost.to_string());
+        }
+        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}

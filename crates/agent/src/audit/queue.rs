@@ -1,0 +1,363 @@
+//! The records that wait for the central server, in files of the state directory.
+//!
+//! A thread of its own appends them, so that a disk that stalls holds up nobody but those who wait for a record.
+//! A file has as many records as are sent at once, and is removed when the central server has them: so what was
+//! not acknowledged is sent again. What was cut off by a crash at the end of a file is left out.
+//!
+//! The records of changes may fill the whole queue, all others three quarters of it: who reads must not keep
+//! others from writing. What does not fit is counted.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use postern_kinds::audit_event_list::AuditEvent;
+use postern_meta::decode::decode_typed;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::state_dir::read_if_there;
+
+/// Bytes and records after which a file is closed. The central server takes more at once.
+const SEGMENT_BYTES: u64 = 256 * 1024;
+const SEGMENT_RECORDS: usize = 500;
+
+/// Bytes that are written at once, about.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// Records that wait for the thread.
+const WAITING_RECORDS: usize = 1024;
+
+/// How long a change waits for its record.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The ends of the names of files: with records, and with records that the central server does not take.
+const SEGMENT: &str = "jsonl";
+const SET_ASIDE: &str = "refused";
+
+/// The bytes of all files, unless a test says otherwise.
+pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    commands: SyncSender<Command>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    max_bytes: u64,
+    /// The bytes of all files.
+    bytes: AtomicU64,
+    /// The closed files with records, by number.
+    closed: Mutex<VecDeque<Segment>>,
+}
+
+/// A closed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    number: u64,
+    bytes: u64,
+}
+
+/// The record is not in the queue: that is full, or the disk does not take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unrecorded;
+
+#[derive(Debug)]
+enum Command {
+    Append {
+        line: Vec<u8>,
+        written: Option<oneshot::Sender<()>>,
+        lost: Arc<AtomicU64>,
+    },
+    /// Close the file, if it has records.
+    Close(oneshot::Sender<()>),
+}
+
+impl Queue {
+    /// Opens the queue in a directory, and starts its thread.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub(crate) fn open(dir: &Path, max_bytes: u64) -> anyhow::Result<Self> {
+        let unusable = || format!("cannot use the directory {}", dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(unusable)?;
+        let closed = segments(dir).with_context(unusable)?;
+        let bytes = closed.iter().map(|segment| segment.bytes).sum();
+        let next = closed.back().map_or(1, |last| last.number + 1);
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            max_bytes,
+            bytes: AtomicU64::new(bytes),
+            closed: Mutex::new(closed),
+        });
+        let (commands, received) = sync_channel(WAITING_RECORDS);
+        let writer = Writer { shared: shared.clone(), next, current: None, is_failing: false };
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        thread.spawn(move || writer.run(&received)).with_context(unusable)?;
+        Ok(Self { commands, shared })
+    }
+
+    /// Appends the record of what changes nothing. When there is no room, it is counted in `lost`.
+    pub(crate) fn append(&self, line: Vec<u8>, lost: &Arc<AtomicU64>) {
+        let room = self.shared.max_bytes / 4 * 3;
+        if self.bytes() + line.len() as u64 > room {
+            lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let command = Command::Append { line, written: None, lost: lost.clone() };
+        if self.commands.try_send(command).is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Appends the record of a change, and returns when it is in its file.
+    ///
+    /// # Errors
+    /// [`Unrecorded`]: then nothing may be changed.
+    pub(crate) async fn append_first(&self, line: Vec<u8>) -> Result<(), Unrecorded> {
+        let (written, is_written) = oneshot::channel();
+        let command = Command::Append { line, written: Some(written), lost: Arc::default() };
+        self.commands.try_send(command).map_err(|_| Unrecorded)?;
+        match timeout(WRITE_TIMEOUT, is_written).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Unrecorded),
+        }
+    }
+
+    /// Returns the bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the oldest file; `None` when there is no record.
+    pub(crate) async fn oldest(&self) -> Option<Segment> {
+        if self.shared.closed.lock().is_empty() {
+            self.written().await;
+        }
+        self.shared.closed.lock().front().copied()
+    }
+
+    /// Waits until everything is in a closed file, or the disk has stalled for too long.
+    pub(crate) async fn written(&self) {
+        let (close, is_closed) = oneshot::channel();
+        if self.commands.try_send(Command::Close(close)).is_ok() {
+            let _ = timeout(WRITE_TIMEOUT, is_closed).await;
+        }
+    }
+
+    /// Returns the records of a file, and how many lines are none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn read(&self, segment: Segment) -> anyhow::Result<(Vec<AuditEvent>, usize)> {
+        let path = self.shared.path(segment.number, SEGMENT);
+        tokio::task::spawn_blocking(move || {
+            let text = read_if_there(&path)?.unwrap_or_default();
+            // What has no end was cut off.
+            let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let mut damaged = usize::from(end < text.len());
+            let lines = text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let events = lines.filter_map(|line| {
+                let event = decode_typed::<AuditEvent>(line);
+                damaged += usize::from(event.is_err());
+                event.ok()
+            });
+            let events = events.collect();
+            Ok((events, damaged))
+        })
+        .await?
+    }
+
+    /// Removes a file whose records the central server has.
+    pub(crate) async fn remove(&self, segment: Segment) {
+        let path = self.shared.path(segment.number, SEGMENT);
+        self.finish(segment, move || fs::remove_file(path)).await;
+        self.shared.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
+    }
+
+    /// Sets a file aside whose records the central server does not take. They are sent again after a restart.
+    pub(crate) async fn set_aside(&self, segment: Segment) {
+        let from = self.shared.path(segment.number, SEGMENT);
+        let to = self.shared.path(segment.number, SET_ASIDE);
+        self.finish(segment, move || fs::rename(from, to)).await;
+    }
+
+    async fn finish(
+        &self,
+        segment: Segment,
+        change: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+    ) {
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(change).await {
+            tracing::error!("a file of the audit queue could not be removed: {error}");
+        }
+        self.shared.closed.lock().retain(|one| *one != segment);
+    }
+}
+
+impl Shared {
+    fn path(&self, number: u64, end: &str) -> PathBuf {
+        self.dir.join(format!("{number:020}.{end}"))
+    }
+}
+
+/// Returns the files of an earlier run, oldest first. Those that were set aside are tried again.
+fn segments(dir: &Path) -> anyhow::Result<VecDeque<Segment>> {
+    let mut numbers = BTreeSet::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        let Some(number) = number.filter(|_| [SEGMENT, SET_ASIDE].contains(&end)) else { continue };
+        let kept = path.with_extension(SEGMENT);
+        if end == SET_ASIDE {
+            fs::rename(&path, &kept)?;
+        }
+        numbers.insert((number, fs::metadata(&kept)?.len()));
+    }
+    Ok(numbers.into_iter().map(|(number, bytes)| Segment { number, bytes }).collect())
+}
+
+/// The thread's part.
+struct Writer {
+    shared: Arc<Shared>,
+    /// The number of the next file.
+    next: u64,
+    current: Option<Current>,
+    is_failing: bool,
+}
+
+/// The file that is being written.
+struct Current {
+    number: u64,
+    file: File,
+    bytes: u64,
+    records: usize,
+}
+
+/// Records that are written at once.
+#[derive(Default)]
+struct Batch {
+    text: Vec<u8>,
+    records: Vec<(Option<oneshot::Sender<()>>, Arc<AtomicU64>)>,
+}
+
+impl Writer {
+    fn run(mut self, received: &Receiver<Command>) {
+        while let Ok(first) = received.recv() {
+            let (mut batch, mut closes) = (Batch::default(), Vec::new());
+            let mut next = Some(first);
+            while let Some(command) = next.take() {
+                match command {
+                    Command::Close(done) => closes.push(done),
+                    Command::Append { line, written, lost } => {
+                        self.take(&mut batch, &line, written, lost);
+                    }
+                }
+                if batch.text.len() < BATCH_BYTES {
+                    next = received.try_recv().ok();
+                }
+            }
+            self.write(batch);
+            if !closes.is_empty() {
+                self.close();
+            }
+            for done in closes {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Takes a record into a batch, if there is room.
+    fn take(
+        &self,
+        batch: &mut Batch,
+        line: &[u8],
+        written: Option<oneshot::Sender<()>>,
+        lost: Arc<AtomicU64>,
+    ) {
+        let bytes = self.shared.bytes.load(Ordering::Relaxed) + batch.text.len() as u64;
+        if bytes + line.len() as u64 > self.shared.max_bytes {
+            // Who waits for it hears that by the drop.
+            lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        batch.text.extend_from_slice(line);
+        batch.records.push((written, lost));
+    }
+
+    fn write(&mut self, batch: Batch) {
+        if batch.records.is_empty() {
+            return;
+        }
+        match self.append(&batch.text, batch.records.len()) {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("the audit queue can be written again");
+                }
+                for (written, _) in batch.records {
+                    written.map(|written| written.send(()));
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!("the audit queue cannot be written: {error:#}");
+                }
+                for (_, lost) in batch.records {
+                    lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        let is_full = |current: &Current| {
+            current.bytes >= SEGMENT_BYTES || current.records >= SEGMENT_RECORDS
+        };
+        if self.current.as_ref().is_some_and(is_full) {
+            self.close();
+        }
+    }
+
+    fn append(&mut self, text: &[u8], records: usize) -> anyhow::Result<()> {
+        let current = match &mut self.current {
+            Some(current) => current,
+            none => {
+                let path = self.shared.path(self.next, SEGMENT);
+                let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
+                // Also after an error: the name may be taken.
+                let number = self.next;
+                self.next += 1;
+                none.insert(Current { number, file: file?, bytes: 0, records: 0 })
+            }
+        };
+        if let Err(error) = current.file.write_all(text) {
+            // Half a record must not be in front of others.
+            if current.file.set_len(current.bytes).is_err() {
+                self.close();
+            }
+            return Err(error.into());
+        }
+        current.bytes += text.len() as u64;
+        current.records += records;
+        self.shared.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if let Some(Current { number, bytes, .. }) = self.current.take() {
+            self.shared.closed.lock().push_back(Segment { number, bytes });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

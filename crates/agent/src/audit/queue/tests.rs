@@ -1,0 +1,127 @@
+//! The queue keeps what it has taken, in order, until it is removed; and it is bounded.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn event(id: &str) -> AuditEvent {
+    AuditEvent { audit_id: id.to_owned(), ..AuditEvent::default() }
+}
+
+fn line(id: &str) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&event(id)).unwrap();
+    line.push(b'\n');
+    line
+}
+
+fn open(home: &tempfile::TempDir, max_bytes: u64) -> Queue {
+    Queue::open(&home.path().join("audit"), max_bytes).unwrap()
+}
+
+async fn read_all(queue: &Queue) -> Vec<String> {
+    let mut ids = Vec::new();
+    while let Some(segment) = queue.oldest().await {
+        let (events, _) = queue.read(segment).await.unwrap();
+        ids.extend(events.into_iter().map(|event| event.audit_id));
+        queue.remove(segment).await;
+    }
+    ids
+}
+
+#[tokio::test]
+async fn records_are_there_in_order_after_a_restart_without_what_was_cut_off() {
+    let home = tempfile::tempdir().unwrap();
+    let lost = Arc::default();
+    let queue = open(&home, MAX_BYTES);
+    queue.append(line("1"), &lost);
+    queue.append_first(line("2")).await.unwrap();
+    let first = queue.oldest().await.unwrap();
+    assert_eq!(queue.oldest().await, Some(first), "until it is removed");
+    queue.append_first(line("3")).await.unwrap();
+    drop(queue);
+    let files =
+        || fs::read_dir(home.path().join("audit")).unwrap().map(|file| file.unwrap().path());
+    let newest = files().max().unwrap();
+    assert_eq!(fs::metadata(&newest).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut file = OpenOptions::new().append(true).open(&newest).unwrap();
+    file.write_all(b"{\"auditID\":\"4").unwrap();
+    let queue = open(&home, MAX_BYTES);
+    queue.append_first(line("5")).await.unwrap();
+    assert_eq!(read_all(&queue).await, ["1", "2", "3", "5"]);
+    assert_eq!((queue.bytes(), files().count()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_read_fills_three_quarters_and_changes_the_rest() {
+    let home = tempfile::tempdir().unwrap();
+    let one = line("1").len() as u64;
+    let queue = open(&home, one * 8);
+    let lost = Arc::default();
+    for _ in 0..10 {
+        queue.append(line("1"), &lost);
+        // Each is in the file before the next one comes.
+        let (close, is_closed) = oneshot::channel();
+        queue.commands.send(Command::Close(close)).unwrap();
+        is_closed.await.unwrap();
+    }
+    assert_eq!((queue.bytes(), lost.load(Ordering::Relaxed)), (6 * one, 4));
+    assert_eq!(queue.append_first(line("2")).await, Ok(()));
+    assert_eq!(queue.append_first(line("2")).await, Ok(()));
+    assert_eq!(queue.append_first(line("2")).await, Err(Unrecorded));
+    let oldest = queue.oldest().await.unwrap();
+    queue.remove(oldest).await;
+    assert_eq!(queue.append_first(line("2")).await, Ok(()));
+}
+
+#[tokio::test]
+async fn what_the_central_server_does_not_take_is_sent_again_after_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = open(&home, MAX_BYTES);
+    queue.append_first(line("1")).await.unwrap();
+    let segment = queue.oldest().await.unwrap();
+    queue.set_aside(segment).await;
+    assert_eq!(queue.oldest().await, None);
+    assert!(queue.bytes() > 0);
+    queue.append_first(line("2")).await.unwrap();
+    drop(queue);
+    assert_eq!(read_all(&open(&home, MAX_BYTES)).await, ["1", "2"]);
+}
+
+#[tokio::test]
+async fn files_have_no_more_records_than_are_sent_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = open(&home, MAX_BYTES);
+    let lost = Arc::default();
+    for _ in 0..3 {
+        for _ in 0..SEGMENT_RECORDS {
+            let command =
+                Command::Append { line: line("1"), written: None, lost: Arc::clone(&lost) };
+            queue.commands.send(command).unwrap();
+        }
+    }
+    let mut counts = Vec::new();
+    while let Some(segment) = queue.oldest().await {
+        counts.push(queue.read(segment).await.unwrap().0.len());
+        queue.remove(segment).await;
+    }
+    assert_eq!(counts.iter().sum::<usize>(), 3 * SEGMENT_RECORDS);
+    let max = postern_kinds::audit_event_list::MAX_EVENTS;
+    assert!(counts.iter().all(|count| *count <= max), "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = open(&home, MAX_BYTES);
+    let dir = home.path().join("audit");
+    fs::remove_dir(&dir).unwrap();
+    assert_eq!(queue.append_first(line("1")).await, Err(Unrecorded));
+    let lost = Arc::default();
+    queue.append(line("2"), &lost);
+    // It is behind the other one.
+    assert_eq!(queue.append_first(line("3")).await, Err(Unrecorded));
+    assert_eq!(lost.load(Ordering::Relaxed), 1);
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(queue.append_first(line("4")).await, Ok(()));
+    assert_eq!(read_all(&queue).await, ["4"]);
+}

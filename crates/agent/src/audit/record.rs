@@ -1,0 +1,214 @@
+//! The records of one request, stage by stage.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::USER_AGENT;
+use http::request::Parts;
+use parking_lot::Mutex;
+use postern_auth::attributes::Attributes;
+use postern_auth::endpoint_token::VerifiedToken;
+use postern_auth::identity::Identity;
+use postern_auth::kube_request::KubeRequest;
+use postern_kinds::access_key;
+use postern_kinds::audit_event_list::{
+    AuditEvent, AuditObjectReference, AuditResponseStatus, AuditUser,
+};
+use postern_meta::status::{ApiError, Reason};
+use postern_meta::time::MicroTimestamp;
+
+use super::Audit;
+use crate::state::Clock;
+
+/// Bytes of a text that is recorded; of an unauthenticated sender, who can send any number of them, and of
+/// others.
+const MAX_STRANGER_BYTES: usize = 256;
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Bytes of the id that the client gives a request.
+const MAX_ID_BYTES: usize = 64;
+
+/// Stands for what may be an access key.
+const LEFT_OUT: &str = "(left-out)";
+
+/// Names of what else is known of the user: the access key, and the token.
+const ACCESS_KEY: &str = "platform.sh/access-key";
+const TOKEN_ID: &str = "platform.sh/token-id";
+
+/// The annotation with the id that the client gives a request: that of the gateway's record, say.
+const CLIENT_ID: &str = "platform.sh/client-audit-id";
+
+const DECISION: &str = "authorization.k8s.io/decision";
+const REASON: &str = "authorization.k8s.io/reason";
+
+/// The code of a request whose client closed the connection before the answer, as proxies log it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// One request. Its end is recorded when this is dropped.
+pub(crate) struct Record {
+    audit: Arc<Audit>,
+    clock: Clock,
+    id: String,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    event: AuditEvent,
+    is_authenticated: bool,
+}
+
+impl Record {
+    /// Returns the record of a request that has just arrived.
+    pub(crate) fn new(audit: &Arc<Audit>, clock: &Clock, from: IpAddr, head: &Parts) -> Arc<Self> {
+        let id = audit.next_id();
+        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let client_id = header("audit-id").filter(|id| id.len() <= MAX_ID_BYTES);
+        let client_id = client_id.map(|id| (CLIENT_ID.to_owned(), clean(id, MAX_ID_BYTES)));
+        let event = AuditEvent {
+            level: "Metadata".to_owned(),
+            audit_id: id.clone(),
+            request_uri: clean(head.uri.path(), MAX_TEXT_BYTES),
+            verb: head.method.as_str().to_ascii_lowercase(),
+            source_ips: vec![from.to_string()],
+            user_agent: clean(header(USER_AGENT.as_str()).unwrap_or_default(), MAX_STRANGER_BYTES),
+            request_received_timestamp: Some(clock()),
+            annotations: client_id.into_iter().collect(),
+            ..AuditEvent::default()
+        };
+        let inner = Mutex::new(Inner { event, is_authenticated: false });
+        Arc::new(Self { audit: audit.clone(), clock: clock.clone(), id, inner })
+    }
+
+    /// Returns its id.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Sets who sent it.
+    pub(crate) fn set_authenticated(&self, token: &VerifiedToken) {
+        let identity = &token.identity;
+        let extra = [
+            (ACCESS_KEY.to_owned(), vec![identity.access_key.clone()]),
+            (TOKEN_ID.to_owned(), vec![token.token_id.clone()]),
+        ];
+        let user = if identity.is_impersonated {
+            AuditUser { username: token.owner().to_owned(), ..AuditUser::default() }
+        } else {
+            user_of(identity)
+        };
+        let mut inner = self.inner.lock();
+        inner.is_authenticated = true;
+        inner.event.user = AuditUser { extra: extra.into(), ..user };
+        inner.event.impersonated_user = identity.is_impersonated.then(|| user_of(identity));
+    }
+
+    /// Sets what it asks the cluster for.
+    pub(crate) fn set_asked(&self, kube: &KubeRequest) {
+        let mut inner = self.inner.lock();
+        kube.verb().clone_into(&mut inner.event.verb);
+        inner.event.object_ref = object_of(kube);
+    }
+
+    /// Sets that it was allowed; for a change, it is recorded first that it was asked for.
+    ///
+    /// # Errors
+    /// 503 when that is not possible: then it must not be sent on.
+    pub(crate) async fn allowed(&self, is_change: bool) -> Result<(), ApiError> {
+        let received = {
+            let mut inner = self.inner.lock();
+            inner.event.annotations.insert(DECISION.to_owned(), "allow".to_owned());
+            is_change.then(|| self.at("RequestReceived", &inner.event))
+        };
+        match received {
+            Some(event) => self.audit.append_first(event).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the head of its answer. With `goes_on`, the rest of the answer takes as long as it takes.
+    pub(crate) fn answered(&self, code: u16, error: Option<&ApiError>, goes_on: bool) {
+        let mut inner = self.inner.lock();
+        let status = error.map(ApiError::status);
+        inner.event.response_status = Some(AuditResponseStatus {
+            status: status.map(|_| "Failure".to_owned()).unwrap_or_default(),
+            message: status.map(|one| clean(&one.message, MAX_TEXT_BYTES)).unwrap_or_default(),
+            reason: status.map(|one| one.reason.as_str().to_owned()).unwrap_or_default(),
+            code,
+        });
+        if let Some(error) = error.filter(|error| error.reason() == Reason::Forbidden) {
+            let message = clean(&error.status().message, MAX_TEXT_BYTES);
+            inner.event.annotations.insert(DECISION.to_owned(), "forbid".to_owned());
+            inner.event.annotations.insert(REASON.to_owned(), message);
+        }
+        if goes_on {
+            let event = self.at("ResponseStarted", &inner.event);
+            drop(inner);
+            self.audit.append(event);
+        }
+    }
+
+    fn at(&self, stage: &str, event: &AuditEvent) -> AuditEvent {
+        let stage_timestamp = Some((self.clock)());
+        AuditEvent { stage: stage.to_owned(), stage_timestamp, ..event.clone() }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        let now: MicroTimestamp = (self.clock)();
+        if inner.event.response_status.is_none() {
+            inner.event.response_status = Some(AuditResponseStatus {
+                status: "Failure".to_owned(),
+                message: "the client closed the connection before the response".to_owned(),
+                code: CLIENT_CLOSED_REQUEST,
+                ..AuditResponseStatus::default()
+            });
+        }
+        let mut event = std::mem::take(&mut inner.event);
+        if !inner.is_authenticated {
+            if !self.audit.note_failure(now) {
+                return;
+            }
+            event.request_uri = clean(&event.request_uri, MAX_STRANGER_BYTES);
+        }
+        "ResponseComplete".clone_into(&mut event.stage);
+        event.stage_timestamp = Some(now);
+        self.audit.append(event);
+    }
+}
+
+fn user_of(identity: &Identity) -> AuditUser {
+    AuditUser {
+        username: identity.name.clone(),
+        uid: identity.uid.clone(),
+        groups: identity.groups.clone(),
+        ..AuditUser::default()
+    }
+}
+
+fn object_of(kube: &KubeRequest) -> Option<AuditObjectReference> {
+    let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+        kube.attributes()
+    else {
+        return None;
+    };
+    let text = |text: &str| clean(text, MAX_STRANGER_BYTES);
+    Some(AuditObjectReference {
+        resource: text(resource),
+        namespace: text(namespace),
+        name: text(name),
+        api_group: text(group),
+        api_version: text(kube.version()),
+        subresource: text(subresource),
+    })
+}
+
+/// Returns a text as it is recorded: without what may be an access key, and not longer than it may be.
+fn clean(text: &str, max_bytes: usize) -> String {
+    if text.contains(access_key::PREFIX) {
+        return LEFT_OUT.to_owned();
+    }
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or_default()].to_owned()
+}

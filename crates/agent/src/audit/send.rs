@@ -1,0 +1,83 @@
+//! Sends the records that wait to the central server, file by file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_client::{Client, Collection, Error};
+use postern_kinds::Kind as _;
+use postern_kinds::audit_event_list::{AUDIT_V1, AuditEvent, AuditEventList};
+use postern_kinds::cluster::Cluster;
+use postern_meta::object::Object;
+use tokio::time::{Instant, sleep};
+
+use super::Audit;
+
+/// How often records are looked for.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The wait after a failure: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often the log says that records cannot be sent.
+const WARNING_INTERVAL: Duration = Duration::from_mins(5);
+
+/// Sends records as they come. It returns never.
+pub(crate) async fn send(audit: Arc<Audit>, mut client: Client, cluster: String) {
+    let (mut pause, mut warned): (Duration, Option<Instant>) = (FIRST_PAUSE, None);
+    loop {
+        match send_one(&audit, &mut client, &cluster).await {
+            Ok(true) => (pause, warned) = (FIRST_PAUSE, None),
+            Ok(false) => sleep(INTERVAL).await,
+            Err(error) => {
+                if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+                    warned = Some(Instant::now());
+                    let bytes = audit.queue.bytes();
+                    tracing::warn!(bytes, "audit records wait for the central server: {error:#}");
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Sends the oldest file. Returns whether there was one.
+async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::Result<bool> {
+    let Some(segment) = audit.queue.oldest().await else { return Ok(false) };
+    let (items, damaged) = audit.queue.read(segment).await?;
+    if damaged > 0 {
+        tracing::warn!(damaged, "audit records were cut off, and are left out");
+    }
+    if !items.is_empty() {
+        let clusters = Collection::of::<Cluster>(None);
+        let sent = client.act(clusters, cluster, "auditevents", &list_of(items), false).await;
+        if let Err(error) = sent {
+            if !is_refused(&error) {
+                return Err(error.into());
+            }
+            tracing::error!(
+                "the central server does not take audit records, which are set aside: {error}"
+            );
+            audit.queue.set_aside(segment).await;
+            return Ok(true);
+        }
+    }
+    audit.queue.remove(segment).await;
+    Ok(true)
+}
+
+/// Would the same records be refused again?
+fn is_refused(error: &Error) -> bool {
+    error.status().is_some_and(|status| [400, 413, 422].contains(&status.code))
+}
+
+fn list_of(items: Vec<AuditEvent>) -> Object {
+    let items = serde_json::to_value(items).unwrap_or_default();
+    Object {
+        api_version: AUDIT_V1.to_string(),
+        kind: AuditEventList::INFO.kind.to_owned(),
+        fields: serde_json::Map::from_iter([("items".to_owned(), items)]),
+        ..Object::default()
+    }
+}

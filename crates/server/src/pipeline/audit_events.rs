@@ -1,0 +1,70 @@
+//! `clusters/NAME/auditevents`: the agent of a cluster reports what it has decided, for the audit log.
+
+use bytes::Bytes;
+use postern_kinds::AnyKind as _;
+use postern_kinds::audit_event_list::{AuditEventList, MAX_EVENTS, Spec};
+use postern_kinds::cluster::{Cluster, agent_subject};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use serde::Deserialize as _;
+use serde_json::Map;
+
+use super::Server;
+use crate::registry::{EncodedObject, not_found};
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
+use crate::storage_key;
+
+/// Writes records into the audit log, and returns an empty list when they are there. Records that this server
+/// has written before are not written again, so that an agent may repeat what was not acknowledged.
+///
+/// # Errors
+/// 403 for anybody but the agent of this cluster; 404 without the cluster; 422 for what is no record of an agent;
+/// 503 when the audit log cannot be written.
+pub(super) async fn report(
+    server: &Server,
+    permit: &Permit,
+    sent: Option<Object>,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
+    let cluster = permit.name();
+    let agent = permit.credential().bearer().name.clone();
+    if agent != agent_subject(cluster) {
+        let why = format!(
+            "only {} reports what the agent of this cluster has decided",
+            agent_subject(cluster)
+        );
+        return Err(ApiError::forbidden(Cluster.info().group_resource(), cluster, why));
+    }
+    let key = storage_key::object(Cluster.info(), None, cluster);
+    let found = server.registry.cache().of(Cluster.info()).get(&key)?;
+    found.ok_or_else(|| not_found(&Cluster, cluster))?;
+    let sent = sent.ok_or_else(|| ApiError::bad_request("records are sent in a body"))?;
+    let fields = serde_json::Value::Object(sent.fields);
+    let events = Spec::deserialize(fields)
+        .map_err(|error| ApiError::bad_request(format!("the list cannot be read: {error}")))?;
+    let events = events.items;
+    if events.len() > MAX_EVENTS {
+        let detail = format!("must have at most {MAX_EVENTS} items");
+        return Err(invalid(FieldError::invalid("items", BadValue::Omitted, detail)));
+    }
+    let lines = server.audit.reported_lines(cluster, &agent, events).map_err(invalid)?;
+    if !writing.dry_run {
+        server.audit.report(lines).await?;
+    }
+    let info = AuditEventList.info();
+    let object = Object {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        metadata: ObjectMeta::default(),
+        fields: Map::from_iter([("items".to_owned(), serde_json::json!([]))]),
+    };
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
+
+fn invalid(error: FieldError) -> ApiError {
+    let mut errors = FieldErrors::new();
+    errors.push(error);
+    ApiError::invalid(AuditEventList.info().group_kind(), "", errors)
+}

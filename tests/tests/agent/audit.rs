@@ -1,0 +1,119 @@
+//! What an agent decides is in the audit log of the central server, also what it decided while that was away.
+
+use std::collections::BTreeSet;
+
+use postern_tests::objects::make;
+use postern_tests::rights::path;
+use postern_tests::{Home, wait};
+use serde_json::{Value, json};
+
+use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
+
+const REPORTER: &str = "platform.sh/reported-by";
+
+/// Returns the records of agents in the audit log of the central server.
+fn reported(central: &Central) -> Vec<Value> {
+    let mut records = central.home.records();
+    records.retain(|record| record["annotations"][REPORTER].is_string());
+    records
+}
+
+/// Waits for the record of the end of a request, and returns it.
+async fn ended(central: &Central, verb: &str, code: u16) -> Value {
+    wait::until("the record in the audit log of the central server", async || {
+        let is_it = |record: &Value| {
+            let of = (&record["verb"], &record["stage"], &record["responseStatus"]["code"]);
+            of == (&json!(verb), &json!("ResponseComplete"), &json!(code))
+        };
+        reported(central).into_iter().find(is_it)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_an_agent_decides_is_in_the_audit_log_of_the_central_server_once() {
+    let (mut central, member, home) = (Central::new().await, member().await, Home::new());
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.ready().await;
+    let (good, of_eve) =
+        (token(&central.ada, json!({})).await, token(&central.eve, json!({})).await);
+    let secrets = format!("{CLUSTER}{SECRETS}");
+    agent.client(&good).get(&secrets).send().await.expect(200);
+    agent.client(&of_eve).get(&secrets).send().await.expect(403);
+    let read = ended(&central, "list", 200).await;
+    assert_eq!(read["annotations"]["platform.sh/cluster"], "member");
+    assert_eq!(read["annotations"][REPORTER], "agent:member");
+    assert_eq!((&read["user"]["username"], &read["level"]), (&json!("ada"), &json!("Metadata")));
+    assert_eq!(read["objectRef"]["resource"], "sharedsecrets");
+    let refused = ended(&central, "list", 403).await;
+    assert_eq!(refused["user"]["username"], "eve");
+    // The cluster's own record has the same id.
+    let id = read["auditID"].as_str().unwrap();
+    wait::until("the record of the cluster", async || {
+        member.home().records().iter().any(|record| record["auditID"] == id).then_some(())
+    })
+    .await;
+
+    // While the central server is away, records stay at the agent, also across a restart.
+    central.stop().await;
+    let object = json!({ "metadata": { "name": "s" }, "spec": {} });
+    agent.client(&good).post(&secrets).json(&object).send().await.expect(201);
+    agent.stop().await;
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.client(&good).delete(&format!("{secrets}/s")).send().await.expect(200);
+    central.start().await;
+    central.reconnect();
+    for (verb, code) in [("create", 201), ("delete", 200)] {
+        let record = ended(&central, verb, code).await;
+        let of = |stage: &str| {
+            let is_it = |one: &&Value| {
+                (&one["auditID"], &one["stage"]) == (&record["auditID"], &json!(stage))
+            };
+            reported(&central).iter().filter(is_it).count()
+        };
+        assert_eq!((of("RequestReceived"), of("ResponseComplete")), (1, 1), "{verb}");
+    }
+    agent.stop().await;
+    let key = "pst_";
+    assert!(!reported(&central).iter().any(|record| record.to_string().contains(key)));
+}
+
+#[tokio::test]
+async fn only_the_agent_of_a_cluster_reports_and_only_what_is_a_record() {
+    let central = Central::new().await;
+    let admin = central.admin();
+    make(&admin, "clusters", "other", json!({})).await;
+    let agent = admin.with_token(&central.agent_key);
+    let events = |name: &str| format!("{}/auditevents", path("clusters", name));
+    let event = json!({
+        "level": "Metadata", "auditID": "one", "stage": "ResponseComplete", "verb": "get",
+        "requestURI": "/kubernetes/cluster/version", "user": { "username": "ada" },
+        "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+        "stageTimestamp": "2026-01-01T00:00:00.000000Z",
+        "annotations": { "platform.sh/cluster": "other", REPORTER: "somebody" },
+    });
+    let list = |items: Value| json!({ "apiVersion": "audit.k8s.io/v1", "kind": "EventList", "items": items });
+    let one = list(json!([event]));
+    // A repeated record is written once.
+    for _ in 0..2 {
+        agent.post(&events("member")).json(&one).send().await.expect(201);
+    }
+    let records = reported(&central);
+    let stages: BTreeSet<&str> =
+        records.iter().map(|record| record["auditID"].as_str().unwrap()).collect();
+    assert_eq!((records.len(), stages), (1, BTreeSet::from(["one"])));
+    assert_eq!(records[0]["annotations"]["platform.sh/cluster"], "member");
+    assert_eq!(records[0]["annotations"][REPORTER], "agent:member");
+    agent.post(&events("other")).json(&one).send().await.expect(403);
+    central.ada.post(&events("member")).json(&one).send().await.expect(403);
+    let refused = admin.post(&events("member")).json(&one).send().await.expect(403);
+    assert!(refused["message"].as_str().unwrap().contains("only agent:member"), "{refused}");
+    let mut wrong = event.clone();
+    wrong["level"] = json!("RequestResponse");
+    let refused = agent.post(&events("member")).json(&list(json!([wrong]))).send().await;
+    assert!(refused.expect(422)["message"].as_str().unwrap().contains("items[0].level"));
+    let many = list(Value::Array(vec![event; 1001]));
+    let refused = agent.post(&events("member")).json(&many).send().await.expect(422);
+    assert!(refused["message"].as_str().unwrap().contains("at most 1000"), "{refused}");
+    assert_eq!(reported(&central).len(), 1, "nothing of what was refused");
+}
