@@ -29,6 +29,7 @@ pub mod slow;
 pub mod status;
 pub mod wait;
 pub mod watching;
+pub mod websocket;
 
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;

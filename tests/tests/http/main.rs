@@ -28,3 +28,4 @@ mod tables;
 mod updates;
 mod versions;
 mod watches;
+mod websockets;

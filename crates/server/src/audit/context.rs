@@ -364,7 +364,11 @@ impl AuditContext {
             _ if response.headers().contains_key(CONTENT_ENCODING) => None,
             Body::Whole(bytes) => bytes.clone(),
             Body::List(list) if list.source_bytes() <= MAX_BODY_BYTES => list.whole().ok(),
-            Body::List(_) | Body::Encoded(_) | Body::Stream(_) | Body::Proxied(_) => None,
+            Body::List(_)
+            | Body::Encoded(_)
+            | Body::Stream(_)
+            | Body::Proxied(_)
+            | Body::Socket(_) => None,
         };
         let content_type = response.headers().get(CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();

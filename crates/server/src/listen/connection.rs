@@ -15,6 +15,7 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use postern_listen::{GuardedIo, OpenConnection};
 use tokio::net::TcpStream;
@@ -155,9 +156,18 @@ impl Connection {
         lingers: Arc<AtomicBool>,
     ) -> Result<(), BoxError> {
         let mut draining = self.server.draining();
+        let switched = Mutex::new(None);
         let service = service_fn(|request| {
-            let (connection, lingers) = (self.clone(), lingers.clone());
-            async move { Ok::<_, Infallible>(connection.http1_response(request, &lingers).await) }
+            let (connection, lingers, switched) = (self.clone(), lingers.clone(), &switched);
+            async move {
+                let mut reply = connection.http1_reply(request, &lingers).await;
+                let transfer = Transfer::new(connection.outgoing);
+                let Some(socket) = reply.response.body_mut().take_socket() else {
+                    return Ok::<_, Infallible>(sending(reply, transfer));
+                };
+                *switched.lock() = Some((socket, reply.hold));
+                Ok(reply.response.map(|body| Sending::without_hold(body, transfer)))
+            }
         });
         let mut connection = pin!(
             http1::Builder::new()
@@ -167,20 +177,26 @@ impl Connection {
                 .serve_connection(io, service)
                 .with_upgrades()
         );
-        tokio::select! {
-            ended = connection.as_mut() => return Ok(ended?),
-            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            _ = draining.wait_for(|draining| *draining) => None,
+        };
+        if let Some(ended) = ended {
+            ended?;
+        } else {
+            connection.as_mut().graceful_shutdown();
+            connection.as_mut().await?;
         }
-        Ok(connection.await?)
+        let switched = switched.lock().take();
+        if let Some((socket, hold)) = switched {
+            socket.serve(|bytes| hold.charge(bytes)).await;
+        }
+        Ok(())
     }
 
     /// Returns the response to a request. When the request has not been read to its end, the
     /// response says that the connection ends, and it does so without a reset.
-    async fn http1_response(
-        &self,
-        request: Request<Incoming>,
-        lingers: &AtomicBool,
-    ) -> Response<Sending> {
+    async fn http1_reply(&self, request: Request<Incoming>, lingers: &AtomicBool) -> Reply {
         let (parts, incoming) = request.into_parts();
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
@@ -192,7 +208,7 @@ impl Connection {
             reply.response.headers_mut().insert(header::CONNECTION, close);
             lingers.store(true, Ordering::Release);
         }
-        sending(reply, Transfer::new(self.outgoing.clone()))
+        reply
     }
 
     async fn http2(self, io: TokioIo<Pin<Box<GuardedIo>>>) -> Result<(), BoxError> {
@@ -201,18 +217,8 @@ impl Connection {
             let connection = self.clone();
             async move { connection.http2_response(request).await }
         });
-        let mut connection = pin!(
-            http2::Builder::new(StreamExecutor(self.clone()))
-                .timer(TokioTimer::new())
-                .keep_alive_interval(PING_INTERVAL)
-                .keep_alive_timeout(PING_TIMEOUT)
-                .max_concurrent_streams(MAX_STREAMS)
-                .max_header_list_size(MAX_HEADER_BYTES)
-                .initial_stream_window_size(STREAM_WINDOW_BYTES)
-                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-                .max_send_buf_size(SEND_BUFFER_BYTES)
-                .serve_connection(io, service)
-        );
+        let builder = http2_builder(StreamExecutor(self.clone()));
+        let mut connection = pin!(builder.serve_connection(io, service));
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
             _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
@@ -247,6 +253,20 @@ impl Connection {
         }
         Some(transfer)
     }
+}
+
+fn http2_builder<E>(executor: E) -> http2::Builder<E> {
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES);
+    builder
 }
 
 /// How many streams strangers have: on this connection, and on all.
@@ -330,5 +350,46 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             this.connection.client.peer.close();
         }
         Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// Balancers cut connections on which nothing is sent for 50 to 60 seconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_http2_connection_gets_a_ping() {
+        const PING_FRAME: u8 = 6;
+        let (mut client, io) = duplex(64 * 1024);
+        let service =
+            service_fn(async |_| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+        let builder = http2_builder(TokioExecutor::new());
+        let serving = builder.serve_connection(TokioIo::new(io), service);
+        let start = Instant::now();
+        let read = async {
+            // The preface, and SETTINGS without any.
+            client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+            client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+            loop {
+                let mut head = [0; 9];
+                client.read_exact(&mut head).await.unwrap();
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                let mut payload = vec![0; usize::try_from(length).unwrap()];
+                client.read_exact(&mut payload).await.unwrap();
+                // hyper measures the first window with a PING of its own, at once.
+                if head[3] == PING_FRAME && start.elapsed() > Duration::from_secs(1) {
+                    return start.elapsed();
+                }
+            }
+        };
+        tokio::select! {
+            ended = serving => panic!("{ended:?}"),
+            silence = read => assert!(silence <= PING_INTERVAL + Duration::from_secs(1), "{silence:?}"),
+        }
     }
 }

@@ -225,6 +225,11 @@ impl Sending {
         Self { body, rest: None, started: Instant::now(), transfer }
     }
 
+    /// Returns a response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
+    pub(super) fn without_hold(body: Body, transfer: Arc<Transfer>) -> Self {
+        Self { body, rest: None, started: Instant::now(), transfer }
+    }
+
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
         let bytes = match self.rest.take() {
             Some(rest) => Poll::Ready(Some(Ok(rest))),

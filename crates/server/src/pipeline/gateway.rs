@@ -17,6 +17,7 @@ use crate::stages::authorize::authorize_gateway;
 use crate::stages::flow::Requester;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::GatewayRequest;
+use crate::stages::websocket;
 use crate::wire::input::RequestBody;
 
 /// A target that takes longer than this for the head of its answer keeps no seat from others: its requests are
@@ -35,6 +36,12 @@ pub(super) async fn serve(
     audit_context: &mut AuditContext,
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
+    if websocket::has_credential(acting.parsed().headers()) {
+        // A browser sent it, from a page of somebody.
+        let own_url = &server.registry.token_policy().issuer;
+        websocket::check_origin(acting.parsed().headers(), own_url)
+            .inspect_err(|error| audit_context.set_forbidden(error))?;
+    }
     let bearer = acting.credential().shared_bearer().clone();
     let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
     let seat = server.flow.acquire_proxied(requester).await?;

@@ -412,6 +412,7 @@ async fn act(
     audit_context.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
+            check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
             let permit = permit.asked_at(as_of);
             verbs::count_write(server, &parsed, &permit, &body);
             if !verbs::is_large(server, &parsed, &permit, &body) {
@@ -419,8 +420,24 @@ async fn act(
             }
             Box::pin(served_elsewhere(server, parsed, permit, body)).await
         }
-        Authorized::Document(parsed) => document(server, &parsed).map(Outcome::from),
+        Authorized::Document(parsed) => {
+            check_websocket(&parsed, false)?;
+            document(server, &parsed).map(Outcome::from)
+        }
     }
+}
+
+/// Checks that a WebSocket is asked for only where there is one. An upgrade to anything else is ignored, as
+/// HTTP has it.
+///
+/// # Errors
+/// 400: an answer that is none would only puzzle the client.
+fn check_websocket(parsed: &Parsed, is_watch: bool) -> Result<(), ApiError> {
+    if is_watch || !parsed.is_websocket() {
+        return Ok(());
+    }
+    let message = "only a watch can be a WebSocket: ask for a collection, with watch=true";
+    Err(ApiError::bad_request(message))
 }
 
 /// Serves a request where large work is done. It is boxed: other requests need no room for it.

@@ -24,7 +24,7 @@ use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
 use crate::wire::input::{self, ReceivedBody};
-use crate::wire::respond;
+use crate::wire::{respond, websocket};
 
 /// The patch types that are served.
 const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
@@ -199,10 +199,11 @@ async fn watch(
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let handshake = websocket::handshake(parsed, &server.registry.token_policy().issuer)?;
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
     let watcher = server.registry.watch(permit, &options, server.draining()).await?;
     let meter = server.metrics.watch(permit.target());
-    Ok(respond::watch(watcher, watch_permit, meter, negotiated))
+    Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake))
 }
 
 /// Returns the object in a body, and the warnings about it.

@@ -217,6 +217,48 @@ async fn a_watch_ends_with_a_bookmark_when_its_time_is_over() {
     assert_eq!(begun.elapsed().as_secs(), 5);
 }
 
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_after_silence_each_minute_and_at_the_end() {
+    let fixture = fixture().await;
+    let query = "watch=1&resourceVersion=0&allowWatchBookmarks=1&timeoutSeconds=110";
+    let mut watcher = fixture.watch(query).await;
+    assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
+    let begun = tokio::time::Instant::now();
+    let mut seen = Vec::new();
+    let mut tick = 0;
+    loop {
+        // Something happens every 20 s in the first minute, and then nothing any more.
+        let next = tokio::time::timeout(Duration::from_secs(20), watcher.next()).await;
+        let Ok(next) = next else {
+            if begun.elapsed() < Duration::from_secs(70) {
+                tick += 1;
+                fixture.create(&format!("s{tick}")).await.unwrap();
+            }
+            continue;
+        };
+        let Some(next) = next else { break };
+        seen.push((begun.elapsed().as_secs(), names(&next).join(",")));
+    }
+    let seen: Vec<_> = seen.iter().map(|(at, what)| (*at, &**what)).collect();
+    let bookmark = "BOOKMARK false";
+    assert_eq!(
+        seen,
+        [(20, "ADDED s1"), (40, "ADDED s2"), (60, bookmark), (90, bookmark), (110, bookmark),]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_always_has_one_more_event_ends_in_time_all_the_same() {
+    let fixture = fixture().await;
+    let query = "watch=1&resourceVersion=0&timeoutSeconds=5";
+    let mut watcher = fixture.watch(query).await;
+    fixture.create("a").await.unwrap();
+    assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
+    fixture.create("b").await.unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(watcher.next().await.is_none());
+}
+
 #[tokio::test]
 async fn a_drain_ends_watches() {
     let fixture = fixture().await;

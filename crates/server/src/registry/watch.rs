@@ -13,6 +13,7 @@ use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_meta::options::{ListOptions, RequestedVersion};
 use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
 use postern_store::Position;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -27,6 +28,9 @@ use crate::stages::authorize::Permit;
 
 /// How often a watcher with `allowWatchBookmarks` gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// After this long without anything, it gets one as well: balancers cut silent connections.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// The shortest timeout of a watch whose client names none; the longest is twice as long.
 const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
@@ -75,6 +79,8 @@ pub(crate) struct Watcher {
     initial_end_due: bool,
     bookmarks: bool,
     next_bookmark: Instant,
+    /// When something was returned last.
+    last_sent: Instant,
     ends: Instant,
     /// Wakes the watcher when one of these times has come. The timer is kept, because setting one
     /// for every event of every watcher would take the runtime's lock on all timers each time.
@@ -184,7 +190,8 @@ impl Registry {
                 (Position::end_of(list.revision), objects, permit)
             }
         };
-        let ends = Instant::now() + self.timeout_of(options);
+        let now = Instant::now();
+        let ends = now + self.timeout_of(options);
         Ok(Watcher {
             cache: self.cache().clone(),
             kind,
@@ -193,7 +200,8 @@ impl Registry {
             initial,
             initial_end_due: initial_wanted && options.allow_bookmarks,
             bookmarks: options.allow_bookmarks,
-            next_bookmark: Instant::now() + BOOKMARK_INTERVAL,
+            next_bookmark: now + BOOKMARK_INTERVAL,
+            last_sent: now,
             ends,
             timer: Box::pin(sleep_until(ends)),
             over: false,
@@ -246,8 +254,20 @@ impl Watcher {
         self.kind
     }
 
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
+    /// Returns the time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.access.source.now()
+    }
+
+    /// Returns what comes next, at least one delivery; `None` when the watch has ended. Nothing is lost
+    /// when the future is dropped.
     pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
+        let next = self.next_deliveries().await;
+        self.last_sent = Instant::now();
+        next
+    }
+
+    async fn next_deliveries(&mut self) -> Option<Vec<Delivery>> {
         if self.over {
             return None;
         }
@@ -266,6 +286,10 @@ impl Watcher {
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
+                    // Also where there is always one more event.
+                    if let Some(due) = self.due() {
+                        return due;
+                    }
                     // What decides is at least as new as these events.
                     if let Err(error) = self.access.visible.follow(&self.cache) {
                         return Some(self.fail(error));
@@ -279,13 +303,8 @@ impl Watcher {
                 Next::Expired(oldest) => return Some(self.expire(oldest)),
                 Next::Idle(revision) => {
                     self.cursor = self.cursor.max(Position::end_of(revision));
-                    let now = Instant::now();
-                    self.over = now >= self.ends || *self.draining.borrow();
-                    if let Some(bookmark) = self.due_bookmark(now) {
-                        return Some(vec![bookmark]);
-                    }
-                    if self.over {
-                        return None;
+                    if let Some(due) = self.due() {
+                        return due;
                     }
                     self.wait().await;
                     if let Err(error) = self.access.check(&self.cache) {
@@ -296,14 +315,22 @@ impl Watcher {
         }
     }
 
-    /// Returns the bookmark that is due: one in each interval, and one at the end, so that the
-    /// client resumes from here and not from an old version.
-    fn due_bookmark(&mut self, now: Instant) -> Option<Delivery> {
-        if !self.bookmarks || now < self.next_bookmark.min(self.ends) {
-            return None;
+    /// Returns what is due by time: the bookmark of each interval, and after silence; the end, and before it
+    /// one more bookmark, so that the client resumes from here and not from an old version.
+    #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
+    fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
+        let now = Instant::now();
+        self.over = now >= self.ends || *self.draining.borrow();
+        if self.bookmarks && now >= self.next_bookmark().min(self.ends) {
+            self.next_bookmark = now + BOOKMARK_INTERVAL;
+            let bookmark = Delivery::Bookmark { position: self.cursor, initial_end: false };
+            return Some(Some(vec![bookmark]));
         }
-        self.next_bookmark = now + BOOKMARK_INTERVAL;
-        Some(Delivery::Bookmark { position: self.cursor, initial_end: false })
+        self.over.then_some(None)
+    }
+
+    fn next_bookmark(&self) -> Instant {
+        self.next_bookmark.min(self.last_sent + LONGEST_SILENCE)
     }
 
     fn take_initial(&mut self) -> Vec<Delivery> {
@@ -381,10 +408,11 @@ impl Watcher {
 
     /// Waits until there may be something to return.
     async fn wait(&mut self) {
-        let bookmark = self.bookmarks.then_some(self.next_bookmark);
+        let bookmark = self.bookmarks.then(|| self.next_bookmark());
         let times = [bookmark, self.access.next_check];
         let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
-        if self.timer.deadline() != wake_at {
+        // A timer that is early only wakes it once for nothing.
+        if self.timer.is_elapsed() || self.timer.deadline() > wake_at {
             self.timer.as_mut().reset(wake_at);
         }
         tokio::select! {

@@ -14,7 +14,9 @@ use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_kinds::{CallerKey, Impersonation};
 use postern_meta::status::{ApiError, Reason, StatusCause};
 use postern_meta::time::Timestamp;
+use zeroize::Zeroizing;
 
+use super::websocket;
 use crate::stages::parse::Parsed;
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
@@ -209,9 +211,7 @@ pub(crate) fn authenticate(
     version: u64,
     now: Timestamp,
 ) -> Result<Authenticated, Unauthenticated> {
-    let headers = parsed.headers().get_all(AUTHORIZATION);
-    let token = bearer::parse(headers.iter().map(http::HeaderValue::as_bytes));
-    let token = token.map_err(|refusal| Unauthenticated { error: refused(refusal), key: None })?;
+    let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
     let digest = digester.digest(&token);
     let key = principals.identify(&digest, now.unix_seconds()).map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
@@ -220,6 +220,28 @@ pub(crate) fn authenticate(
     key.activity.note(now.unix_seconds());
     let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
+}
+
+/// Returns the credential of a request: from `Authorization`, or, where a browser asks for a WebSocket and
+/// cannot set that, from the sub-protocols.
+fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
+    let headers = parsed.headers();
+    let mut of_header = headers.get_all(AUTHORIZATION).iter().map(http::HeaderValue::as_bytes);
+    let token = match websocket::credential(headers) {
+        websocket::Credential::None => bearer::parse(of_header),
+        websocket::Credential::Unusable(advice) => {
+            return Err(unauthorized("Unauthorized", advice));
+        }
+        websocket::Credential::Token(_) if of_header.next().is_some() => {
+            let advice = "there is a credential in Authorization, and another as a sub-protocol";
+            return Err(unauthorized("Unauthorized", advice));
+        }
+        websocket::Credential::Token(token) => {
+            let header = Zeroizing::new(format!("Bearer {}", *token));
+            bearer::parse(std::iter::once(header.as_bytes()))
+        }
+    };
+    token.map_err(refused)
 }
 
 /// Returns whether the path contains the value of an access key where a name belongs. Values that
@@ -242,6 +264,10 @@ pub(crate) fn is_key(text: &str, digester: &Digester, principals: &PrincipalInde
 
 /// Returns 401 that says why.
 pub(crate) fn refused(refusal: Refusal) -> ApiError {
-    let advice = StatusCause { message: refusal.advice().to_owned(), ..StatusCause::default() };
-    ApiError::unauthorized(refusal.message()).with_cause(advice)
+    unauthorized(refusal.message(), refusal.advice())
+}
+
+fn unauthorized(message: &str, advice: &str) -> ApiError {
+    let advice = StatusCause { message: advice.to_owned(), ..StatusCause::default() };
+    ApiError::unauthorized(message).with_cause(advice)
 }

@@ -11,10 +11,14 @@
 //! | [`authorize`] | `Permit` | 403 |
 //! | [`admit`] | `Admitted` | 400, 403, 409, 422 |
 //!
+//! What a request says about a WebSocket is read in [`websocket`].
+//!
 //! What does not live here: who calls them (`pipeline`), and what is done with an admitted write
 //! (`registry`). The audit log follows a request through all of them (`audit`).
 
 pub(crate) mod parse;
+
+pub(crate) mod websocket;
 
 pub(crate) mod authenticate;
 

@@ -18,6 +18,8 @@ use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
+use super::websocket;
+
 /// The fields that field selectors support.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
 
@@ -172,6 +174,21 @@ impl Parsed {
     /// Returns whether the client wants to go on in another protocol over the connection.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.headers.contains_key(http::header::UPGRADE)
+    }
+
+    /// Returns whether the client wants to go on in a WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        websocket::is_asked_for(&self.headers)
+    }
+
+    /// Returns the connection, once it goes on in another protocol.
+    pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
+        self.upgrade.clone()
+    }
+
+    /// Returns the version of HTTP.
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// Returns the path and the query as they were sent, for the audit log.

@@ -18,6 +18,7 @@ use postern_meta::status::ApiError;
 use postern_proxy::{ProxyBody, ProxyError};
 
 use super::list::{EncodedList, ListBody};
+use super::websocket::Socket;
 
 /// The body of a response.
 pub(crate) enum Body {
@@ -31,6 +32,8 @@ pub(crate) enum Body {
     Stream(BoxStream<'static, Bytes>),
     /// What comes from a target behind the gateway.
     Proxied(Box<ProxiedBody>),
+    /// No bytes, and then a watch as a WebSocket, until the connection has taken it.
+    Socket(Option<Box<Socket>>),
 }
 
 /// What lives as long as a request to a target does, also when that goes on in another protocol after
@@ -95,14 +98,14 @@ impl Body {
             Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len),
             Self::List(list) => list.held_bytes(),
             Self::Encoded(list) => list.held_bytes(),
-            Self::Stream(_) | Self::Proxied(_) => 0,
+            Self::Stream(_) | Self::Proxied(_) | Self::Socket(_) => 0,
         }
     }
 
     /// Returns whether it lasts, so that its end is another moment than its response.
     pub(crate) fn is_long(&self) -> bool {
         match self {
-            Self::Stream(_) => true,
+            Self::Stream(_) | Self::Socket(_) => true,
             Self::Proxied(proxied) => proxied.is_long,
             Self::Whole(_) | Self::List(_) | Self::Encoded(_) => false,
         }
@@ -110,7 +113,7 @@ impl Body {
 
     /// Returns whether somebody else decides when its bytes come, so that nothing is known of them.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Proxied(_))
+        matches!(self, Self::Stream(_) | Self::Proxied(_) | Self::Socket(_))
     }
 
     /// Returns a whole body, compressed at the fastest level.
@@ -130,6 +133,9 @@ impl Body {
             Self::Proxied(proxied) => {
                 proxied.guards.keep(value);
                 Self::Proxied(proxied)
+            }
+            Self::Socket(socket) => {
+                Self::Socket(socket.map(|socket| Box::new(socket.owning(value))))
             }
             whole => whole,
         }
@@ -161,7 +167,13 @@ impl Body {
             Self::Encoded(list) => list.poll_chunk(cx),
             Self::Stream(stream) => stream.poll_next_unpin(cx).map(|bytes| bytes.map(Ok)),
             Self::Proxied(proxied) => proxied.poll_bytes(cx),
+            Self::Socket(_) => Poll::Ready(None),
         }
+    }
+
+    /// Returns the watch with which the connection goes on as a WebSocket, once.
+    pub(crate) fn take_socket(&mut self) -> Option<Box<Socket>> {
+        if let Self::Socket(socket) = self { socket.take() } else { None }
     }
 
     /// Returns what follows the last bytes, once.
@@ -176,6 +188,7 @@ impl Body {
             Self::List(list) => list.is_at_end(),
             Self::Encoded(_) | Self::Stream(_) => false,
             Self::Proxied(proxied) => proxied.body.is_end_stream() && proxied.trailers.is_none(),
+            Self::Socket(_) => true,
         }
     }
 
@@ -186,6 +199,7 @@ impl Body {
             Self::List(list) => list.size_hint(),
             Self::Encoded(_) | Self::Stream(_) => SizeHint::default(),
             Self::Proxied(proxied) => proxied.body.size_hint(),
+            Self::Socket(_) => SizeHint::with_exact(0),
         }
     }
 }

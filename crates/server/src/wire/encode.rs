@@ -263,8 +263,13 @@ fn bookmark(
     first: bool,
 ) -> Bytes {
     let mut metadata = ObjectMeta { resource_version: version.to_owned(), ..ObjectMeta::default() };
+    let mut negotiated = negotiated;
     if initial_end {
         metadata.annotations.insert(INITIAL_EVENTS_END.to_owned(), "true".to_owned());
+        // Without its object, a row would not have the annotation, and its client would wait for ever.
+        if matches!(negotiated.include, IncludeObject::None) {
+            negotiated.include = IncludeObject::Metadata;
+        }
     }
     let info = kind.info();
     let object = Object {

@@ -8,3 +8,4 @@ pub(crate) mod input;
 pub(crate) mod list;
 pub(crate) mod respond;
 pub(crate) mod table;
+pub(crate) mod websocket;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
-    WARNING, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+    SEC_WEBSOCKET_VERSION, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 use postern_auth::kube_request::KubeRequest;
@@ -16,6 +16,7 @@ use postern_proxy::ProxyBody;
 use super::body::{Body, Guards, ProxiedBody};
 use super::encode::{self, Negotiated};
 use super::list::{EncodedList, ListBody};
+use super::websocket::{self, Handshake};
 use crate::metrics::WatchMeter;
 use crate::registry::EncodedObject;
 use crate::registry::read::ObjectPage;
@@ -129,12 +130,14 @@ pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Returns the response of a watch: a stream of events, one line each, that ends with the watch.
+/// Returns the response of a watch: a stream of events, one line each, that ends with the watch; or, with a
+/// handshake, a WebSocket with a message for each.
 pub(crate) fn watch(
     watcher: Watcher,
     permit: WatchPermit,
     meter: WatchMeter,
     negotiated: Negotiated,
+    handshake: Option<Handshake>,
 ) -> Response<Body> {
     // Boxed, because it is moved with each event.
     let state = (Box::new(watcher), (permit, meter), true);
@@ -142,17 +145,23 @@ pub(crate) fn watch(
         let deliveries = watcher.next().await?;
         owned.1.sent(deliveries.len());
         let kind = watcher.kind();
+        // Ages in tables are as of now, not of the start of the watch.
+        let negotiated = Negotiated { now: watcher.now(), ..negotiated };
         let lines = deliveries.into_iter().enumerate().map(move |(index, delivery)| {
             encode::delivery(kind, &delivery, negotiated, first && index == 0)
         });
         Some((stream::iter(lines), (watcher, owned, false)))
     });
+    let events = events.flatten().boxed();
+    if let Some(handshake) = handshake {
+        return websocket::switching(handshake, events);
+    }
     let content_type = match negotiated.representation.format {
         Format::Json => Format::Json.media_type(),
         Format::Yaml => "application/yaml;stream=watch",
     };
     let mut response = whole(StatusCode::OK, content_type, Bytes::new());
-    *response.body_mut() = Body::Stream(events.flatten().boxed());
+    *response.body_mut() = Body::Stream(events);
     response
 }
 
@@ -182,6 +191,10 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
     let mut response = whole(code, format.media_type(), bytes);
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if code == StatusCode::UPGRADE_REQUIRED {
+        let version = HeaderValue::from_static(websocket::PROTOCOL_VERSION);
+        response.headers_mut().insert(SEC_WEBSOCKET_VERSION, version);
     }
     if code == StatusCode::FORBIDDEN {
         let nosniff = HeaderValue::from_static("nosniff");

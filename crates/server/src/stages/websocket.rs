@@ -1,0 +1,195 @@
+//! What a request says about a WebSocket (RFC 6455): whether it asks for one, the sub-protocols that it
+//! offers, the credential among them, and the page that it comes from.
+//!
+//! What does not live here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades
+//! on, and has rules of its own for the headers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::header::{CONNECTION, HOST, HeaderName, ORIGIN, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::uri::Authority;
+use postern_meta::status::{ApiError, Reason};
+use zeroize::Zeroizing;
+
+/// How a sub-protocol begins that is a bearer token, as for kube-apiserver. Browsers cannot set
+/// `Authorization` on a WebSocket.
+const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The credential among the sub-protocols.
+pub(crate) enum Credential {
+    /// There is none.
+    None,
+    /// The bearer token.
+    Token(Zeroizing<String>),
+    /// There are several, or it is no token in base64url, or it is the only sub-protocol, so that the
+    /// answer could name none (kube-apiserver refuses that, too). The text says what to do.
+    Unusable(&'static str),
+}
+
+/// Returns whether a request asks for a WebSocket.
+pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
+    let has = |name, wanted: &str| {
+        listed(headers, name).any(|token: &str| token.eq_ignore_ascii_case(wanted))
+    };
+    has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
+}
+
+/// Returns the sub-protocols that a client offers, without its credential.
+pub(crate) fn sub_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|offered| encoded_token(offered).is_none())
+}
+
+/// Returns whether a credential is among the sub-protocols.
+pub(crate) fn has_credential(headers: &HeaderMap) -> bool {
+    listed(headers, &SEC_WEBSOCKET_PROTOCOL).any(|offered| encoded_token(offered).is_some())
+}
+
+/// Returns the credential among the sub-protocols of a request for a WebSocket. Without such a request,
+/// they mean nothing.
+pub(crate) fn credential(headers: &HeaderMap) -> Credential {
+    if !is_asked_for(headers) {
+        return Credential::None;
+    }
+    let mut tokens = listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter_map(encoded_token);
+    let Some(encoded) = tokens.next() else { return Credential::None };
+    if tokens.next().is_some() {
+        return Credential::Unusable("more than one of the sub-protocols is a bearer token");
+    }
+    if sub_protocols(headers).next().is_none() {
+        return Credential::Unusable(
+            "the bearer token is the only sub-protocol: offer base64.binary.k8s.io, too, which can be \
+             answered",
+        );
+    }
+    let decoded = URL_SAFE_NO_PAD.decode(encoded).map(Zeroizing::new);
+    let text = decoded.ok().and_then(|bytes| std::str::from_utf8(&bytes).map(str::to_owned).ok());
+    text.map_or(
+        Credential::Unusable("the bearer token is not in base64url without padding"),
+        |text| Credential::Token(Zeroizing::new(text)),
+    )
+}
+
+/// Checks that the page that asks for a WebSocket, if a browser says which, is of this server: of the host
+/// that the request names, or of the server's own address `own_url`. There is no list of other origins.
+///
+/// # Errors
+/// 403.
+pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), ApiError> {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return Ok(()) };
+    let is_own = || {
+        let origin = origin_of(origin.to_str().ok()?)?;
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = host.and_then(|host| origin_of(&format!("https://{host}")));
+        Some(host.is_some_and(|host| host == origin) || origin_of(own_url)? == origin)
+    };
+    if origins.next().is_none() && is_own() == Some(true) {
+        return Ok(());
+    }
+    let message = "a WebSocket is opened only by pages of this server: the Origin is another";
+    Err(ApiError::new(403, Reason::Forbidden, message))
+}
+
+/// Returns scheme, host and port of a URL.
+fn origin_of(url: &str) -> Option<(String, String, u16)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let default_port = match &*scheme {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let authority: Authority = rest.split(['/', '?', '#']).next()?.parse().ok()?;
+    // `user@host` is no host.
+    if authority.as_str().contains('@') {
+        return None;
+    }
+    let port = authority.port_u16().unwrap_or(default_port);
+    Some((scheme, authority.host().to_ascii_lowercase(), port))
+}
+
+/// Returns what follows the prefix of a credential. As in the gateway, its letters can be of either case:
+/// what looks like a credential is never taken for a name.
+fn encoded_token(offered: &str) -> Option<&str> {
+    let (start, token) = offered.split_at_checked(BEARER_PREFIX.len())?;
+    start.eq_ignore_ascii_case(BEARER_PREFIX).then_some(token)
+}
+
+fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(HeaderName, &str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    fn read(lines: &[(HeaderName, &str)]) -> Result<Option<String>, &'static str> {
+        let mut all = vec![(CONNECTION, "keep-alive, Upgrade"), (UPGRADE, "WebSocket")];
+        all.extend_from_slice(lines);
+        match credential(&headers(&all)) {
+            Credential::None => Ok(None),
+            Credential::Token(token) => Ok(Some(token.to_string())),
+            Credential::Unusable(advice) => Err(advice),
+        }
+    }
+
+    #[test]
+    fn credentials_among_sub_protocols() {
+        let token = |token: &str| format!("{BEARER_PREFIX}{token}");
+        let with = |offered: &str| read(&[(SEC_WEBSOCKET_PROTOCOL, offered)]);
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(with("base64.binary.k8s.io"), Ok(None));
+        let secret = Ok(Some("secret".to_owned()));
+        assert_eq!(with(&format!("{}, base64.binary.k8s.io", token("c2VjcmV0"))), secret);
+        let two_lines =
+            [(SEC_WEBSOCKET_PROTOCOL, "a"), (SEC_WEBSOCKET_PROTOCOL, &*token("c2VjcmV0"))];
+        assert_eq!(read(&two_lines), secret);
+        for bad in ["c2VjcmV0==", "c2 V", "_-8", ""] {
+            let read = with(&format!("a, {}", token(bad)));
+            assert!(read.is_err() || read == Ok(Some(String::new())), "{bad}: {read:?}");
+        }
+        let both = format!("a, {}, {}", token("YQ"), token("YQ").to_uppercase());
+        assert!(with(&both).unwrap_err().contains("more than one"));
+        assert!(with(&token("YQ")).unwrap_err().contains("only sub-protocol"));
+        let plain = headers(&[(SEC_WEBSOCKET_PROTOCOL, &format!("a, {}", token("YQ")))]);
+        assert!(
+            matches!(credential(&plain), Credential::None),
+            "without an upgrade it means nothing"
+        );
+        assert_eq!(sub_protocols(&plain).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn only_pages_of_the_server_open_websockets() {
+        let check = |host: &str, origin: &str| {
+            check_origin(&headers(&[(HOST, host), (ORIGIN, origin)]), "https://api.example/x")
+                .is_ok()
+        };
+        assert!(check_origin(&headers(&[(HOST, "h")]), "").is_ok(), "no browser");
+        for (host, origin, is_own) in [
+            ("h:8443", "https://h:8443", true),
+            ("H", "https://h", true),
+            ("h:443", "https://h", true),
+            ("[::1]:8443", "https://[::1]:8443", true),
+            ("inner:8443", "https://api.example", true),
+            ("h:8443", "https://h", false),
+            ("h", "http://h", false),
+            ("h", "https://h.evil.example", false),
+            ("h", "https://h@evil.example", false),
+            ("h", "null", false),
+            ("h", "", false),
+            ("h", "file://h", false),
+            ("inner", "https://api.example.evil", false),
+        ] {
+            assert_eq!(check(host, origin), is_own, "{host} {origin}");
+        }
+        let two = [(HOST, "h"), (ORIGIN, "https://h"), (ORIGIN, "https://h")];
+        assert!(check_origin(&headers(&two), "").is_err());
+    }
+}

@@ -1,0 +1,386 @@
+//! A watch as a WebSocket (RFC 6455): the handshake, and events as text frames.
+//!
+//! A client reads, and has nothing to say: what it sends is ignored, but for a close. An event is one
+//! message in one frame. The next is taken when the client has taken the last, so a slow client makes
+//! nothing wait but one event, and the watch itself is a cursor.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::sink::SinkExt as _;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use postern_meta::status::{ApiError, Reason};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_websockets::{CloseCode, Config, Limits, Message, ServerBuilder, WebSocketStream};
+
+use super::body::Body;
+use super::list::CHUNK_BYTES;
+use super::respond;
+use crate::stages::flow::budget::Charge;
+use crate::stages::parse::Parsed;
+use crate::stages::websocket;
+
+/// What RFC 6455 section 1.3 adds to a client's key.
+const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Bytes of a client's key, decoded.
+const KEY_BYTES: usize = 16;
+
+/// The version of the protocol that is served, the only one there is.
+pub(crate) const PROTOCOL_VERSION: &str = "13";
+
+/// The sub-protocols that a client can choose. As for kube-apiserver, events are JSON in text frames under
+/// this one, too: its name is about the streams of containers.
+const SUB_PROTOCOLS: &[&str] = &["base64.binary.k8s.io"];
+
+/// After this long without an event, the client gets a ping: balancers cut silent connections.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Bytes of a message from the client. Longer ones end the connection.
+const MAX_CLIENT_MESSAGE_BYTES: usize = 4096;
+
+/// A client that takes no more than a chunk of an event in this time is given up, as for other watches.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the client's close is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of an event from which on it is counted while it waits for the client.
+const COUNTED_EVENT_BYTES: usize = 16 * 1024;
+
+/// A request for a WebSocket that can be answered with one.
+pub(crate) struct Handshake {
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+    upgrade: OnUpgrade,
+}
+
+/// A watch that goes on as a WebSocket when its response has gone.
+pub(crate) struct Socket {
+    events: BoxStream<'static, Bytes>,
+    upgrade: OnUpgrade,
+}
+
+/// Returns the handshake of a request for a watch; `None` when it does not ask for a WebSocket. `own_url` is
+/// the server's address.
+///
+/// # Errors
+/// 403 for a page of another origin; 426 for another version of the protocol; 400 for a handshake that is
+/// malformed, and for sub-protocols of which none is known.
+pub(crate) fn handshake(parsed: &Parsed, own_url: &str) -> Result<Option<Handshake>, ApiError> {
+    if !parsed.is_websocket() {
+        return Ok(None);
+    }
+    let headers = parsed.headers();
+    websocket::check_origin(headers, own_url)?;
+    let is_possible = parsed.version() == Version::HTTP_11 && *parsed.method() == Method::GET;
+    let Some(upgrade) = parsed.upgrade().filter(|_| is_possible) else {
+        return Err(ApiError::bad_request("a WebSocket is asked for with GET, over HTTP/1.1"));
+    };
+    if single(headers, &SEC_WEBSOCKET_VERSION) != Some(PROTOCOL_VERSION) {
+        let message = format!("the version of WebSockets that is served is {PROTOCOL_VERSION}");
+        return Err(ApiError::new(426, Reason::BadRequest, message));
+    }
+    let key = single(headers, &SEC_WEBSOCKET_KEY);
+    let key = key.filter(|key| STANDARD.decode(key).is_ok_and(|key| key.len() == KEY_BYTES));
+    let Some(key) = key else {
+        return Err(ApiError::bad_request("Sec-WebSocket-Key is not 16 bytes in base64"));
+    };
+    Ok(Some(Handshake { accept: accept_of(key)?, protocol: chosen(headers)?, upgrade }))
+}
+
+/// Returns the sub-protocol of the answer: the first offered one that is known; `None` when none is offered.
+fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
+    let mut offered = websocket::sub_protocols(headers).peekable();
+    if offered.peek().is_none() {
+        return Ok(None);
+    }
+    let known = offered.find_map(|name| SUB_PROTOCOLS.iter().find(|known| **known == name));
+    let known = known.ok_or_else(|| {
+        // What was offered is not repeated: it may be a credential, misspelt.
+        let known = SUB_PROTOCOLS.join(", ");
+        ApiError::bad_request(format!("none of the sub-protocols is known: offer {known}, or none"))
+    })?;
+    Ok(Some(HeaderValue::from_static(known)))
+}
+
+fn accept_of(key: &str) -> Result<HeaderValue, ApiError> {
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{KEY_SUFFIX}").as_bytes());
+    HeaderValue::from_str(&STANDARD.encode(hash.as_ref()))
+        .map_err(|error| ApiError::internal("the WebSocket could not be accepted", error))
+}
+
+/// Returns the value of a header that is there once.
+fn single<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value.trim())
+}
+
+/// Returns the response that says that the connection goes on as a WebSocket, with these events.
+pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>) -> Response<Body> {
+    let Handshake { accept, protocol, upgrade } = handshake;
+    let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(protocol) = protocol {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    *response.body_mut() = Body::Socket(Some(Box::new(Socket { events, upgrade })));
+    response
+}
+
+impl Socket {
+    /// Returns the same socket, which owns `value` from now on.
+    pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
+        let own = move |_: &Bytes| {
+            let _ = &value;
+        };
+        Self { events: self.events.inspect(own).boxed(), ..self }
+    }
+
+    /// Sends the events, until the watch or the client ends it. `charge` counts bytes that wait for the
+    /// client; it returns `None` when there is no room for them.
+    pub(crate) async fn serve(self, charge: impl Fn(usize) -> Option<Charge>) {
+        // The client went before it was told.
+        let Ok(upgraded) = self.upgrade.await else { return };
+        pump(TokioIo::new(upgraded), self.events, charge).await;
+    }
+}
+
+async fn pump<S: AsyncRead + AsyncWrite + Unpin>(
+    io: S,
+    mut events: BoxStream<'static, Bytes>,
+    charge: impl Fn(usize) -> Option<Charge>,
+) {
+    let limits = Limits::default().max_payload_len(Some(MAX_CLIENT_MESSAGE_BYTES));
+    // An event is one frame.
+    let config = Config::default().frame_size(usize::MAX);
+    let mut socket = ServerBuilder::new().config(config).limits(limits).serve(io);
+    let mut silence = Box::pin(sleep(PING_INTERVAL));
+    let mut is_unanswered = false;
+    loop {
+        let message = tokio::select! {
+            event = events.next() => match event {
+                Some(event) => Message::text(event),
+                None => return close(socket).await,
+            },
+            received = socket.next() => {
+                is_unanswered = false;
+                // The answer to a ping goes out before the next frame is read, so that only one waits. An
+                // error has its answer as well, a close; then there is nothing more.
+                if !flush(&mut socket).await || !matches!(received, Some(Ok(_))) {
+                    return;
+                }
+                continue;
+            }
+            () = &mut silence => {
+                if is_unanswered {
+                    return;
+                }
+                is_unanswered = true;
+                Message::ping(Bytes::new())
+            }
+        };
+        if !send(&mut socket, message, &charge).await {
+            return;
+        }
+        silence.as_mut().reset(Instant::now() + PING_INTERVAL);
+    }
+}
+
+/// Sends a message. Returns whether the client has taken it.
+async fn send<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+    message: Message,
+    charge: &impl Fn(usize) -> Option<Charge>,
+) -> bool {
+    let bytes = message.as_payload().len();
+    let charge = (bytes > COUNTED_EVENT_BYTES).then(|| charge(bytes));
+    let has_room = !matches!(charge, Some(None));
+    let chunks = u32::try_from(bytes / CHUNK_BYTES).unwrap_or(u32::MAX).saturating_add(1);
+    has_room && matches!(timeout(STALL_TIMEOUT * chunks, socket.send(message)).await, Ok(Ok(())))
+}
+
+async fn flush<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) -> bool {
+    matches!(timeout(STALL_TIMEOUT, socket.flush()).await, Ok(Ok(())))
+}
+
+/// Says that the watch has ended, as kube-apiserver does at every end, and waits for the client's answer.
+async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>) {
+    let closing = async {
+        let message = Message::close(Some(CloseCode::NORMAL_CLOSURE), "");
+        if socket.send(message).await.is_ok() {
+            let _ = socket.close().await;
+        }
+    };
+    // Who does not answer in time is cut off.
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    /// Returns the client's end of a WebSocket with these events, and the task that serves it.
+    fn start(
+        events: impl futures_util::Stream<Item = Bytes> + Send + 'static,
+    ) -> (DuplexStream, impl Future<Output = ()>) {
+        let (client, server) = duplex(64 * 1024);
+        (client, pump(server, events.boxed(), |_| None))
+    }
+
+    fn line(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    /// Reads a short frame of the server: its first byte, and its payload.
+    async fn frame(client: &mut DuplexStream) -> (u8, Vec<u8>) {
+        let mut head = [0; 2];
+        client.read_exact(&mut head).await.unwrap();
+        assert!(head[1] < 126, "neither masked nor long");
+        let mut payload = vec![0; usize::from(head[1])];
+        client.read_exact(&mut payload).await.unwrap();
+        (head[0], payload)
+    }
+
+    /// Sends a short frame, masked with zeros.
+    async fn say(client: &mut DuplexStream, first: u8, payload: &[u8]) {
+        let mut frame = vec![first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
+        frame.extend_from_slice(payload);
+        client.write_all(&frame).await.unwrap();
+    }
+
+    const TEXT: u8 = 0x81;
+    const CLOSE: u8 = 0x88;
+    const PING: u8 = 0x89;
+    const PONG: u8 = 0x8a;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_broken_by_pings_until_one_is_not_answered() {
+        let (mut client, served) = start(stream::pending());
+        let start = Instant::now();
+        let client = async {
+            for count in 1..=3 {
+                assert_eq!(frame(&mut client).await, (PING, Vec::new()));
+                assert_eq!(start.elapsed().as_secs(), 20 * count);
+                say(&mut client, PONG, b"").await;
+            }
+            assert_eq!(frame(&mut client).await.0, PING);
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "a dead client is given up");
+            assert_eq!(start.elapsed().as_secs(), 100);
+        };
+        tokio::join!(served, client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_messages_and_an_end_is_a_close() {
+        let events = stream::iter([line("one\n"), line("two\n")]);
+        let (mut client, served) = start(events);
+        let client = async {
+            assert_eq!(frame(&mut client).await, (TEXT, b"one\n".to_vec()));
+            assert_eq!(frame(&mut client).await, (TEXT, b"two\n".to_vec()));
+            assert_eq!(frame(&mut client).await, (CLOSE, 1000_u16.to_be_bytes().to_vec()));
+            say(&mut client, CLOSE, &1000_u16.to_be_bytes()).await;
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+        };
+        tokio::join!(served, client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_answer_a_close_is_cut_off() {
+        let (mut client, served) = start(stream::empty());
+        let start = Instant::now();
+        served.await;
+        assert_eq!(start.elapsed(), CLOSE_TIMEOUT);
+        assert_eq!(frame(&mut client).await.0, CLOSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn control_frames_are_answered_and_data_is_ignored() {
+        let (mut client, served) = start(stream::pending());
+        let client = async {
+            say(&mut client, TEXT, b"hello").await;
+            say(&mut client, PING, b"abc").await;
+            assert_eq!(frame(&mut client).await, (PONG, b"abc".to_vec()));
+            say(&mut client, CLOSE, &1001_u16.to_be_bytes()).await;
+            assert_eq!(frame(&mut client).await, (CLOSE, 1001_u16.to_be_bytes().to_vec()));
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+        };
+        tokio::join!(served, client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_are_too_long_or_not_masked_end_it() {
+        // 64 KiB are announced; the bytes need not come.
+        for (frame_start, code) in [
+            (&[TEXT, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], 1009),
+            (&[TEXT, 1, b'x'], 1002),
+        ] {
+            let (mut client, served) = start(stream::pending());
+            let client = async {
+                client.write_all(frame_start).await.unwrap();
+                let (first, payload) = frame(&mut client).await;
+                assert_eq!((first, &payload[..2]), (CLOSE, &u16::to_be_bytes(code)[..]));
+                assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+            };
+            tokio::join!(served, client);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_given_up() {
+        let (taken, events) = (Bytes::from(vec![b'x'; 10_000]), 100);
+        let (client, served) = start(stream::iter(vec![taken; events]).chain(stream::pending()));
+        let start = Instant::now();
+        served.await;
+        assert_eq!(start.elapsed(), STALL_TIMEOUT);
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_without_room_ends_it() {
+        let (client, served) = start(stream::once(async { Bytes::from(vec![b'x'; 20_000]) }));
+        let start = Instant::now();
+        served.await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_of_a_client_that_does_not_read_do_not_pile_up() {
+        let (mut client, served) = start(stream::pending());
+        let flood = async {
+            let mut sent = 0_usize;
+            let ping = [&[PING, 0xfd, 0, 0, 0, 0][..], &[0; 125]].concat();
+            while client.write_all(&ping).await.is_ok() {
+                sent += ping.len();
+            }
+            sent
+        };
+        let ((), sent) = tokio::join!(served, flood);
+        assert!(sent < 512 * 1024, "{sent} bytes of pings were taken");
+    }
+
+    #[test]
+    fn the_answer_to_the_key_of_the_rfc() {
+        let accept = accept_of("dGhlIHNhbXBsZSBub25jZQ==").unwrap();
+        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

@@ -1,0 +1,105 @@
+//! Watches over a WebSocket, read by a library that the server does not use.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::{HeaderMap, Request};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+
+use crate::http::Client;
+use crate::wait;
+use crate::watching::Event;
+
+/// An open WebSocket.
+pub struct Socket {
+    /// The headers of the answer.
+    pub headers: HeaderMap,
+    stream: WebSocketStream<TlsStream<TcpStream>>,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Socket({:?})", self.headers)
+    }
+}
+
+/// What comes over a WebSocket.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Received {
+    /// A text message.
+    Text(String),
+    /// A close, with its code.
+    Close(Option<u16>),
+    /// The end of the connection.
+    End,
+}
+
+impl Client {
+    /// Opens a WebSocket with these headers, which contain the credential.
+    ///
+    /// # Errors
+    /// Why there is none, as text.
+    pub async fn websocket(&self, path: &str, headers: &[(&str, &str)]) -> Result<Socket, String> {
+        wait::within("a WebSocket", Box::pin(self.try_websocket(path, headers))).await
+    }
+
+    async fn try_websocket(&self, path: &str, headers: &[(&str, &str)]) -> Result<Socket, String> {
+        let stream = self.raw().await.map_err(|error| error.to_string())?;
+        let mut request = Request::get(format!("wss://{}{path}", self.address()))
+            .header("host", self.address())
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", generate_key());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).map_err(|error| error.to_string())?;
+        let opened = tokio_tungstenite::client_async(request, stream).await;
+        let (stream, answer) = opened.map_err(|error| error.to_string())?;
+        Ok(Socket { headers: answer.headers().clone(), stream })
+    }
+}
+
+impl Socket {
+    /// Returns what comes next, pings left out.
+    pub async fn received(&mut self) -> Received {
+        wait::within("a message", Box::pin(self.received_without_deadline())).await
+    }
+
+    async fn received_without_deadline(&mut self) -> Received {
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => return Received::Text(text.as_str().to_owned()),
+                Some(Ok(Message::Close(close))) => {
+                    return Received::Close(close.map(|close| close.code.into()));
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(other)) => panic!("neither text nor control: {other:?}"),
+                Some(Err(_)) | None => return Received::End,
+            }
+        }
+    }
+
+    /// Returns the next event of a watch. One message is one JSON document.
+    pub async fn event(&mut self) -> Event {
+        let Received::Text(text) = self.received().await else { panic!("the watch has ended") };
+        let mut event: Value = serde_json::from_str(&text).expect("a message is a JSON document");
+        let kind = event["type"].as_str().expect("an event has a type").to_owned();
+        Event { kind, object: event["object"].take() }
+    }
+
+    /// Sends a close, and waits for the answer.
+    pub async fn close(mut self) -> Received {
+        self.stream.close(None).await.expect("a close can be sent");
+        self.received().await
+    }
+
+    /// Sends a text, as no client of a watch has to.
+    pub async fn say(&mut self, text: &str) {
+        self.stream.send(Message::text(text)).await.expect("a text can be sent");
+    }
+}
