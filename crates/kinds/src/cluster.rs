@@ -62,7 +62,7 @@ pub struct Spec {
     /// The kubeconfig by which it is reached; by its agent, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<KubeconfigRef>,
-    /// Who else gets which verbs.
+    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,

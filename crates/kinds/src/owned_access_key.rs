@@ -60,10 +60,10 @@ pub struct Spec {
     /// The Team that owns the key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub team: String,
-    /// Another identity that the key has, which is no User or Team.
+    /// Another identity that the key has, which is no User or Team. It takes `impersonate` on it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Groups that the key's bearer is in, beyond its owner's.
+    /// Groups that the key's bearer is in, beyond its owner's. Each takes `impersonate` on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Spec {
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub key: SecretText,
-    /// A disabled key exists, but gives no access.
+    /// A disabled key exists, but gives no access: requests are refused, and open watches end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
     /// Time to live in seconds; absent or 0 for no limit, unless the server sets a maximum.
@@ -81,7 +81,8 @@ pub struct Spec {
     /// Count `ttl` from the key's last use instead of its creation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ttl_after_last_activity: bool,
-    /// What the key gives access to at most. An empty scope gives access to nothing.
+    /// What the key gives access to at most: what its owner may do and the scope names. An empty scope gives
+    /// access to nothing; without one, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// What manages the key: User, Login, Other, Reset or `OIDCRefreshToken`.

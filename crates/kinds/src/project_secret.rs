@@ -37,7 +37,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub data: BTreeMap<String, SecretText>,
-    /// Who else gets which verbs.
+    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,

@@ -26,10 +26,10 @@ pub struct Spec {
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place.
+    /// Where it is. No two instances are at the same place. Whoever sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
-    /// Who else gets which verbs.
+    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
@@ -40,10 +40,10 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SpaceRef")]
 pub struct ClusterRef {
-    /// The Cluster.
+    /// Name of the Cluster, which the project must allow.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The namespace in the cluster.
+    /// Name of the namespace in that cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }

@@ -25,11 +25,12 @@ pub struct Spec {
     /// Name for logging in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// The users who are in the team, by name.
+    /// Names of the users who are in the team. Whoever adds one needs `bind` on the team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Groups that the members of the team are in.
+    /// Groups that the members of the team are in, as roles name them. Whoever adds one needs `impersonate`
+    /// on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,

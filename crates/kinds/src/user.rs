@@ -21,7 +21,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Name for logging in.
+    /// Name for logging in; no other user has it as a name, username or subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
     /// E-mail address.
@@ -31,11 +31,11 @@ pub struct Spec {
     /// name. It is unique.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Groups that the user is in.
+    /// Groups that the user is in, as roles name them. Whoever adds one needs `impersonate` on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// A disabled user's keys do not work.
+    /// A disabled user's access keys do not work: requests are refused, and open watches end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }

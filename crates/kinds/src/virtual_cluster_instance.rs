@@ -28,13 +28,13 @@ pub struct Spec {
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place.
+    /// Where it is. No two instances are at the same place. Whoever sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// The kubeconfig by which it is reached; by the agent of its cluster, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<KubeconfigRef>,
-    /// Who else gets which verbs.
+    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
@@ -45,10 +45,10 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.VirtualClusterRef")]
 pub struct ClusterRef {
-    /// The Cluster.
+    /// Name of the Cluster, which the project must allow.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The namespace in the cluster.
+    /// Name of the namespace in that cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The name of the virtual cluster there.

@@ -234,3 +234,19 @@ async fn every_kubectl_watches_and_waits() {
         watching.kill().await.unwrap();
     }
 }
+
+/// kubectl 1.20 reads categories from the documents of each group, newer ones from the aggregated one.
+#[tokio::test]
+async fn every_kubectl_knows_the_category_and_the_fields() {
+    for path in programs() {
+        let server = Server::start().await;
+        let program = Program::new(path, &server);
+        let file = program.kubectl.file("object.yaml", SECRET.object);
+        program.expect(&format!("create -f {file}"), &["created"]).await;
+        program.expect("get platform -A", &["sharedsecret", "user", "admin"]).await;
+        let wanted = ["Names of the users", "Whoever adds one", "Subresources that"];
+        program.expect("explain sharedsecret.spec.access", &wanted).await;
+        let fields = ["verbs", "subresources", "users", "teams"];
+        program.expect("explain sharedsecret.spec.access --recursive", &fields).await;
+    }
+}

@@ -51,6 +51,13 @@ async fn resources_are_listed_with_what_clients_need() {
     assert_eq!(shared["singularName"], "sharedsecret");
     assert_eq!(shared["namespaced"], true);
     assert_eq!(shared["shortNames"], json!(["ss"]));
+    // `kubectl get platform` lists each resource of the category.
+    for resource in resources {
+        let lists = resource["verbs"].as_array().unwrap().contains(&json!("list"));
+        let is_whole = !resource["name"].as_str().unwrap().contains('/');
+        let category = (lists && is_whole).then(|| json!(["platform"]));
+        assert_eq!(resource.get("categories"), category.as_ref(), "{resource}");
+    }
     let verbs: BTreeSet<_> =
         shared["verbs"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -179,4 +186,22 @@ fn references(value: &Value) -> Vec<&str> {
         Value::Array(items) => items.iter().flat_map(references).collect(),
         _ => Vec::new(),
     }
+}
+
+#[tokio::test]
+async fn every_field_of_ours_is_described() {
+    let server = Server::start().await;
+    let path = "/openapi/v3/apis/management.platform.sh/v1";
+    let document = read(&server.client(), path).await;
+    let mut count = 0;
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        assert!(schema["description"].is_string(), "{name}");
+        let Some(fields) = schema["properties"].as_object() else { continue };
+        for (field, schema) in fields {
+            let description = schema["description"].as_str().unwrap_or_default();
+            assert!(description.ends_with(['.', '?']), "{name}.{field}: {description:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 200, "{count} fields");
 }

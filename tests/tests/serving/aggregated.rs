@@ -63,6 +63,7 @@ async fn check_group(client: &Client, root: &str, group: &Value) {
             } else {
                 assert_eq!(found["singularResource"], plain["singularName"]);
                 assert_eq!(found.get("shortNames"), plain.get("shortNames"));
+                assert_eq!(found.get("categories"), plain.get("categories"));
                 assert_eq!(found["responseKind"]["group"], name);
             }
             assert_eq!(found["responseKind"]["kind"], plain["kind"]);

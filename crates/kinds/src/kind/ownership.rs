@@ -52,7 +52,7 @@ pub(crate) struct AccessRules {
 pub struct Ownership {
     /// The user or team that holds every verb on it.
     pub owner: Option<UserOrTeam>,
-    /// Who else gets which verbs.
+    /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     pub access: Vec<Access>,
 }
 
@@ -116,27 +116,29 @@ impl UserOrTeam {
     }
 }
 
-/// One access rule.
+/// One access rule: it gives verbs on this one object to users and teams. The server keeps a Role and a
+/// RoleBinding that say the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.Access")]
 pub struct Access {
-    /// Optional name of the rule.
+    /// Optional name of the rule, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives; `*` is all.
+    /// Verbs that the rule gives: get, update, patch, delete, and `use` for going through the gateway; `*` is
+    /// every verb. Whoever adds one must hold it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to; `*` is all.
+    /// Subresources that the verbs extend to, `status` for instance; `*` is all that the kind has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Users who get the verbs; `*` is every user.
+    /// Names of the users who get the verbs; `*` is every user. Whoever adds one needs `bind` on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Teams who get the verbs.
+    /// Names of the teams whose members get the verbs. Whoever adds one needs `bind` on that team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,

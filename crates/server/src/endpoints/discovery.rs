@@ -4,9 +4,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_kinds::action::{Action, Response};
-use postern_kinds::{AnyKind, Info, all};
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Verb, all};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
+
+/// The category of the kinds of our own group that can be listed: `kubectl get platform -A`. None is in
+/// `all`, which is for workloads.
+const CATEGORY: &str = "platform";
 
 /// Returns the versions that are served, each once, in the order of the kinds.
 pub(crate) fn versions() -> Vec<GroupVersion> {
@@ -112,6 +116,9 @@ fn resource(kind: &dyn AnyKind) -> Value {
     });
     if !info.short.is_empty() {
         resource["shortNames"] = json!(info.short);
+    }
+    if info.version.group == MANAGEMENT_V1.group && info.serves(Verb::List) {
+        resource["categories"] = json!([CATEGORY]);
     }
     if info.is_stored() {
         resource["storageVersionHash"] = storage_version_hash(info).into();

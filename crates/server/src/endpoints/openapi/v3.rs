@@ -162,7 +162,10 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
         "properties": {
             "apiVersion": { "type": "string", "description": "Version of the schema, as group/version." },
             "kind": { "type": "string", "description": "What this is." },
-            "metadata": reference(LIST_META_NAME),
+            "metadata": {
+                "description": "What all lists have: the version that they are of, and where the next page begins.",
+                "allOf": [reference(LIST_META_NAME)],
+            },
             "items": { "type": "array", "description": "The objects.", "items": reference(&name) },
         },
         "x-kubernetes-group-version-kind": [list_identity],
