@@ -125,6 +125,20 @@ impl Kind for Event {
         scope: ResourceScope::Namespaced,
         on_command_line: false,
         confidential: false,
+        // kubectl asks by these for the events of an object.
+        selectable_fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source.component",
+            "type",
+        ],
         description: "Event is something that happened to an object. It is kept for an hour.",
         ..Info::DEFAULT
     };

@@ -75,6 +75,7 @@ impl Kind for Secret {
         scope: ResourceScope::Namespaced,
         // `postern get secret` is about SharedSecrets.
         on_command_line: false,
+        selectable_fields: &["type"],
         description: "Secret holds sensitive key/value data in a namespace.",
         ..Info::DEFAULT
     };

@@ -1,7 +1,8 @@
-//! Events of the server's own: what its controllers could not do, for those who look after an object
-//! (core/v1 Event). They are removed after an hour, as all events.
-
-use std::time::Duration;
+//! Events of the server's own: what happens to an object without its owner's doing, for those who look after
+//! it (core/v1 Event). They are in the object's namespace, in `default` for an object that has none, and are
+//! removed after an hour, as all events.
+//!
+//! The name of an event follows from its object and reason: what several servers notice is one event.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use postern_kinds::event::{Event, EventSource, ObjectReference, Spec};
@@ -16,12 +17,16 @@ use crate::operations;
 use crate::registry::Registry;
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// What reports them.
 const COMPONENT: &str = "postern";
 
-/// An event that comes again within this time is the same one, and is not counted.
-const SAME_EVENT: Duration = Duration::from_mins(1);
+/// An event that another server has written within this time is not written again.
+const SAME_EVENT_SECONDS: i64 = 60;
+
+/// The namespace of events about objects that have none, as upstream.
+const DEFAULT_NAMESPACE: &str = "default";
 
 /// Characters of an object's name in the name of its event. What follows tells events apart.
 const NAME_CHARS: usize = 180;
@@ -39,36 +44,72 @@ pub(crate) struct Happening<'a> {
     pub(crate) message: &'a str,
 }
 
-/// Records that something failed. What comes again is one event with a count. It is for people: that it cannot
-/// be recorded is no error.
+/// Records that something is wrong. What comes again is one event with a count, and is written at most once a
+/// minute. It is for people: that it cannot be recorded is no error.
 pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
-    if let Err(error) = record(registry, what).await {
+    let name = name_of(what);
+    let now = registry.source().now().unix_seconds();
+    let Some(count) = registry.recent_events().note(&name, now) else { return };
+    let recorded = match add(registry, what, &name, count).await {
+        Err(error) if error.code() == 404 => create(registry, what, &name).await,
+        result => result,
+    };
+    report(what, recorded);
+}
+
+/// Records something that can happen only once: an event that is there is left as it is.
+pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) {
+    let name = name_of(what);
+    let key = storage_key::object(Event.info(), Some(namespace_of(what)), &name);
+    if !matches!(registry.cache().of(Event.info()).get(&key), Ok(None)) {
+        return;
+    }
+    match create(registry, what, &name).await {
+        Err(error) if error.code() == 409 => {}
+        recorded => report(what, recorded),
+    }
+}
+
+fn report(what: &Happening<'_>, recorded: Result<(), ApiError>) {
+    if let Err(error) = recorded {
         let inner = error.inner().unwrap_or_default();
         tracing::debug!(reason = what.reason, inner, "an event could not be recorded: {error}");
     }
 }
 
-async fn record(registry: &Registry, what: &Happening<'_>) -> Result<(), ApiError> {
-    let (metadata, writing) = (&what.object.metadata, Writing::by_server());
-    let (namespace, name) = (Some(metadata.namespace.as_str()), name_of(what));
-    let permit = Permit::for_server(&Event, Verb::Update, namespace, &name);
-    let now = registry.source().now();
+fn namespace_of<'a>(what: &'a Happening<'_>) -> &'a str {
+    match what.object.metadata.namespace.as_str() {
+        "" => DEFAULT_NAMESPACE,
+        namespace => namespace,
+    }
+}
+
+/// Counts what happened again.
+async fn add(
+    registry: &Registry,
+    what: &Happening<'_>,
+    name: &str,
+    count: i32,
+) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&Event, Verb::Update, Some(namespace_of(what)), name);
+    let (now, writing) = (registry.source().now(), Writing::by_server());
     let update = operations::update(registry, &permit, &writing, |current| {
         let mut spec = Spec::deserialize(&current.fields).unwrap_or_default();
         let last = spec.last_timestamp.map_or(0, Timestamp::unix_seconds);
-        let since = u64::try_from(now.unix_seconds().saturating_sub(last)).unwrap_or(0);
-        if since < SAME_EVENT.as_secs() {
+        let since = now.unix_seconds().saturating_sub(last);
+        if (0..SAME_EVENT_SECONDS).contains(&since) {
             return Ok(current.clone());
         }
-        spec.count = Some(spec.count.unwrap_or(1).saturating_add(1));
+        spec.count = Some(spec.count.unwrap_or(1).saturating_add(count));
         spec.last_timestamp = Some(now);
         what.message.clone_into(&mut spec.message);
         Ok(Object { fields: encoded(&spec), ..current.clone() })
     });
-    match update.await {
-        Err(error) if error.code() == 404 => {}
-        result => return result.map(drop),
-    }
+    update.await.map(drop)
+}
+
+async fn create(registry: &Registry, what: &Happening<'_>, name: &str) -> Result<(), ApiError> {
+    let (metadata, now) = (&what.object.metadata, registry.source().now());
     let spec = Spec {
         involved_object: ObjectReference {
             kind: what.object.kind.clone(),
@@ -93,11 +134,11 @@ async fn record(registry: &Registry, what: &Happening<'_>) -> Result<(), ApiErro
     let object = Object {
         api_version: info.version.to_string(),
         kind: info.kind.to_owned(),
-        metadata: ObjectMeta { name: name.clone(), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
         fields: encoded(&spec),
     };
-    let permit = Permit::for_server(&Event, Verb::Create, namespace, &name);
-    operations::create(registry, &permit, object, &writing).await.map(drop)
+    let permit = Permit::for_server(&Event, Verb::Create, Some(namespace_of(what)), name);
+    operations::create(registry, &permit, object, &Writing::by_server()).await.map(drop)
 }
 
 fn encoded(spec: &Spec) -> Map<String, Value> {

@@ -360,6 +360,8 @@ fn spawn_supervised(
     controller("roles", |registry| controllers::roles::run(registry).boxed());
     controller("project-secrets", |registry| controllers::project_secrets::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
+    controller("events", |registry| controllers::events::run(registry).boxed());
+    controller("quota-events", |registry| controllers::events::run_quotas(registry).boxed());
     controller("signing-keys", |registry| controllers::signing_keys::run(registry).boxed());
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {

@@ -1,7 +1,7 @@
 //! Selectors, and the events of an object that starts or stops to match.
 
 use postern_tests::Server;
-use postern_tests::objects::{GROUP, name_of, secret, secret_path, secrets, version_of};
+use postern_tests::objects::{CORE, GROUP, name_of, secret, secret_path, secrets, version_of};
 use postern_tests::status::failure;
 use postern_tests::watching::Event;
 use serde_json::json;
@@ -114,6 +114,51 @@ async fn field_selectors_support_name_and_namespace() {
     }
     let left = client.get(&secrets("platform")).send().await.expect(200);
     assert_eq!(left["items"].as_array().unwrap().len(), 4);
+}
+
+/// kubectl describe and kubectl events ask so, for objects with a namespace and without.
+#[tokio::test]
+async fn events_are_selected_by_what_they_are_about() {
+    let server = Server::start().await;
+    let client = server.client();
+    for (namespace, name, kind, object) in [
+        ("platform", "one", "SharedSecret", "s1"),
+        ("platform", "two", "SharedSecret", "s2"),
+        ("default", "three", "Project", "s1"),
+    ] {
+        let about = if namespace == "default" { "" } else { namespace };
+        let event = json!({
+            "metadata": { "name": name }, "type": "Warning", "reason": "Tested",
+            "involvedObject": { "kind": kind, "name": object, "namespace": about, "uid": format!("u-{name}") },
+        });
+        let path = format!("{CORE}/namespaces/{namespace}/events");
+        client.post(&path).json(&event).send().await.expect(201);
+    }
+    for (selector, expected) in [
+        ("involvedObject.name=s1", "three one"),
+        ("involvedObject.name=s1,involvedObject.namespace=platform", "one"),
+        ("involvedObject.name=s1,involvedObject.namespace=,involvedObject.kind=Project", "three"),
+        ("involvedObject.uid!=u-one,type=Warning,reason=Tested", "three two"),
+        ("involvedObject.uid=u-one,metadata.name=two", ""),
+        ("type=Normal", ""),
+    ] {
+        let query = format!("fieldSelector={}", escaped(selector));
+        let list = client.get(&format!("{CORE}/events?{query}")).send().await.expect(200);
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(name_of).collect();
+        assert_eq!(names.join(" "), expected, "{selector:?}");
+        let mut watch = client.watch(&format!("{CORE}/events"), &format!("&{query}")).await;
+        let events = watch.take(names.len()).await;
+        let watched: Vec<_> = events.iter().map(|event| name_of(&event.object)).collect();
+        assert_eq!(watched, names, "{selector:?}: as in a list");
+    }
+    for (path, selector) in [
+        (format!("{CORE}/events"), "message=x"),
+        (format!("{CORE}/events"), "involvedObject=x"),
+        (secrets("platform"), "type=Opaque"),
+    ] {
+        let reply = client.get(&format!("{path}?fieldSelector={}", escaped(selector))).send().await;
+        assert!(failure(&reply).starts_with("400 BadRequest\n"), "{selector}: {}", reply.text());
+    }
 }
 
 #[tokio::test]

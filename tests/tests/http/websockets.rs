@@ -106,6 +106,7 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
     let mut socket = ada.websocket(&of_secrets(query), &headers).await.expect("a WebSocket");
     assert_eq!(socket.headers["sec-websocket-protocol"], HEADLAMP);
     assert_eq!(socket.received().await, Received::Close(Some(1000)));
+    drop(socket);
 
     let with = |offered: &str| {
         let request = asking(&ada, &of_secrets("")).without("authorization");
@@ -231,6 +232,7 @@ async fn a_timeout_and_a_shutdown_end_it_cleanly() {
     let mut socket = open(&client, query, &[]).await;
     assert_eq!(socket.event().await.kind, "BOOKMARK");
     assert_eq!(socket.received().await, Received::Close(Some(1000)));
+    drop(socket);
     let mut socket = open(&client, "", &[]).await;
     server.terminate();
     assert_eq!(socket.received().await, Received::Close(Some(1000)));

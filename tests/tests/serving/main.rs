@@ -12,4 +12,5 @@ mod gnostic;
 mod metrics;
 mod old_kubectl;
 mod openapi_v2;
+mod own_events;
 mod reloading;

@@ -44,6 +44,8 @@ pub struct Info {
     /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
     /// says.
     pub confidential: bool,
+    /// What field selectors support besides name and namespace: texts, as paths with dots.
+    pub selectable_fields: &'static [&'static str],
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }
@@ -63,6 +65,7 @@ impl Info {
         actions: &[],
         on_command_line: true,
         confidential: true,
+        selectable_fields: &[],
         description: "",
     };
 

@@ -57,6 +57,11 @@ impl FieldSelector {
             .all(|term| (field(&term.field).unwrap_or_default() == term.value) == term.equal)
     }
 
+    /// Returns whether the selector has a term for a field.
+    pub fn names(&self, field: &str) -> bool {
+        self.terms.iter().any(|term| term.field == field)
+    }
+
     /// Returns the one value that a field may have, if the selector names it.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let mut terms = self.terms.iter().filter(|term| term.equal && term.field == field);

@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::errors::from_store;
+use crate::events::{self, Happening};
 use crate::operations;
 use crate::registry::{Registry, format};
 use crate::stages::admit::Writing;
@@ -77,7 +78,8 @@ struct Repair {
     registry: Arc<Registry>,
     /// Where it goes on reading, for each of [`KINDS`].
     cursors: [Position; 4],
-    concerned: BTreeSet<Concerned>,
+    /// With the storage keys of the roles and bindings, by their place in [`KINDS`].
+    concerned: BTreeMap<Concerned, BTreeSet<(usize, Arc<str>)>>,
     /// Has any ClusterRole changed?
     cluster_roles_changed: bool,
 }
@@ -86,7 +88,7 @@ impl Repair {
     fn new(registry: Arc<Registry>) -> Self {
         let cursors =
             KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
-        Self { registry, cursors, concerned: BTreeSet::new(), cluster_roles_changed: true }
+        Self { registry, cursors, concerned: BTreeMap::new(), cluster_roles_changed: true }
     }
 
     /// Makes the roles of objects from a version of the server that made none. Once for a store.
@@ -137,7 +139,7 @@ impl Repair {
                         self.cluster_roles_changed |= kind.info().kind == ClusterRole.info().kind;
                         for event in events {
                             self.cursors[index] = event.position();
-                            self.note(&event.object);
+                            self.note(index, &event.object);
                         }
                     }
                     Next::Idle(revision) => {
@@ -156,13 +158,13 @@ impl Repair {
         self.cursors[index] = Position::end_of(resource.revision());
         self.cluster_roles_changed = true;
         for object in resource.page(None, usize::MAX) {
-            self.note(&object);
+            self.note(index, &object);
         }
     }
 
     /// Notes the object that a role or binding follows from, if there is one, and if the two were not
     /// written together.
-    fn note(&mut self, object: &CachedObject) {
+    fn note(&mut self, index: usize, object: &CachedObject) {
         if !object.labels().contains_key(MANAGED_BY) {
             return;
         }
@@ -171,7 +173,7 @@ impl Repair {
         for OwnerReference { api_version, kind, name, .. } in metadata.owner_references {
             let one = (api_version, kind, namespace.map(str::to_owned), name);
             if self.has_other_revision(&one, object.position().revision()) {
-                self.concerned.insert(one);
+                self.concerned.entry(one).or_default().insert((index, object.key().clone()));
             }
         }
     }
@@ -194,12 +196,23 @@ impl Repair {
 
     /// Repairs what was noted. Returns whether anything failed; that is tried again.
     async fn work(&mut self) -> bool {
-        let mut failed = BTreeSet::new();
-        while let Some(one) = self.concerned.pop_first() {
+        let mut failed = BTreeMap::new();
+        while let Some((one, roles)) = self.concerned.pop_first() {
+            let before = self.positions(&roles);
             if let Err(error) = self.put_back(&one).await {
                 let inner = error.inner().unwrap_or_default();
                 tracing::warn!(object = one.3, inner, "roles could not be put back: {error}");
-                failed.insert(one);
+                failed.insert(one, roles);
+                continue;
+            }
+            let _ = self.registry.cache().wait_until_current().await;
+            let was_put_back = |((_, key), (then, now)): (&(usize, Arc<str>), (&_, &_))| {
+                (then != now).then(|| key.clone())
+            };
+            let after = self.positions(&roles);
+            let mut changed = roles.iter().zip(before.iter().zip(&after)).filter_map(was_put_back);
+            if let Some(role) = changed.next() {
+                self.record(&one, &role).await;
             }
         }
         self.concerned = failed;
@@ -210,6 +223,31 @@ impl Repair {
             self.cluster_roles_changed = true;
         }
         self.cluster_roles_changed || !self.concerned.is_empty()
+    }
+
+    /// Returns the positions of roles and bindings; `None` for those that are not there.
+    fn positions(&self, roles: &BTreeSet<(usize, Arc<str>)>) -> Vec<Option<Position>> {
+        let position = |(index, key): &(usize, Arc<str>)| {
+            let kind = KINDS.get(*index)?;
+            let found = self.registry.cache().of(kind.info()).get(key).ok().flatten();
+            found.map(|found| found.position())
+        };
+        roles.iter().map(position).collect()
+    }
+
+    /// Records with an object that one of its roles has been put back.
+    async fn record(&self, (api_version, kind, namespace, name): &Concerned, role: &str) {
+        let Some(kind) = of_reference(api_version, kind) else { return };
+        let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
+        let key = storage_key::object(kind.info(), namespace, name);
+        let found = self.registry.cache().of(kind.info()).get(&key);
+        let Ok(Some(Ok(object))) = found.map(|found| found.map(|found| found.decode())) else {
+            return;
+        };
+        let role = storage_key::display_name(role);
+        let message = format!("{role} follows from it, was edited by hand, and has been put back");
+        let what = Happening { object: &object, reason: "RolePutBack", message: &message };
+        events::warn(&self.registry, &what).await;
     }
 
     /// Writes an object as it is, with the roles that follow from it.

@@ -20,7 +20,7 @@ use crate::operations;
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
-use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
+use crate::stages::parse::{Parsed, SELECTABLE_FIELDS, selectable_fields};
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
 use crate::wire::input::{self, ReceivedBody};
@@ -118,7 +118,7 @@ async fn get(
 
 async fn list(server: &Server, parsed: &Parsed, permit: &Permit) -> Result<Outcome, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
-    let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let mut page = server.registry.list(permit, &options).await?;
     let warnings = std::mem::take(&mut page.warnings);
     let response = respond::list(permit.kind(), page, negotiated, large_work(server, permit))?;
@@ -198,7 +198,7 @@ async fn watch(
     permit: &Permit,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
-    let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+    let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let handshake = websocket::handshake(parsed, &server.registry.token_policy().issuer)?;
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
     let watcher = server.registry.watch(permit, &options, server.draining()).await?;
@@ -346,7 +346,7 @@ async fn delete_collection(
     body: ReceivedBody,
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
-    let which = ListOptions::parse_of_deletion(parsed.query(), SELECTABLE_FIELDS)?;
+    let which = ListOptions::parse_of_deletion(parsed.query(), &selectable_fields(permit.kind()))?;
     let options = delete_options(parsed, &body, DeletionOf::Collection)?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
     respond::list(permit.kind(), deleted, negotiated, large_work(server, permit))

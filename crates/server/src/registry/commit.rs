@@ -239,7 +239,7 @@ impl Registry {
             let mut conditions = self.conditions(staged).await?;
             let as_read = unchanged.map(|one| Condition::At(one.key().clone(), one.position()));
             conditions.extend(as_read);
-            let limits = self.project_limits(staged).await?;
+            let limits = self.project_limits(staged, dry_run).await?;
             conditions.extend(limits.conditions);
             if dry_run {
                 self.check_absent(staged).await?;

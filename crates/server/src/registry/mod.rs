@@ -15,6 +15,8 @@ pub(crate) mod observe;
 mod owner_uids;
 mod project_limits;
 pub(crate) mod read;
+mod recent_events;
+mod refused_quotas;
 mod revocations;
 pub(crate) mod rewrite;
 pub(crate) mod side_records;
@@ -32,6 +34,8 @@ use postern_meta::status::ApiError;
 use postern_store::Store;
 
 use self::agent_configs::AgentConfigs;
+use self::recent_events::RecentEvents;
+use self::refused_quotas::RefusedQuotas;
 use crate::cache::{Cache, ResourceCache};
 use crate::clock::Source;
 use crate::signing_keys::TokenPolicy;
@@ -48,6 +52,8 @@ pub(crate) struct Registry {
     key_policy: KeyPolicy,
     token_policy: TokenPolicy,
     agent_configs: AgentConfigs,
+    recent_events: RecentEvents,
+    refused_quotas: RefusedQuotas,
     /// Held by whoever counts what an owner has, and adds to it.
     counting: tokio::sync::Mutex<()>,
 }
@@ -76,9 +82,18 @@ impl Registry {
         key_policy: KeyPolicy,
         token_policy: TokenPolicy,
     ) -> Self {
-        let counting = tokio::sync::Mutex::default();
-        let agent_configs = AgentConfigs::default();
-        Self { store, cache, source, digester, key_policy, token_policy, agent_configs, counting }
+        Self {
+            store,
+            cache,
+            source,
+            digester,
+            key_policy,
+            token_policy,
+            agent_configs: AgentConfigs::default(),
+            recent_events: RecentEvents::default(),
+            refused_quotas: RefusedQuotas::default(),
+            counting: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Returns what makes digests of access keys.
@@ -99,6 +114,16 @@ impl Registry {
     /// Returns what was made for agents.
     pub(crate) fn agent_configs(&self) -> &AgentConfigs {
         &self.agent_configs
+    }
+
+    /// Returns which events of the server's own were recorded lately.
+    pub(crate) fn recent_events(&self) -> &RecentEvents {
+        &self.recent_events
+    }
+
+    /// Returns the quotas that were exceeded lately.
+    pub(crate) fn refused_quotas(&self) -> &RefusedQuotas {
+        &self.refused_quotas
     }
 
     /// Waits until nobody else adds to what owners have. Of several servers on one store, each may

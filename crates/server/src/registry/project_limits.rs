@@ -29,7 +29,8 @@ pub(super) struct ProjectLimits {
 }
 
 impl Registry {
-    /// Checks the limits of the project for the changes of a transaction.
+    /// Checks the limits of the project for the changes of a transaction. A quota that is exceeded is noted,
+    /// so that an event says so; by a dry run it is not.
     ///
     /// # Errors
     /// 403 for an object too many, in Kubernetes' words of a quota, and for a cluster that the project
@@ -37,6 +38,7 @@ impl Registry {
     pub(super) async fn project_limits(
         &self,
         staged: &[StagedChange],
+        dry_run: bool,
     ) -> Result<ProjectLimits, ApiError> {
         let mut limits = ProjectLimits::default();
         for one in staged {
@@ -45,7 +47,7 @@ impl Registry {
             }
             if let Some(namespace) = one.namespace.as_deref().filter(|_| is_limited(one)) {
                 // Its future is boxed: the other writes need no room for it.
-                Box::pin(self.check_limits(one, namespace, &mut limits)).await?;
+                Box::pin(self.check_limits(one, namespace, dry_run, &mut limits)).await?;
             }
         }
         Ok(limits)
@@ -55,6 +57,7 @@ impl Registry {
         &self,
         staged: &StagedChange,
         namespace: &str,
+        dry_run: bool,
         limits: &mut ProjectLimits,
     ) -> Result<(), ApiError> {
         let is_counted = staged.is_counted();
@@ -96,10 +99,14 @@ impl Registry {
         for (limit, used, of) in counts {
             let used = used as u64;
             if let Some(limit) = limit.filter(|limit| used >= *limit) {
-                return refused(format!(
+                let words = format!(
                     "exceeded quota: {of} of {project}, requested: {plural}=1, used: \
                      {plural}={used}, limited: {plural}={limit}"
-                ));
+                );
+                if !dry_run {
+                    self.refused_quotas().note(project, &words);
+                }
+                return refused(words);
             }
         }
         Ok(())

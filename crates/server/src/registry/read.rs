@@ -1,16 +1,19 @@
 //! Reads one object, or a list at the revision that was asked for (wire contract 1.4).
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{OwnedBy, Owner, Verb};
 use postern_meta::continue_token::ContinueToken;
+use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Page, Position};
+use serde_json::Value;
 
 use super::observe::{Observer, observed};
 use super::visibility::rights_changed;
@@ -56,6 +59,8 @@ pub(crate) struct Selection {
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
+    /// Do the fields lie in the object, so that it has to be read?
+    reads_objects: bool,
     everything: bool,
     /// The permit, when it does not cover all objects and has to be checked for each.
     permit: Option<Permit>,
@@ -80,6 +85,8 @@ impl Selection {
         };
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
+        let of_kind = target.kind.info().selectable_fields;
+        let reads_objects = of_kind.iter().any(|field| fields.names(field));
         let name = target.name.clone();
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
@@ -90,6 +97,7 @@ impl Selection {
             name,
             labels,
             fields,
+            reads_objects,
             everything,
             permit,
             then: None,
@@ -126,14 +134,24 @@ impl Selection {
         if self.name.as_deref().is_some_and(|wanted| wanted != name) {
             return false;
         }
+        if !(self.labels.is_everything() || self.labels.matches(object.labels())) {
+            return false;
+        }
+        let read = OnceCell::new();
         let fields = self.fields.matches(|field| match field {
             "metadata.name" => Some(name),
             "metadata.namespace" => Some(namespace.unwrap_or_default()),
-            _ => None,
+            path => {
+                let read = read.get_or_init(|| decode_typed::<Value>(&object.json()).ok());
+                path.split('.').try_fold(read.as_ref()?, |value, name| value.get(name))?.as_str()
+            }
         });
-        fields
-            && (self.labels.is_everything() || self.labels.matches(object.labels()))
-            && self.is_owned(object)
+        fields && self.is_owned(object)
+    }
+
+    /// Returns how many bytes a look at an object counts as.
+    fn bytes_per_look(&self, object: &CachedObject) -> usize {
+        if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
     }
 
     /// Returns the selection with the coverage of another permit of the same caller.
@@ -490,7 +508,7 @@ pub(super) async fn selected(
     let mut steps = Pace::new();
     let mut objects = Vec::new();
     for object in std::mem::take(&mut list.objects) {
-        steps.step(BYTES_PER_LOOK).await;
+        steps.step(selection.bytes_per_look(&object)).await;
         if !selection.matches(&object) {
             continue;
         }

@@ -123,6 +123,7 @@ fn options(query: &str) -> ListOptions {
     ListOptions::parse(&Query::parse(query).unwrap(), SELECTABLE_FIELDS).unwrap()
 }
 
+mod events;
 mod fleet;
 mod format;
 mod keys;

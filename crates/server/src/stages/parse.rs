@@ -20,8 +20,13 @@ use postern_meta::status::ApiError;
 
 use super::websocket;
 
-/// The fields that field selectors support.
+/// The fields that field selectors support for every kind.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
+
+/// Returns the fields that field selectors support for a kind.
+pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
+    [SELECTABLE_FIELDS, kind.info().selectable_fields].concat()
+}
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
 const MAX_PATH_BYTES: usize = 2048;
@@ -400,7 +405,7 @@ fn resource_target(
     }
     let name = match name {
         Some(name) => Some(name.to_owned()),
-        None => selected_name(verb, query)?,
+        None => selected_name(kind, verb, query)?,
     };
     let namespace = namespace.map(str::to_owned);
     let action = info.action("", verb);
@@ -464,12 +469,17 @@ fn verb_of(
 
 /// Returns the name that a field selector asks for: a list or watch of exactly one name is
 /// authorised as that name (wire contract 1.3).
-fn selected_name(verb: Verb, query: &Query) -> Result<Option<String>, ApiError> {
+fn selected_name(
+    kind: &dyn AnyKind,
+    verb: Verb,
+    query: &Query,
+) -> Result<Option<String>, ApiError> {
     if !matches!(verb, Verb::List | Verb::Watch) {
         return Ok(None);
     }
     let Some(text) = query.get("fieldSelector") else { return Ok(None) };
-    let selector = FieldSelector::parse(text, SELECTABLE_FIELDS).map_err(ApiError::bad_request)?;
+    let selector =
+        FieldSelector::parse(text, &selectable_fields(kind)).map_err(ApiError::bad_request)?;
     Ok(selector.exact("metadata.name").map(str::to_owned))
 }
 
