@@ -9,11 +9,13 @@ mod measured;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::LazyLock;
 
 use measured::{check, check_input, grows_too_fast};
 use postern_meta::accept::{Offered, negotiate};
 use postern_meta::apply::{
-    FieldSet, Manager, Managers, TrackedKind, compare, set_of, track_update,
+    Apply, FieldSet, Manager, Managers, TrackedKind, apply, check_lists, compare, set_of,
+    track_apply, track_update,
 };
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::decode::{BodyFormat, decode_body};
@@ -65,6 +67,11 @@ struct Spec {
     data: BTreeMap<String, String>,
     limits: BTreeMap<String, BTreeMap<String, i64>>,
     access: Vec<Access>,
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    tags: Vec<String>,
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(extend("x-kubernetes-patch-strategy" = "merge", "x-kubernetes-patch-merge-key" = "name"))]
+    items: Vec<Access>,
     free: Map<String, Value>,
 }
 
@@ -497,6 +504,81 @@ fn ownership() {
         let updates =
             new.metadata.managed_fields.iter().filter(|e| e.operation == Operation::Update);
         assert_eq!(updates.count(), 10);
+    });
+}
+
+fn apply_of(live: Option<&Object>, configuration: &Value, force: bool) -> Result<Object, usize> {
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::of_object::<Thing>);
+    let ignored = FieldSet::new();
+    let kind = TrackedKind { schema: &SCHEMA, ignored: &ignored };
+    let (api_version, subresource) = ("v1".to_owned(), String::new());
+    let manager = &Manager { name: "x".to_owned(), api_version, subresource };
+    assert!(check_lists(configuration, &SCHEMA).is_empty());
+    let configuration = &Object::from_value(configuration.clone()).unwrap_or_default();
+    let now = Timestamp::from_unix_seconds(0);
+    let asked = Apply { configuration, manager, force, now };
+    match apply(live, &asked, &kind) {
+        Ok(mut new) => {
+            track_apply(live, &mut new, &kind, manager);
+            Ok(new)
+        }
+        Err(conflicts) => {
+            let count = conflicts.len();
+            drop(black_box(conflicts.into_error().status().to_value()));
+            Err(count)
+        }
+    }
+}
+
+#[test]
+fn applies() {
+    let lists = |n: usize, step: usize| {
+        let tags: Vec<String> = texts(n).step_by(step).collect();
+        let items: Vec<Value> = tags.iter().map(|name| json!({ "name": name })).collect();
+        (tags, items)
+    };
+    let configuration = move |n: usize, value: &str, step: usize| {
+        let (tags, items) = lists(n, step);
+        let data: Map<String, Value> = texts(n).map(|key| (key, json!(value))).collect();
+        let limits: Map<String, Value> = texts(n).map(|key| (key, json!({ "a": 1 }))).collect();
+        json!({ "kind": "Thing", "spec": { "data": data, "limits": limits, "tags": tags, "items": items } })
+    };
+    // Half of the items go, the others are turned round.
+    let changed = move |n: usize| {
+        let live = apply_of(None, &configuration(n, "v", 1), false).unwrap();
+        let mut next = configuration(n, "w", 2);
+        for list in ["tags", "items"] {
+            next["spec"][list].as_array_mut().unwrap().reverse();
+        }
+        (live, next)
+    };
+    check_input("apply", 2_000, changed, |(live, next)| {
+        assert!(apply_of(Some(live), next, false).is_ok());
+    });
+    check_input("apply of nothing", 4_000, changed, |(live, _)| {
+        assert!(apply_of(Some(live), &json!({ "kind": "Thing" }), false).is_ok());
+    });
+    // Every manager owns one field of its own, and one that is in conflict.
+    let contested = move |n: usize| {
+        let mut live = apply_of(None, &configuration(n, "v", 1), false).unwrap();
+        let owned = |i: usize| json!({ "f:spec": { "f:data": { format!("f:x.io/{i}"): {} } } });
+        live.metadata.managed_fields = entries(n, owned);
+        (live, configuration(n, "w", 1))
+    };
+    check_input("conflicts", 900, contested, |(live, next)| {
+        assert!(apply_of(Some(live), next, false).is_err());
+        assert!(apply_of(Some(live), next, true).is_ok());
+    });
+    // All own everything. What an error names is limited, and counted in full.
+    let live = |n: usize| {
+        let mut live = apply_of(None, &json!({ "spec": { "data": map(n) } }), false).unwrap();
+        let fields = live.metadata.managed_fields[0].fields_v1.clone();
+        live.metadata.managed_fields = entries(20, |_| fields.clone().unwrap());
+        let next: Map<String, Value> = texts(n).map(|key| (key, json!("w"))).collect();
+        (live, json!({ "spec": { "data": next } }), 20 * n)
+    };
+    check_input("many conflicts", 4_000, live, |(live, next, count)| {
+        assert_eq!(apply_of(Some(live), next, false).unwrap_err(), *count);
     });
 }
 

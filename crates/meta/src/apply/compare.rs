@@ -157,6 +157,10 @@ impl<'a> Comparer<'a> {
                     self.fields(old.unwrap_or(&empty), new.unwrap_or(&empty), &of, &mut inside);
                     return changes.nest(element, pair.presence(), inside);
                 }
+                if pair.whole() == Change::Modified {
+                    self.replaced(pair, &of, &mut inside);
+                    return changes.nest(element, Change::Modified, inside);
+                }
             }
             Shape::Items(of) => {
                 if let Some((old, new)) = pair.parts(Value::as_array, Vec::is_empty) {
@@ -169,6 +173,17 @@ impl<'a> Comparer<'a> {
             Shape::Leaf => {}
         }
         changes.record(element, pair.whole());
+    }
+
+    /// Records what goes and comes with a value that changes its type, as only free-form ones can.
+    fn replaced(&self, pair: Pair<'_>, of: &Fields<'a>, changes: &mut Comparison) {
+        let nothing = Map::new();
+        if let Some(old) = pair.old.and_then(Value::as_object) {
+            self.fields(old, &nothing, of, changes);
+        }
+        if let Some(new) = pair.new.and_then(Value::as_object) {
+            self.fields(&nothing, new, of, changes);
+        }
     }
 
     fn fields(

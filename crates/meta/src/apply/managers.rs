@@ -19,6 +19,9 @@ pub const MAX_ENTRIES: usize = 1000;
 /// The manager that the oldest updates are attributed to when there are too many.
 pub const ANCIENT_CHANGES: &str = "ancient-changes";
 
+/// The manager of what an object had before its first apply, if nobody was known to own it.
+pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
 /// The manager of a write without a manager's name.
 const UNKNOWN: &str = "unknown";
 
@@ -111,6 +114,40 @@ impl Managers {
         }
     }
 
+    /// Removes the entry with the identity of `entry`, and returns it.
+    pub(super) fn take(&mut self, entry: &ManagedSet) -> Option<ManagedSet> {
+        let index = self.entries.iter().position(|other| other.is_same(entry))?;
+        Some(self.entries.swap_remove(index))
+    }
+
+    /// Drops the entries in other API versions than this one, as upstream does with versions that
+    /// are not served: their paths cannot be compared.
+    pub(super) fn retain_version(&mut self, api_version: &str) {
+        self.entries.retain(|entry| entry.manager.api_version == api_version);
+    }
+
+    /// Removes these paths from every entry. Times stay: nobody has changed their own fields.
+    pub(super) fn subtract(&mut self, paths: &FieldSet) {
+        for entry in &mut self.entries {
+            entry.fields.subtract(paths);
+        }
+    }
+
+    /// Leaves to the applies of `manager` only what is in `paths`.
+    pub(super) fn keep_only(&mut self, manager: &Manager, paths: &FieldSet) {
+        for entry in &mut self.entries {
+            if entry.operation == Operation::Apply && entry.manager == *manager {
+                entry.fields = entry.fields.intersection(paths);
+            }
+        }
+    }
+
+    /// Drops entries without fields, and merges the oldest updates if there are too many.
+    pub(super) fn tidy(&mut self) {
+        self.entries.retain(|entry| !entry.fields.is_empty());
+        self.cap_updates();
+    }
+
     /// Removes `ignored`, and everything below it, from every entry.
     pub fn ignore(&mut self, ignored: &FieldSet) {
         for entry in &mut self.entries {
@@ -122,8 +159,7 @@ impl Managers {
     /// what was removed. The time of its entry becomes `now` if it changed a value,
     /// or the fields that it owns.
     ///
-    /// Entries in other API versions than that of `who` are dropped, as upstream
-    /// does with versions that are not served: their paths cannot be compared.
+    /// Entries in other API versions than that of `who` are dropped.
     pub fn record_update(&mut self, changes: Comparison, who: &Manager, now: Timestamp) {
         let Comparison { added, modified, removed } = changes;
         let mut own = ManagedSet {
@@ -135,7 +171,7 @@ impl Managers {
         if own.manager.name.is_empty() {
             UNKNOWN.clone_into(&mut own.manager.name);
         }
-        self.entries.retain(|entry| entry.manager.api_version == who.api_version);
+        self.retain_version(&who.api_version);
         for entry in &mut self.entries {
             let was_owner = entry.fields.subtract(&removed);
             if entry.is_same(&own) {
@@ -153,8 +189,7 @@ impl Managers {
             Some(entry) => entry.fields.unite(own.fields),
             None => self.entries.push(own),
         }
-        self.entries.retain(|entry| !entry.fields.is_empty());
-        self.cap_updates();
+        self.tidy();
     }
 
     /// Merges the oldest updates into one if there are too many. All entries are in one API

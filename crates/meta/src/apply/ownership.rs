@@ -2,13 +2,23 @@
 //! its parts, and what identifies an item of a list.
 //!
 //! Unless the schema says otherwise, lists are owned as a whole, and maps and
-//! structs by their parts.
+//! structs by their parts. What has no schema is owned as a whole; where the schema
+//! preserves unknown fields, the shape of a value follows from the value: objects
+//! are owned by their parts, and everything else as a whole, as upstream.
+
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
 use super::element::{PathElement, Scalar};
 use super::set::FieldSet;
 use crate::schema::{Branches, Schema, branches};
+
+/// Says that a field's shape follows from its value.
+const DEDUCED: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// The schema of such a field.
+static DEDUCED_SCHEMA: LazyLock<Value> = LazyLock::new(|| serde_json::json!({ DEDUCED: true }));
 
 /// How a value is owned.
 pub(super) enum Shape<'a> {
@@ -89,7 +99,11 @@ fn is_free_form(branch: &Value) -> bool {
     let is_struct = branch.get("properties").is_some();
     let is_empty_struct =
         branch.get("type").is_some() && branch.get("additionalProperties").is_none();
-    !(has_map_schema || is_struct || is_empty_struct)
+    !(has_map_schema || is_struct || is_empty_struct || is_deduced(branch))
+}
+
+fn is_deduced(branch: &Value) -> bool {
+    branch.get(DEDUCED) == Some(&Value::Bool(true))
 }
 
 impl<'a> Fields<'a> {
@@ -101,16 +115,29 @@ impl<'a> Fields<'a> {
                 self.branches.iter().filter_map(|branch| branch.get("additionalProperties"));
             others.find(|others| others.is_object())
         };
-        Field { schema: declared.or_else(entry), is_declared: declared.is_some() }
+        let deduced = || {
+            let is_deduced = self.branches.iter().any(|branch| is_deduced(branch));
+            is_deduced.then_some(&*DEDUCED_SCHEMA)
+        };
+        let schema = declared.or_else(entry).or_else(deduced);
+        Field { schema, is_declared: declared.is_some() }
     }
 
     /// Returns whether it has fields that the schema names, unlike a map.
     pub(super) fn is_struct(&self) -> bool {
-        self.branches.iter().any(|branch| branch.get("additionalProperties").is_none())
+        self.branches.iter().any(|branch| {
+            branch.get("properties").is_some()
+                || (branch.get("additionalProperties").is_none() && !is_deduced(branch))
+        })
     }
 }
 
 impl Items<'_> {
+    /// Returns the fields that identify an item; none if its value does.
+    pub(super) fn keys(&self) -> &[&str] {
+        self.keys.as_deref().unwrap_or_default()
+    }
+
     /// Returns what identifies the item in its list; `None` if it has no such key, which
     /// validation reports.
     pub(super) fn element(&self, item: &Value) -> Option<PathElement> {
@@ -132,7 +159,8 @@ impl Items<'_> {
 }
 
 /// Returns the fields that a manager owns when it applies `object`: leaves, empty
-/// structs and maps, entries of maps, and items of lists.
+/// structs, maps and lists, entries of maps, and items of lists. (Upstream leaves out
+/// empty lists, and so never removes them again.)
 pub fn set_of(object: &Value, schema: &Schema) -> FieldSet {
     let set = Collector { schema }.inside(object, Some(schema.root()));
     set.unwrap_or_default()
@@ -158,7 +186,11 @@ impl<'a> Collector<'a> {
         for (name, value) in fields {
             let field = of.field(name);
             let inside = self.inside(value, field.schema);
-            let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            let is_empty = match value {
+                Value::Object(fields) => fields.is_empty(),
+                Value::Array(items) => items.is_empty(),
+                _ => value.is_null(),
+            };
             let is_member = inside.is_none() || is_empty || !field.is_declared;
             set.add(PathElement::field(name), is_member, inside.unwrap_or_default());
         }

@@ -67,11 +67,14 @@ impl FieldSet {
     /// Returns whether exactly this path is in the set.
     pub fn contains(&self, path: &[PathElement]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
-        let Ok(at) = self.nodes.binary_search_by(|node| node.element.cmp(first)) else {
-            return false;
-        };
-        let Some(node) = self.nodes.get(at) else { return false };
+        let Some(node) = self.get(first) else { return false };
         if rest.is_empty() { node.is_member } else { node.children.contains(rest) }
+    }
+
+    /// Returns the node with `element`: what is in the set at and below it.
+    pub(super) fn get(&self, element: &PathElement) -> Option<&Node> {
+        let at = self.nodes.binary_search_by(|node| node.element.cmp(element)).ok()?;
+        self.nodes.get(at)
     }
 
     /// Adds what is at and below one element. Cheap when elements come in order.

@@ -83,7 +83,7 @@ fn decode_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent
 }
 
 /// Returns what a write changes, among what can be owned.
-fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Comparison {
+pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Comparison {
     let schema = kind.schema;
     let nothing;
     let old = if let Some(live) = live {

@@ -100,7 +100,7 @@ pub struct ObjectMeta {
 impl ObjectMeta {
     /// Decodes metadata. The error is empty, because the library's repeats the
     /// value; `Object::from_value` makes one that does not.
-    pub(super) fn from_value(value: &Value) -> Result<Self, ()> {
+    pub(crate) fn from_value(value: &Value) -> Result<Self, ()> {
         if !value.is_object() {
             return Err(());
         }

@@ -18,6 +18,8 @@ pub enum WriteKind {
     Update,
     /// PATCH, except apply.
     Patch,
+    /// PATCH, as server-side apply.
+    Apply,
 }
 
 impl WriteKind {
@@ -25,7 +27,7 @@ impl WriteKind {
         match self {
             Self::Create => "CreateOptions",
             Self::Update => "UpdateOptions",
-            Self::Patch => "PatchOptions",
+            Self::Patch | Self::Apply => "PatchOptions",
         }
     }
 }
@@ -51,6 +53,8 @@ pub struct WriteOptions {
     pub field_manager: Option<String>,
     /// What to do about unknown and duplicate fields.
     pub field_validation: FieldValidation,
+    /// Whether an apply takes over what other managers own.
+    pub force: bool,
 }
 
 impl WriteOptions {
@@ -59,7 +63,8 @@ impl WriteOptions {
     /// # Errors
     /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
-        let options = if kind == WriteKind::Patch { PATCH } else { WRITE };
+        let is_apply = kind == WriteKind::Apply;
+        let options = if is_apply || kind == WriteKind::Patch { PATCH } else { WRITE };
         check_names(query, kind.options_kind(), &[options])?;
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
@@ -69,13 +74,19 @@ impl WriteOptions {
         if let Some(manager) = field_manager {
             check_manager("fieldManager", manager, &mut errors);
         }
-        if query.flag("force")?.is_some() {
+        if field_manager.is_none() && is_apply {
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+        }
+        let force = query.flag("force")?;
+        if force.is_some() && !is_apply {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
         if !errors.is_empty() {
             return Err(invalid(kind.options_kind(), errors));
         }
-        Ok(Self { dry_run, field_manager: field_manager.map(str::to_owned), field_validation })
+        let field_manager = field_manager.map(str::to_owned);
+        let force = force.unwrap_or(false);
+        Ok(Self { dry_run, field_manager, field_validation, force })
     }
 }
 
@@ -124,6 +135,27 @@ mod tests {
             assert_eq!(error.code(), 422, "{bad}");
             let message = &error.status().message;
             assert!(message.starts_with("PatchOptions.meta.k8s.io \"\" is invalid: "), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_apply_names_its_manager() {
+        let parse =
+            |text: &str| WriteOptions::parse(&Query::parse(text).unwrap(), WriteKind::Apply);
+        assert!(!parse("fieldManager=m").unwrap().force);
+        assert!(!parse("fieldManager=m&force=false").unwrap().force);
+        assert!(parse("fieldManager=m&force=true").unwrap().force);
+        assert_eq!(parse("fieldManager=m&force=maybe").unwrap_err().code(), 400);
+        for query in ["", "force=true", "fieldManager="] {
+            let error = parse(query).unwrap_err();
+            assert_eq!(
+                (error.code(), error.status().message.as_str()),
+                (
+                    422,
+                    "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is \
+                     required for apply patch"
+                )
+            );
         }
     }
 }

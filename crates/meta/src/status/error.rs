@@ -161,6 +161,12 @@ impl ApiError {
         Self::detailed(409, Reason::AlreadyExists, message, StatusDetails::of(resource, name))
     }
 
+    /// 409: an apply would change what other managers own, with a cause for each field.
+    pub fn apply_conflict(message: String, causes: Vec<StatusCause>) -> Self {
+        let details = StatusDetails { causes, ..StatusDetails::default() };
+        Self::detailed(409, Reason::Conflict, message, details)
+    }
+
     /// 409: the name is taken by an object that is being deleted.
     pub fn already_exists_deleting(resource: GroupResource, name: &str) -> Self {
         let mut error = Self::already_exists(resource, name);

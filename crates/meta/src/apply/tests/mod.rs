@@ -13,7 +13,9 @@ use crate::object::{ManagedFieldsEntry, Object};
 use crate::schema::Schema;
 use crate::time::Timestamp;
 
+mod conflicts;
 mod properties;
+mod scenarios;
 mod sets;
 mod tracking;
 
@@ -46,6 +48,8 @@ struct Spec {
     containers: Vec<Container>,
     quotas: BTreeMap<String, BTreeMap<String, String>>,
     free: Value,
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    deduced: Value,
     free_map: serde_json::Map<String, Value>,
 }
 

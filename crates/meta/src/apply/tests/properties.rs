@@ -111,6 +111,7 @@ fn any_object() -> impl Strategy<Value = Value> {
         ("containers", btree_map("[abc]", container, 0..3).prop_map(named).boxed()),
         ("quotas", btree_map("[ab]", words(), 0..2).prop_map(|map| json!(map)).boxed()),
         ("free", words().boxed()),
+        ("deduced", prop_oneof![word(), words()].boxed()),
     ]);
     let metadata = struct_of(vec![
         ("annotations", words().boxed()),
@@ -169,6 +170,118 @@ fn each_has_one_owner(object: &Object) -> Result<(), TestCaseError> {
     let missing = without(unowned, &structs);
     prop_assert!(missing.is_empty(), "without an owner: {:?}", missing);
     Ok(())
+}
+
+/// One write of several managers: who, what, and how.
+#[derive(Debug, Clone)]
+enum Written {
+    Apply { force: bool },
+    Update,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    prop_oneof![
+        4 => Just(Written::Apply { force: false }),
+        1 => Just(Written::Apply { force: true }),
+        1 => Just(Written::Update),
+    ]
+}
+
+/// A configuration: any part of an object, also none.
+fn configuration() -> impl Strategy<Value = Value> {
+    any_object().prop_map(|mut object| {
+        object["metadata"].as_object_mut().unwrap().remove("labels");
+        object
+    })
+}
+
+fn apply_of(
+    live: Option<&Object>,
+    configuration: &Value,
+    who: &Manager,
+    force: bool,
+    seconds: i64,
+) -> Result<Object, Conflicts> {
+    let kind = TrackedKind { schema: schema(), ignored: &FieldSet::new() };
+    let configuration = &object(configuration);
+    let asked = Apply { configuration, manager: who, force, now: at(seconds) };
+    let mut new = apply(live, &asked, &kind)?;
+    track_apply(live, &mut new, &kind, who);
+    Ok(new)
+}
+
+fn all_owned(object: &Object) -> FieldSet {
+    FieldSet::union_of(owned(object).into_iter().map(|(_, set)| set))
+}
+
+/// The part of a set that the managers other than applies of `who` own.
+fn owned_by_others(object: &Object, who: &Manager) -> FieldSet {
+    let entries = object.metadata.managed_fields.iter();
+    let others = entries.filter(|entry| {
+        entry.manager != who.name || entry.operation != crate::object::Operation::Apply
+    });
+    let owned = FieldSet::union_of(others.map(|entry| set(entry.fields_v1.as_ref().unwrap())));
+    // Empty, these are not there: whoever removes the last entry removes them.
+    let containers = ["annotations", "labels", "finalizers"].map(|name| ["metadata", name]);
+    let containers = FieldSet::of_fields(&containers.each_ref().map(|path| &path[..]));
+    without(owned, &containers)
+}
+
+/// Checks what must hold after an apply of `configuration`.
+fn apply_holds(
+    live: Option<&Object>,
+    new: &Object,
+    (configuration, who, force): (&Value, &Manager, bool),
+    seconds: i64,
+) -> Result<(), TestCaseError> {
+    // Doing it again changes nothing, whoever came before.
+    let again = apply_of(Some(new), configuration, who, false, seconds + 1);
+    prop_assert!(again.as_ref() == Ok(new), "the second apply changed something");
+    let (wanted, present) = (ownable_value(configuration), everything(&without_entries(new)));
+    let own = set_of(&wanted, schema());
+    // All that was applied is there, with the values that were applied, and owned by the applier.
+    prop_assert!(without(own.clone(), &present).is_empty());
+    let missing = compare(&without_entries(new), &wanted, schema());
+    prop_assert!(missing.added.is_empty(), "not applied: {:?}", missing.added);
+    prop_assert!(missing.modified.is_empty(), "not as applied: {:?}", missing.modified);
+    let entry = new.metadata.managed_fields.iter().find(|entry| {
+        entry.manager == who.name && entry.operation == crate::object::Operation::Apply
+    });
+    let recorded = entry.map(|entry| set(entry.fields_v1.as_ref().unwrap())).unwrap_or_default();
+    prop_assert_eq!(&recorded, &own);
+    // Nobody owns what is not there.
+    let dangling = without(all_owned(new), &present);
+    prop_assert!(dangling.is_empty(), "owned, but not present: {:?}", dangling);
+    let Some(live) = live else { return Ok(()) };
+    // What was there and is not applied is as it was, but for what the applier owned before and nobody
+    // else does.
+    let changes = compare(&without_entries(live), &without_entries(new), schema());
+    let others = owned_by_others(live, who);
+    if !force {
+        let touched = with(changes.removed.clone(), &changes.modified);
+        let taken = touched.intersection(&others);
+        prop_assert!(taken.is_empty(), "another's value changed: {:?}", taken);
+        // Without entries, one manager is made the owner of all that was there.
+        if !live.metadata.managed_fields.is_empty() {
+            prop_assert_eq!(owned_by_others(new, who), others.clone());
+        }
+    }
+    let applied = everything(&wanted);
+    let removed_of_others = without(changes.removed.intersection(&others), &applied);
+    if !removed_of_others.is_empty() {
+        // Only in place of a value of another type, by force.
+        prop_assert!(force && !changes.modified.is_empty(), "removed: {:?}", removed_of_others);
+    }
+    Ok(())
+}
+
+/// What an object has that can be owned.
+fn ownable_value(value: &Value) -> Value {
+    let mut value = without_entries(&object(value));
+    if value["metadata"] == json!({}) {
+        value.as_object_mut().unwrap().remove("metadata");
+    }
+    value
 }
 
 proptest! {
@@ -244,6 +357,59 @@ proptest! {
                 prop_assert!(without(with(changes.added, &changes.modified), &own).is_empty());
             }
             prop_assert_eq!(&rewrite(&new, &value, &manager("other"), seconds + 1), &new);
+            live = Some(new);
+        }
+    }
+
+    #[test]
+    fn applies_keep_what_they_promise(
+        writes in vec((configuration(), 0..4_usize, written()), 1..12),
+    ) {
+        let mut live: Option<Object> = None;
+        for (seconds, (value, who, written)) in (0..).step_by(2).zip(writes) {
+            let who = manager(&format!("m{who}"));
+            let force = match written {
+                Written::Apply { force } => force,
+                Written::Update => {
+                    live = Some(match &live {
+                        Some(live) => rewrite(live, &value, &who, seconds),
+                        None => write(None, &value, &who, seconds),
+                    });
+                    continue;
+                }
+            };
+            match apply_of(live.as_ref(), &value, &who, force, seconds) {
+                Ok(new) => {
+                    apply_holds(live.as_ref(), &new, (&value, &who, force), seconds)?;
+                    live = Some(new);
+                }
+                Err(conflicts) => {
+                    // There is somebody whose value would change; by force, it does.
+                    prop_assert!(!force && !conflicts.is_empty());
+                    let before = live.as_ref().unwrap();
+                    let wanted = ownable_value(&value);
+                    let differs = compare(&without_entries(before), &wanted, schema());
+                    let others = owned_by_others(before, &who);
+                    let differing = with(differs.modified, &differs.removed);
+                    let is_new = before.metadata.managed_fields.is_empty();
+                    prop_assert!(is_new || !differing.intersection(&others).is_empty());
+                    let forced = apply_of(live.as_ref(), &value, &who, true, seconds).unwrap();
+                    apply_holds(live.as_ref(), &forced, (&value, &who, true), seconds)?;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_applies_alone_owns_all(values in vec(configuration(), 1..6)) {
+        let mut live: Option<Object> = None;
+        for (seconds, value) in (0..).zip(values) {
+            let new = apply_of(live.as_ref(), &value, &manager("a"), false, seconds).unwrap();
+            let roots = FieldSet::of_fields(&[&["metadata"], &["spec"], &["status"]]);
+            let wanted = everything(&ownable_value(&value));
+            let present = everything(&without_entries(&new));
+            // Nothing is left of what was applied before, but for empty structs at the top.
+            prop_assert!(without(without(present, &wanted), &roots).is_empty());
             live = Some(new);
         }
     }

@@ -173,7 +173,7 @@ fn sets_of_objects() {
         ),
         (json!({"spec": {"selector": {"a": "b"}}}), json!({"f:spec": {"f:selector": {}}})),
         (json!({"spec": {"access": [{"user": "a"}]}}), json!({"f:spec": {"f:access": {}}})),
-        (json!({"spec": {"tags": []}}), json!({})),
+        (json!({"spec": {"tags": []}}), json!({"f:spec": {"f:tags": {}}})),
         (
             json!({"spec": {"tags": ["b", "a", "b"], "numbers": [2]}}),
             json!({"f:spec": {

@@ -1,0 +1,111 @@
+//! A configuration merged into an object: what it has replaces or joins what is there; nothing is
+//! removed.
+//!
+//! Both have been through a decoder, so their depth is bounded, and with it the recursion here. The
+//! result is as deep as the deeper of the two, and at most as large as both together.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::element::PathElement;
+use super::ownership::{Fields, Items, Shape, shape};
+use crate::schema::Schema;
+
+/// Merges `configuration` into `live`, along the schema of both.
+pub(super) fn merge(live: &mut Value, configuration: &Value, schema: &Schema) {
+    Merger { schema }.value(live, configuration, Some(schema.root()));
+}
+
+struct Merger<'a> {
+    schema: &'a Schema,
+}
+
+impl<'a> Merger<'a> {
+    fn value(&self, live: &mut Value, applied: &Value, at: Option<&'a Value>) {
+        let shape = at.map_or(Shape::Leaf, |at| shape(self.schema, at));
+        match (shape, &mut *live, applied) {
+            (Shape::Fields(of), Value::Object(live), Value::Object(applied)) => {
+                self.fields(live, applied, &of);
+            }
+            (Shape::Items(of), Value::Array(live), Value::Array(applied)) => {
+                let before = std::mem::take(live);
+                *live = self.items(before, applied, &of);
+            }
+            _ => live.clone_from(applied),
+        }
+    }
+
+    fn fields(&self, live: &mut Map<String, Value>, applied: &Map<String, Value>, of: &Fields<'a>) {
+        for (name, value) in applied {
+            match live.get_mut(name) {
+                Some(live) => self.value(live, value, of.field(name).schema),
+                None => {
+                    live.insert(name.clone(), value.clone());
+                }
+            }
+        }
+    }
+
+    /// Returns the items of both lists, each once. Applied items are in the order of the
+    /// configuration. Items that only the live list has stay where they are between those that both
+    /// have; an item of both that is out of turn moves to its place in the configuration.
+    fn items(&self, live: Vec<Value>, applied: &[Value], of: &Items<'a>) -> Vec<Value> {
+        let elements: Vec<_> = applied.iter().map(|item| of.element(item)).collect();
+        let index_of: BTreeMap<&PathElement, usize> =
+            elements.iter().enumerate().filter_map(|(at, one)| Some((one.as_ref()?, at))).collect();
+        // What the live list has of each applied item. Of several with one key, the first counts.
+        let mut shared: Vec<Option<Value>> = vec![None; applied.len()];
+        let steps: Vec<Step> = live
+            .into_iter()
+            .map(|item| {
+                let element = of.element(&item);
+                match element.and_then(|element| index_of.get(&element).copied()) {
+                    Some(at) => {
+                        if let Some(slot) = shared.get_mut(at) {
+                            slot.get_or_insert(item);
+                        }
+                        Step::Shared(at)
+                    }
+                    None => Step::OnlyLive(item),
+                }
+            })
+            .collect();
+        let turns: Vec<usize> = shared
+            .iter()
+            .enumerate()
+            .filter(|(_, live)| live.is_some())
+            .map(|(at, _)| at)
+            .collect();
+        let (mut turns, mut merged) = (turns.into_iter().peekable(), Vec::new());
+        let mut waiting = shared.into_iter().zip(applied).enumerate().peekable();
+        for step in steps {
+            match step {
+                Step::OnlyLive(item) => merged.push(item),
+                Step::Shared(at) if turns.next_if_eq(&at).is_some() => {
+                    // What the configuration has before it, and the live list has not, comes with it.
+                    while let Some((_, (live, item))) = waiting.next_if(|(next, _)| *next <= at) {
+                        merged.push(self.item(live, item, of));
+                    }
+                }
+                Step::Shared(_) => {}
+            }
+        }
+        merged.extend(waiting.map(|(_, (live, item))| self.item(live, item, of)));
+        merged
+    }
+
+    fn item(&self, live: Option<Value>, applied: &Value, of: &Items<'a>) -> Value {
+        let Some(mut live) = live else { return applied.clone() };
+        self.value(&mut live, applied, of.schema);
+        live
+    }
+}
+
+/// One item of a live list.
+enum Step {
+    /// The configuration has none with its key.
+    OnlyLive(Value),
+    /// The configuration has one, at this index.
+    Shared(usize),
+}

@@ -1,0 +1,138 @@
+//! Removal of what a manager applied before and applies no more.
+//!
+//! A value goes only if nobody owns it or anything in it any more. A struct, and an item or entry
+//! that the manager owned itself, then goes with whatever else is in it: defaults, which nobody owns.
+//! From maps and lists only the entries go that the manager owned, and the map or list when it has
+//! become empty. The top-level structs of an object stay: its type has them.
+//!
+//! Upstream removes an item with what others own in it; here, no removal takes what another owns.
+
+use serde_json::{Map, Value};
+
+use super::element::PathElement;
+use super::ownership::{Field, Fields, Items, Shape, shape};
+use super::set::{FieldSet, Node};
+use crate::schema::Schema;
+
+/// Removes from `object` what is in `last` and neither in `owned` nor around anything in it.
+pub(super) fn prune(object: &mut Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) {
+    if let (Shape::Fields(of), Value::Object(fields)) = (shape(schema, schema.root()), object) {
+        Pruner { schema }.fields(fields, &of, (last, owned), Place::Root);
+    }
+}
+
+struct Pruner<'a> {
+    schema: &'a Schema,
+}
+
+/// Where fields are.
+#[derive(Clone, Copy)]
+enum Place<'p> {
+    /// At the top of the object.
+    Root,
+    /// In an item of a list that these fields identify.
+    Item(&'p [&'p str]),
+    /// Anywhere else.
+    Inside,
+}
+
+/// What was owned of one value, and what still is.
+#[derive(Clone, Copy)]
+struct Owners<'s> {
+    last: &'s Node,
+    now: Option<&'s Node>,
+}
+
+impl<'s> Owners<'s> {
+    fn below(self) -> (&'s FieldSet, &'s FieldSet) {
+        static NOTHING: FieldSet = FieldSet::new();
+        (&self.last.children, self.now.map_or(&NOTHING, |now| &now.children))
+    }
+
+    /// Does nobody own the value, or anything in it?
+    fn is_gone(self) -> bool {
+        self.now.is_none()
+    }
+}
+
+impl<'a> Pruner<'a> {
+    fn fields(
+        &self,
+        fields: &mut Map<String, Value>,
+        of: &Fields<'a>,
+        (last, owned): (&FieldSet, &FieldSet),
+        place: Place<'_>,
+    ) {
+        for node in last.nodes() {
+            let PathElement::Field(name) = &node.element else { continue };
+            if matches!(place, Place::Item(keys) if keys.contains(&name.as_str())) {
+                continue;
+            }
+            let Some(value) = fields.get_mut(name) else { continue };
+            let owners = Owners { last: node, now: owned.get(&node.element) };
+            if self.is_removed(value, owners, &of.field(name), matches!(place, Place::Root)) {
+                fields.remove(name);
+            }
+        }
+    }
+
+    /// Prunes one value. Returns whether it is to be removed as a whole.
+    fn is_removed(
+        &self,
+        value: &mut Value,
+        owners: Owners<'_>,
+        field: &Field<'a>,
+        at_root: bool,
+    ) -> bool {
+        let shape = field.schema.map_or(Shape::Leaf, |at| shape(self.schema, at));
+        let (is_empty, was_empty) = match (shape, value) {
+            (Shape::Fields(of), Value::Object(fields)) => {
+                let is_struct = field.is_declared && of.is_struct();
+                let goes_whole = if is_struct { !at_root } else { owners.owned_entry(field) };
+                if owners.is_gone() && goes_whole {
+                    return true;
+                }
+                let was_empty = fields.is_empty();
+                self.fields(fields, &of, owners.below(), Place::Inside);
+                (fields.is_empty() && !(is_struct && at_root), was_empty)
+            }
+            (Shape::Items(of), Value::Array(items)) => {
+                if owners.is_gone() && owners.owned_entry(field) {
+                    return true;
+                }
+                let was_empty = items.is_empty();
+                self.items(items, &of, owners.below());
+                (items.is_empty(), was_empty)
+            }
+            _ => return owners.last.is_member && owners.now.is_none_or(|now| !now.is_member),
+        };
+        owners.is_gone() && is_empty && (owners.last.is_member || !was_empty)
+    }
+
+    fn items(&self, items: &mut Vec<Value>, of: &Items<'a>, (last, owned): (&FieldSet, &FieldSet)) {
+        if last.is_empty() {
+            return;
+        }
+        let at = of.schema.map(|at| shape(self.schema, at));
+        items.retain_mut(|item| {
+            let found = of.element(item).and_then(|element| {
+                Some(Owners { last: last.get(&element)?, now: owned.get(&element) })
+            });
+            let Some(owners) = found else { return true };
+            if owners.is_gone() && owners.last.is_member {
+                return false;
+            }
+            if let (Some(Shape::Fields(inside)), Value::Object(fields)) = (&at, item) {
+                self.fields(fields, inside, owners.below(), Place::Item(of.keys()));
+            }
+            true
+        });
+    }
+}
+
+impl Owners<'_> {
+    /// Was it an entry of a map that the manager owned itself?
+    fn owned_entry(self, field: &Field<'_>) -> bool {
+        !field.is_declared && self.last.is_member
+    }
+}

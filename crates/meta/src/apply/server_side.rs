@@ -1,0 +1,232 @@
+//! Server-side apply: a configuration is merged into an object, the manager owns what it has, what
+//! the manager owned and no longer has is removed, and what others own is not changed unless forced.
+//!
+//! Nothing here asks who may do it. The result is admitted like any other change.
+
+use serde_json::{Map, Value};
+
+use super::compare::{Comparison, compare};
+use super::conflicts::Conflicts;
+use super::last_applied::{self, KUBECTL};
+use super::managers::{BEFORE_FIRST_APPLY, ManagedSet, Manager, Managers, equal_except_times};
+use super::merge::merge;
+use super::ownership::set_of;
+use super::prune::prune;
+use super::set::FieldSet;
+use super::track::{TrackedKind, changes};
+use crate::object::{Object, ObjectMeta, Operation};
+use crate::time::Timestamp;
+
+/// An apply of one manager.
+#[derive(Debug, Clone, Copy)]
+pub struct Apply<'a> {
+    /// What the manager wants: the fields that it has an opinion about, and no others. Lists in it
+    /// are free of duplicates: see [`check_lists`](super::check_lists).
+    pub configuration: &'a Object,
+    /// The manager.
+    pub manager: &'a Manager,
+    /// Whether it takes over what others own.
+    pub force: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What one attempt has come to.
+struct Outcome {
+    merged: Value,
+    managers: Managers,
+    /// Did it change anything but `managedFields`?
+    is_change: bool,
+}
+
+/// Applies a configuration to `live`, or to nothing. Returns the object that it makes, with the
+/// server's metadata as in `live` and the resourceVersion of the configuration, if that has one.
+///
+/// An apply that changes nothing returns `live` with its `managedFields` as they are.
+///
+/// An object without `managedFields` gets them: what it has is then owned by `before-first-apply`.
+/// For the manager `kubectl`, what its client-side apply has set does not conflict.
+///
+/// # Errors
+/// The conflicts, if it is not forced.
+pub fn apply(
+    live: Option<&Object>,
+    apply: &Apply<'_>,
+    kind: &TrackedKind<'_>,
+) -> Result<Object, Conflicts> {
+    let is_kubectl = apply.manager.name == KUBECTL;
+    let outcome = attempt(live, apply, kind).or_else(|conflicts| {
+        let live = live.filter(|_| is_kubectl);
+        let fields =
+            live.and_then(|live| last_applied::fields_of(live, kind, &apply.manager.api_version));
+        let Some(fields) = fields else { return Err(conflicts) };
+        let rest = conflicts.without(&fields);
+        if rest.is_empty() {
+            attempt(live, &Apply { force: true, ..*apply }, kind)
+        } else {
+            Err(rest)
+        }
+    })?;
+    let mut object = object_of(outcome, live, apply.configuration);
+    if is_kubectl {
+        last_applied::refresh(&mut object, apply.configuration);
+    }
+    Ok(object)
+}
+
+fn attempt(
+    live: Option<&Object>,
+    apply: &Apply<'_>,
+    kind: &TrackedKind<'_>,
+) -> Result<Outcome, Conflicts> {
+    let mut managers = managers_of(live, apply, kind);
+    let last = managers.take(&apply.identity());
+    let configuration = ownable(apply.configuration);
+    let mut own = set_of(&configuration, kind.schema);
+    own.subtract_below(kind.ignored);
+
+    let before = live.map_or_else(|| Value::Object(Map::new()), ownable);
+    let mut merged = before.clone();
+    merge(&mut merged, &configuration, kind.schema);
+    if let Some(last) = &last {
+        let others = managers.entries().iter().map(|entry| entry.fields.clone());
+        let owned = FieldSet::union_of(others.chain([own.clone(), kind.ignored.clone()]));
+        prune(&mut merged, &last.fields, &owned, kind.schema);
+    }
+
+    let mut changed = compare(&before, &merged, kind.schema);
+    changed.ignore(kind.ignored);
+    let is_change = !changed.is_empty();
+    give_way(&mut managers, &changed, apply.force)?;
+    let time = match &last {
+        Some(last) if !is_change && last.fields == own => last.time,
+        _ => Some(apply.now),
+    };
+    managers.put(ManagedSet { fields: own, time, ..apply.identity() });
+    managers.tidy();
+    Ok(Outcome { merged, managers, is_change })
+}
+
+impl Apply<'_> {
+    /// Returns the entry of its manager, without fields.
+    fn identity(&self) -> ManagedSet {
+        ManagedSet {
+            manager: self.manager.clone(),
+            operation: Operation::Apply,
+            time: None,
+            fields: FieldSet::new(),
+        }
+    }
+}
+
+/// Returns the entries of `live` in the version of the apply. If it has none, one manager owns all
+/// that it has.
+fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>) -> Managers {
+    let Some(live) = live else { return Managers::default() };
+    let mut managers = Managers::decode_stored(&live.metadata.managed_fields);
+    managers.retain_version(&apply.manager.api_version);
+    if managers.is_empty() {
+        let name = BEFORE_FIRST_APPLY.to_owned();
+        let manager = Manager { name, ..apply.manager.clone() };
+        managers.put(ManagedSet {
+            manager,
+            operation: Operation::Update,
+            time: Some(apply.now),
+            fields: changes(None, live, kind).added,
+        });
+    }
+    managers
+}
+
+/// Takes from the other managers what the apply changes.
+///
+/// # Errors
+/// What they own of it, if it is not forced.
+fn give_way(managers: &mut Managers, changed: &Comparison, force: bool) -> Result<(), Conflicts> {
+    let mut touched = changed.added.clone();
+    touched.unite(changed.modified.clone());
+    touched.unite(changed.removed.clone());
+    if touched.is_empty() {
+        return Ok(());
+    }
+    if !force {
+        let mut conflicts = Conflicts::default();
+        for entry in managers.entries() {
+            conflicts.add(entry, entry.fields.intersection(&touched));
+        }
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+    }
+    managers.subtract(&touched);
+    Ok(())
+}
+
+/// Returns what can be owned of an object, as one value: everything but the type and the metadata
+/// that the server sets.
+pub(super) fn ownable(object: &Object) -> Value {
+    let of = &object.metadata;
+    let metadata = ObjectMeta {
+        generate_name: of.generate_name.clone(),
+        labels: of.labels.clone(),
+        annotations: of.annotations.clone(),
+        owner_references: of.owner_references.clone(),
+        finalizers: of.finalizers.clone(),
+        ..ObjectMeta::default()
+    };
+    let metadata = metadata.to_value();
+    let mut fields = object.fields.clone();
+    if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
+        fields.insert("metadata".to_owned(), metadata);
+    }
+    Value::Object(fields)
+}
+
+fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) -> Object {
+    let Outcome { merged, managers, is_change } = outcome;
+    let Value::Object(mut fields) = merged else { return configuration.clone() };
+    let written = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
+    // Both sides of the merge were metadata, so the result is.
+    let written = ObjectMeta::from_value(&written).unwrap_or_default();
+    let entries = managers.encode();
+    let mut metadata = live.map_or(&configuration.metadata, |live| &live.metadata).clone();
+    metadata.labels = written.labels;
+    metadata.annotations = written.annotations;
+    metadata.owner_references = written.owner_references;
+    metadata.finalizers = written.finalizers;
+    metadata.generate_name = written.generate_name;
+    metadata.resource_version.clone_from(&configuration.metadata.resource_version);
+    if !configuration.metadata.namespace.is_empty() {
+        metadata.namespace.clone_from(&configuration.metadata.namespace);
+    }
+    if is_change || !equal_except_times(&metadata.managed_fields, &entries) {
+        metadata.managed_fields = entries;
+    }
+    let Object { api_version, kind, .. } = configuration.clone();
+    Object { api_version, kind, metadata, fields }
+}
+
+/// Sets `new.metadata.managed_fields` to what they are once the object is otherwise complete: `new`
+/// has the entries of [`apply`], and admission may have changed or removed something since. A write
+/// that changes nothing keeps the entries of `live`, with their times.
+pub fn track_apply(
+    live: Option<&Object>,
+    new: &mut Object,
+    kind: &TrackedKind<'_>,
+    manager: &Manager,
+) {
+    let mut changed = changes(live, new, kind);
+    let live_entries = live.map_or(&[][..], |live| &live.metadata.managed_fields);
+    if changed.is_empty() && equal_except_times(live_entries, &new.metadata.managed_fields) {
+        new.metadata.managed_fields = live_entries.to_vec();
+        return;
+    }
+    let mut managers = Managers::decode_stored(&new.metadata.managed_fields);
+    // Of several items with one key, one may have stayed.
+    changed.removed.subtract(&changed.added);
+    managers.subtract(&changed.removed);
+    let present = compare(&Value::Object(Map::new()), &ownable(new), kind.schema).added;
+    managers.keep_only(manager, &present);
+    managers.tidy();
+    new.metadata.managed_fields = managers.encode();
+}
