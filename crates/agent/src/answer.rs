@@ -1,12 +1,16 @@
 //! The agent's own answers: Kubernetes Statuses, and a word for the checks of health.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{BoxError, ProxyError};
+use postern_proxy::{BoxError, ProxyBody, ProxyError};
 
 use crate::state::Refused;
 
@@ -16,6 +20,38 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// Returns a body that is there as a whole.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns the body of an answer of the cluster, as it comes.
+pub(crate) fn proxied(body: ProxyBody, is_watch: bool) -> Body {
+    if is_watch { Watch(body).boxed_unsync() } else { body.map_err(Into::into).boxed_unsync() }
+}
+
+/// The answer to a watch. With its session, or with the cluster, it ends cleanly: its client watches again, and is
+/// then told why. An answer that breaks off is an error to it.
+struct Watch(ProxyBody);
+
+impl http_body::Body for Watch {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map(|frame| match frame {
+            Some(Err(ProxyError::SessionEnded(_) | ProxyError::Lost { .. })) => None,
+            frame => frame.map(|frame| frame.map_err(Into::into)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }
 
 /// Returns the answer to a check of health.

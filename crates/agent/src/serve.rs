@@ -99,7 +99,7 @@ impl Agent {
         let mut allowed = self.allowed(&bearer, &at.target, &kube)?;
         refuse_impersonation(&head.headers)?;
         way_to(&at.target)?;
-        let is_long = kube.is_long();
+        let (is_long, is_watch) = (kube.is_long(), kube.is_watch());
         let place = self.flow.enter(&owner, is_long)?;
         record.allowed(kube.changes()).await?;
         if let Ok(id) = record.id().parse() {
@@ -131,7 +131,7 @@ impl Agent {
             return self.review(asked, passage, head, body).await.map(|answer| (answer, false));
         }
         let response = self.send(Request::from_parts(head, body), passage).await?;
-        Ok((response.map(|body| body.map_err(Into::into).boxed_unsync()), is_long))
+        Ok((response.map(|body| answer::proxied(body, is_watch)), is_long))
     }
 
     /// Sends a request on.
