@@ -95,7 +95,9 @@ async fn a_cluster_without_a_way_says_which_is_missing() {
     get().await.expect(200);
     let cluster = path("clusters", "member");
     merge(&central.admin, &cluster, json!({ "spec": { "config": null } })).await.expect(200);
-    let without = get().await.expect_text(503);
+    let without = get().await;
+    assert_eq!(without.header("retry-after"), None, "kubectl would try again for minutes");
+    let without = without.expect_text(503);
     assert!(without.contains("kubeconfig") && without.contains("agent"), "{without}");
     let instance = "/kubernetes/project/p/virtualcluster/v/version";
     central.admin.get(instance).send().await.expect(404);

@@ -17,8 +17,8 @@ use crate::registry::Registry;
 /// Upstreams that are kept. With more, an arbitrary one is made anew when it is next needed.
 const MAX_KEPT: usize = 10_000;
 
-/// Seconds after which a client may try again, when there is no way to a target.
-const RETRY_AFTER_SECONDS: u32 = 10;
+/// Seconds after which a client may try again, when a way is just being changed.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// What an upstream is made from.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -69,7 +69,10 @@ impl Upstreams {
         if let Some(upstream) = self.kept(&origin, key.position) {
             return Ok(upstream);
         }
-        let changed = || no_way("its kubeconfig is just being changed");
+        let changed = || {
+            let message = "the kubeconfig of the target is just being changed";
+            ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
+        };
         let secret = secret_of(registry, key)?.ok_or_else(changed)?;
         let (name, local) = (key.key.clone(), self.local);
         let upstream = elsewhere(move || made(&secret.json(), &name, local)).await;
@@ -120,12 +123,10 @@ async fn elsewhere(
     made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
 }
 
-/// Returns the 503 of a target that cannot be reached.
+/// Returns the 503 of a target that cannot be reached. It does not ask to try again: somebody has to do something
+/// first, and clients would go on for minutes before they say what.
 fn no_way(why: &str) -> ApiError {
-    ApiError::unavailable(
-        format!("there is no way to the target: {why}"),
-        Some(RETRY_AFTER_SECONDS),
-    )
+    ApiError::unavailable(format!("there is no way to the target: {why}"), None)
 }
 
 /// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
