@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::follows::{
-    self, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, State, is_mirrored, required_right,
+    self, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State, is_mirrored,
+    required_right,
 };
 use crate::instance::STATUS_ACTIONS;
 use crate::names::HOME_NAMESPACE;
@@ -62,6 +63,11 @@ impl Kind for ProjectSecret {
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
         ColumnInfo::text("Owner", "The user or team that owns the secret."),
+        ColumnInfo::text(
+            "Synced",
+            "Whether its data is that of the shared secret that it follows.",
+        ),
+        ColumnInfo::text("Mirrored", "Whether the core Secret of its name has its data."),
         ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
@@ -125,11 +131,13 @@ impl Kind for ProjectSecret {
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
-        let spec = &object.fields.spec;
+        let (spec, status) = (&object.fields.spec, &object.fields.status);
         let owner = spec.owner.clone().unwrap_or_default();
         vec![
             Cell::count(spec.data.len()),
             Cell::Text(owner.display_name()),
+            Cell::Text(status.status_of(SYNCED)),
+            Cell::Text(status.status_of(MIRRORED)),
             Cell::Text(spec.display_name.clone()),
         ]
     }

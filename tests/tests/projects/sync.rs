@@ -80,6 +80,12 @@ async fn data_follows_its_source_and_clients_write_none() {
     assert!(reply.text().contains("must be empty"), "{}", reply.text());
     create(&admin, &project_secrets(), "s", labels).await;
     until(&admin, "s", "one", "Synced", "Synced").await;
+    let table =
+        admin.get(&project_secrets()).accept("application/json;as=Table;g=meta.k8s.io;v=v1");
+    let table = table.send().await.expect(200);
+    let columns: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().collect();
+    let at_column = columns.iter().position(|column| column["name"] == "Synced").unwrap();
+    assert_eq!(table["rows"][0]["cells"][at_column], "True", "{table}");
     set_shared(&admin, "two").await;
     until(&admin, "s", "two", "Synced", "Synced").await;
     let own = json!({ "spec": { "data": { "value": "eA==" } } });
