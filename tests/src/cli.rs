@@ -46,7 +46,13 @@ impl CliUser {
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
-        Self { home: Home::new(), environment: Vec::new(), program: None }
+        Self::at(Home::new())
+    }
+
+    /// Returns a user with this home directory.
+    #[must_use]
+    pub fn at(home: Home) -> Self {
+        Self { home, environment: Vec::new(), program: None }
     }
 
     /// Returns the same user with one more environment variable.

@@ -1,4 +1,5 @@
-//! The directory of one test: the server's data, what it printed, and the client's caches.
+//! The directory of one test: the server's data, what it printed, and the client's caches. The playground has
+//! directories that stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,11 +7,17 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory for servers that run on it one after the other. It is deleted when the last clone is
-/// dropped.
+/// A directory for servers that run on it one after the other. A temporary one is deleted when the last clone
+/// is dropped.
 #[derive(Clone, Debug)]
 pub struct Home {
-    directory: Arc<TempDir>,
+    directory: Arc<Directory>,
+}
+
+#[derive(Debug)]
+enum Directory {
+    Temporary(TempDir),
+    Lasting(PathBuf),
 }
 
 impl Home {
@@ -19,13 +26,25 @@ impl Home {
     #[must_use]
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("postern-test-").tempdir().unwrap();
-        Self { directory: Arc::new(directory) }
+        Self { directory: Arc::new(Directory::Temporary(directory)) }
+    }
+
+    /// Returns one that stays. The directory is made if it is not there.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        std::fs::create_dir_all(path)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        let path = path.canonicalize().unwrap();
+        Self { directory: Arc::new(Directory::Lasting(path)) }
     }
 
     /// The directory itself, where a test can put its own files.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.directory.path()
+        match &*self.directory {
+            Directory::Temporary(directory) => directory.path(),
+            Directory::Lasting(path) => path,
+        }
     }
 
     /// The value of `--data-dir`. The directory does not exist before the first start.

@@ -11,6 +11,7 @@
     reason = "test code: a panic is how it fails, and the end of the server's log is printed with it"
 )]
 
+mod agent;
 pub mod binary;
 mod home;
 mod kubeconfig;
@@ -31,6 +32,7 @@ pub mod wait;
 pub mod watching;
 pub mod websocket;
 
+pub use agent::{Agent, AgentSetup};
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;
 pub use random::Random;

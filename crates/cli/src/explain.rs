@@ -46,6 +46,33 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
     }
 }
 
+/// Returns the error in terms of the flags that have set the refused fields, each named with its field. An error
+/// about another field stays as it is.
+pub(crate) fn by_flags(explained: CliError, error: &Error, flags: &[(&str, &str)]) -> CliError {
+    let status = error.status().filter(|status| status.reason == Reason::Invalid);
+    let details = status.and_then(|status| status.details.as_ref());
+    let causes = details.map_or(&[][..], |details| &details.causes);
+    let mut said = Vec::new();
+    for cause in causes {
+        let field = without_indices(&cause.field);
+        let Some((_, flag)) = flags.iter().find(|(of, _)| *of == field) else { return explained };
+        said.push(format!("{flag}: {}", escape(&cause.message)));
+    }
+    if said.is_empty() {
+        return explained;
+    }
+    let mut explained = explained;
+    explained.message = said.join("; ");
+    explained
+}
+
+/// Returns the path of a field without the places in lists: `spec.users[0]` is `spec.users`.
+fn without_indices(field: &str) -> String {
+    let mut parts = field.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + part.split_once(']').map_or("", |(_, rest)| rest))
+}
+
 fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
     match problem {
         CertificateProblem::UnknownIssuer => error
@@ -145,6 +172,8 @@ fn of_refused_key(message: &str, server: &str) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use postern_meta::status::{StatusCause, StatusDetails};
+
     use super::*;
 
     fn of(code: u16, reason: Reason, message: &str) -> String {
@@ -187,6 +216,28 @@ mod tests {
         let said = hints("User \"ada\" cannot impersonate resource");
         assert!(said.contains("takes a right") && said.contains("leave out --as"), "{said}");
         assert!(!said.contains("whoami"), "it would be refused, too: {said}");
+    }
+
+    #[test]
+    fn refused_fields_are_named_as_the_flags_that_set_them() {
+        let said = |fields: &[&str]| {
+            let mut status = Status::failure(422, Reason::Invalid, "Team \"t\" is invalid: …");
+            let cause = |field: &&str| StatusCause {
+                field: (*field).to_owned(),
+                message: "Not found".to_owned(),
+                ..StatusCause::default()
+            };
+            let causes = fields.iter().map(cause).collect();
+            status.details = Some(StatusDetails { causes, ..StatusDetails::default() });
+            let error = Error::Status(Box::new(status));
+            let flags = [("spec.users", "--users"), ("spec.access.teams", "--team")];
+            by_flags(explain(&error, "https://h", None), &error, &flags).message
+        };
+        assert_eq!(said(&["spec.users[0]"]), "--users: Not found");
+        let both = "--users: Not found; --team: Not found";
+        assert_eq!(said(&["spec.users[12]", "spec.access[1].teams[0]"]), both);
+        assert!(said(&["spec.users[0]", "spec.other"]).contains("is invalid"));
+        assert!(said(&[]).contains("is invalid"));
     }
 
     #[test]

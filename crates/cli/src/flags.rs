@@ -110,6 +110,17 @@ pub(crate) enum ObjectFormat {
     Name,
 }
 
+/// How a part of a kubeconfig is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KubeconfigFormat {
+    /// The kubeconfig in JSON.
+    Json,
+    /// The kubeconfig in YAML.
+    Yaml,
+    /// The name of the context.
+    Name,
+}
+
 /// How one object or a list is printed by `get` and `list`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TableFormat {

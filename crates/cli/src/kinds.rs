@@ -1,8 +1,11 @@
 //! The names that the command line has for the served kinds. All of them come from the kinds
 //! themselves; what is done with the kinds is in `commands/`.
 
+use postern_kinds::cluster::Cluster;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::write_only::AtRest;
-use postern_kinds::{AnyKind, Info, Verb};
+use postern_kinds::{AnyKind, Info, Kind as _, Verb};
 
 /// Returns the kinds that serve a verb, in the order in which they are listed everywhere.
 pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
@@ -25,6 +28,12 @@ pub(crate) fn answers_with_credential(info: &Info) -> bool {
     let kinds = postern_kinds::all().iter();
     let mut same = kinds.filter(|kind| kind.info().kind == info.kind);
     same.any(|kind| kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest))
+}
+
+/// Returns whether requests are sent to what an object of the kind stands for, by whoever holds `use` on it.
+pub(crate) fn is_target(info: &Info) -> bool {
+    [Cluster::INFO.kind, VirtualClusterInstance::INFO.kind, SpaceInstance::INFO.kind]
+        .contains(&info.kind)
 }
 
 /// Returns what one object of the kind is called: `secret`.
@@ -64,7 +73,6 @@ pub(crate) fn hidden_aliases(info: &Info) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::Kind as _;
     use postern_kinds::namespace::Namespace;
     use postern_kinds::owned_access_key::OwnedAccessKey;
     use postern_kinds::shared_secret::SharedSecret;

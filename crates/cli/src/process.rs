@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
 
 use postern_kinds::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -14,6 +15,9 @@ use crate::error::CliError;
 
 /// The character of Ctrl-C, where the terminal does not make a signal of it.
 const CTRL_C: char = '\u{3}';
+
+/// The name of this program.
+const PROGRAM: &str = "postern";
 
 /// What a command gets from its process, next to its arguments.
 pub(crate) struct Process {
@@ -154,6 +158,25 @@ impl Process {
     /// Returns the id of the process that has called this one; 0 when that is not known.
     pub(crate) fn parent_id(&self) -> u32 {
         std::os::unix::process::parent_id()
+    }
+
+    /// Returns a path that counts in every directory.
+    pub(crate) fn absolute(&self, path: &Path) -> PathBuf {
+        std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    }
+
+    /// Returns by which command other programs start this one: by its name where `PATH` leads to it, and
+    /// else by its path.
+    pub(crate) fn own_command(&self) -> String {
+        let Ok(own) = std::env::current_exe().and_then(|path| path.canonicalize()) else {
+            return PROGRAM.to_owned();
+        };
+        let path = self.variable("PATH").cloned().unwrap_or_default();
+        let mut found = std::env::split_paths(&path).map(|directory| directory.join(PROGRAM));
+        match found.find_map(|path| path.canonicalize().ok()) {
+            Some(found) if found == own => PROGRAM.to_owned(),
+            _ => own.display().to_string(),
+        }
     }
 
     /// Returns an unpredictable byte.

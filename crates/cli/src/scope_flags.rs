@@ -44,12 +44,17 @@ pub(crate) struct ScopeFlags {
     #[arg(long = "virtual-cluster", value_name = "PROJECT/NAME", value_parser = in_project)]
     virtual_clusters: Vec<InProject>,
 
+    /// This connected cluster with everything in it, through the gateway and by its own endpoint; may be
+    /// repeated
+    #[arg(long = "cluster", value_name = "CLUSTER", value_parser = dns1123_name)]
+    clusters: Vec<String>,
+
     /// The requests that read what the command line needs, such as the list of projects
     #[arg(long)]
     allow_cli: bool,
 
     /// Reading alone: get, list and watch of everything that the owner may read, or of the projects of
-    /// --project, without what is in their clusters
+    /// --project, without what is in their clusters, and of what is in the clusters of --cluster
     #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "scope_files"])]
     read_only: bool,
 
@@ -71,6 +76,11 @@ fn name_or_all(text: &str) -> Result<String, String> {
         dns1123_subdomain(text)?;
     }
     Ok(text.to_owned())
+}
+
+/// Parses a name.
+fn dns1123_name(text: &str) -> Result<String, String> {
+    dns1123_subdomain(text).map(|()| text.to_owned())
 }
 
 /// Parses `PROJECT/NAME`.
@@ -97,6 +107,14 @@ impl ScopeFlags {
             let projects = self.projects.iter().cloned();
             scope.projects.extend(projects.map(|project| ScopeProject { project }));
         }
+        let verbs =
+            if self.read_only { READ_VERBS.map(str::to_owned).to_vec() } else { Vec::new() };
+        let clusters = self.clusters.iter().cloned();
+        scope.rules.extend(clusters.map(|cluster| ScopeRule {
+            cluster,
+            verbs: verbs.clone(),
+            ..ScopeRule::default()
+        }));
         scope.spaces.extend(
             self.spaces
                 .iter()
@@ -118,6 +136,7 @@ impl ScopeFlags {
         self.projects.is_empty()
             && self.spaces.is_empty()
             && self.virtual_clusters.is_empty()
+            && self.clusters.is_empty()
             && self.scope_files.is_empty()
             && !self.allow_cli
             && !self.read_only
@@ -127,6 +146,9 @@ impl ScopeFlags {
     /// among its projects: they are named in the rules.
     fn read_rules(&self) -> Result<Vec<ScopeRule>, CliError> {
         let verbs = READ_VERBS.map(str::to_owned).to_vec();
+        if self.projects.is_empty() && !self.clusters.is_empty() {
+            return Ok(Vec::new());
+        }
         if self.projects.is_empty() {
             return Ok(vec![ScopeRule { verbs, ..ScopeRule::default() }]);
         }
@@ -239,11 +261,25 @@ mod tests {
                     "virtualClusters": [{ "project": "web", "virtualCluster": "*" }],
                 }),
             ),
+            (
+                "--cluster east --cluster west",
+                json!({ "rules": [{ "cluster": "east" }, { "cluster": "west" }] }),
+            ),
+            (
+                "--cluster east --read-only",
+                json!({ "rules": [{ "cluster": "east", "verbs": ["get", "list", "watch"] }] }),
+            ),
             ("--read-only", json!({ "rules": [{ "verbs": ["get", "list", "watch"] }] })),
         ] {
             assert_eq!(scope(words), Ok(wanted), "{words}");
         }
-        for wrong in ["--project a/b", "--space dev", "--space /dev", "--virtual-cluster web/"] {
+        for wrong in [
+            "--project a/b",
+            "--space dev",
+            "--space /dev",
+            "--virtual-cluster web/",
+            "--cluster *",
+        ] {
             assert!(scope(wrong).is_err(), "{wrong}");
         }
     }

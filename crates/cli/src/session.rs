@@ -7,13 +7,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_client::{Client, Collection, Error, ServerUrl, Settings, Trust};
-use postern_kinds::{HOME_NAMESPACE, SecretText};
+use postern_kinds::{HOME_NAMESPACE, Impersonation, SecretText};
 use postern_meta::status::Reason;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use crate::error::CliError;
-use crate::explain::{LOGIN_HINT, explain};
+use crate::explain::{LOGIN_HINT, by_flags, explain};
 use crate::flags::{ConnectionFlags, CredentialFlags, NamespaceFlag};
 use crate::impersonation_config;
 use crate::kubeconfig::{Files, Kubeconfig, ResolvedContext};
@@ -109,18 +109,19 @@ impl Session {
         Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned(), process)
     }
 
-    /// Returns a session with what a context of a kubeconfig says, whatever the environment says: as the
-    /// bearer of its own key.
+    /// Returns a session with what a context of a kubeconfig says, whatever the environment says: as whom it
+    /// says, or as the bearer of its own key.
     pub(crate) fn of_context(
         config: &Kubeconfig,
         resolved: &ResolvedContext<'_>,
+        impersonation: Option<Impersonation>,
         request_timeout: Duration,
         process: &Process,
     ) -> Result<Self, CliError> {
         let settings = Settings {
             server: server_of(config, resolved)?,
             key: key_of(resolved)?,
-            impersonation: None,
+            impersonation,
             trust: trust_of(resolved)?,
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
             request_timeout,
@@ -146,6 +147,11 @@ impl Session {
     pub(crate) fn explain(&self, error: &Error) -> CliError {
         let acting_as = self.client.impersonation().map(|wanted| wanted.user.as_str());
         explain(error, &self.client.server().to_string(), acting_as)
+    }
+
+    /// Returns what went wrong with a request whose fields the flags have set.
+    pub(crate) fn explain_by_flags(&self, error: &Error, flags: &[(&str, &str)]) -> CliError {
+        by_flags(self.explain(error), error, flags)
     }
 
     /// Returns why a request about a named object failed. Where there is no such object, similar
@@ -257,8 +263,24 @@ fn trust_in(file: &Path) -> Result<Trust, CliError> {
         .map_err(|error| CliError::new(format!("cannot use {}: {error}", file.display())))
 }
 
-/// Returns the context that is named, or the current one.
-fn choose<'a>(
+/// Returns the context of the login that is meant: the one that is named, or else the current one. A context
+/// that `connect` wrote stands for the login that it was made with.
+pub(crate) fn choose<'a>(
+    config: &'a Kubeconfig,
+    named: Option<&str>,
+) -> Result<ResolvedContext<'a>, CliError> {
+    let chosen = named_or_current(config, named)?;
+    let Some(login) = chosen.login() else { return Ok(chosen) };
+    config.resolve(login).ok_or_else(|| {
+        let message = format!(
+            "the context {:?} was made with the login {login:?}, which is not there any more",
+            chosen.name
+        );
+        with_context_hint(CliError::new(message), config).hint(LOGIN_HINT)
+    })
+}
+
+fn named_or_current<'a>(
     config: &'a Kubeconfig,
     named: Option<&str>,
 ) -> Result<ResolvedContext<'a>, CliError> {

@@ -173,6 +173,15 @@ impl Client {
         decode_object(self.send(ApiRequest::new(Method::GET, path)).await?)
     }
 
+    /// Reads something of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
+    /// `/cluster/east/version`; whoever calls this has checked the names in it.
+    ///
+    /// # Errors
+    /// Those of the gateway, and those of the cluster.
+    pub async fn get_of_gateway(&mut self, path: String) -> Result<Value, Error> {
+        self.send(ApiRequest::of_gateway(path)).await
+    }
+
     /// Has the server carry out an action on an object, or only check whether it would. Unknown fields are
     /// errors.
     pub async fn act(
@@ -364,9 +373,10 @@ impl Client {
 
     fn http_request(&self, wanted: &ApiRequest) -> Result<Request<Full<Bytes>>, Error> {
         let server = &self.settings.server;
+        let base = if wanted.is_for_gateway { server.gateway_path() } else { server.base_path() };
         let mut request = Request::builder()
             .method(wanted.method.clone())
-            .uri(format!("{}{}", server.base_path(), wanted.path_and_query()))
+            .uri(format!("{base}{}", wanted.path_and_query()))
             .header(HOST, server.authority())
             .header(USER_AGENT, AGENT)
             .header(ACCEPT, wanted.accept)

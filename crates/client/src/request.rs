@@ -62,6 +62,8 @@ impl Representation {
 /// A request, as it can be sent again.
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
+    /// Is the path one of the gateway, and not of the management API?
+    pub(crate) is_for_gateway: bool,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) accept: &'static str,
@@ -73,12 +75,18 @@ impl ApiRequest {
     pub(crate) fn new(method: Method, path: String) -> Self {
         Self {
             method,
+            is_for_gateway: false,
             path,
             query: String::new(),
             accept: Representation::Whole.accept_object(),
             content_type: None,
             body: Bytes::new(),
         }
+    }
+
+    /// Returns a request to read what is at a path of the gateway.
+    pub(crate) fn of_gateway(path: String) -> Self {
+        Self { is_for_gateway: true, ..Self::new(Method::GET, path) }
     }
 
     pub(crate) fn query(self, query: impl Into<String>) -> Self {

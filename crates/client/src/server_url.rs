@@ -82,6 +82,17 @@ impl ServerUrl {
         &self.path
     }
 
+    /// Returns the path that all paths of the gateway begin with: `/kubernetes`, where nothing stands before
+    /// the base path.
+    pub fn gateway_path(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(before, _)| before)
+    }
+
+    /// Returns the URL of what is behind a path of the gateway, such as `/cluster/east`.
+    pub fn of_gateway(&self, path: &str) -> String {
+        format!("https://{}{}{path}", self.authority(), self.gateway_path())
+    }
+
     /// Returns `HOST:PORT`, or `HOST` where the port is 443; for the `Host` header and messages.
     pub fn authority(&self) -> String {
         let host =
@@ -120,6 +131,16 @@ mod tests {
             assert_eq!(parsed.to_string(), url, "{text}");
             assert_eq!((parsed.host(), parsed.port()), (host, port), "{text}");
             assert_eq!(ServerUrl::parse(url).unwrap(), parsed, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_gateway_is_next_to_the_management_api() {
+        for (text, url) in [
+            ("https://h:1", "https://h:1/kubernetes/cluster/east"),
+            ("https://[::1]/p", "https://[::1]/p/kubernetes/cluster/east"),
+        ] {
+            assert_eq!(ServerUrl::parse(text).unwrap().of_gateway("/cluster/east"), url);
         }
     }
 

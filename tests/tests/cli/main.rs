@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod access_reviews;
+mod connect;
 mod create;
 mod impersonation;
 mod kinds;

@@ -102,6 +102,18 @@ async fn a_virtual_cluster_is_moved_after_it_is_said_what_changes() {
     admin.ok(&[&get[..], &["p-shop"]].concat()).await;
     let said = admin.fails(1, &[&command[..], &["--yes"]].concat()).await;
     assert!(said.contains("not found"), "{said}");
+    // What is refused is refused before anything else is said.
+    let back = ["migrate", "virtualcluster", "dev", "--from", "shop", "--yes", "--to"];
+    let said = admin.fails(2, &[&back[..], &["shop"]].concat()).await;
+    assert!(said.contains("the same project: shop"), "{said}");
+    let said = admin.fails(1, &[&back[..], &["nowhere"]].concat()).await;
+    assert!(said.contains("\"nowhere\" not found"), "{said}");
+    let held = r#"{"metadata": {"finalizers": ["example.com/held"]}}"#;
+    let patch = ["patch", "virtualclusterinstance", "dev", "-n", "p-shop", "--type=merge", "-p"];
+    server.kubectl().ok(&[&patch[..], &[held]].concat()).await;
+    let said = admin.fails(1, &[&back[..], &["web"]].concat()).await;
+    assert!(said.contains("example.com/held") && said.contains("nothing was moved"), "{said}");
+    assert!(!said.contains("faster"), "nobody else has written anything: {said}");
 }
 
 #[tokio::test]

@@ -60,6 +60,9 @@ async fn a_key_gives_access_to_what_its_flags_name() {
     assert!(user.ok(&["whoami"]).await.contains("limited"));
     user.fails(1, &read("p-web")).await;
 
+    let (_, scope) = with_key(&admin, "of-cluster", &["--cluster", "east", "--allow-cli"]).await;
+    assert_eq!(scope, json!({ "rules": [{ "cluster": "east" }], "allowPlatformCli": true }));
+
     let file = admin.file("scope.yaml", "rules:\n- verbs: [get]\n  namespaces: [platform]\n");
     let (user, _) = with_key(&admin, "of-file", &["--scope-file", &file]).await;
     assert_eq!(user.ok(&read("platform")).await, "hush");

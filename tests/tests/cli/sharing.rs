@@ -123,3 +123,29 @@ async fn what_is_shared_can_be_read_until_it_is_taken_back() {
         assert_eq!(reader.ok(&["list", "secrets", "-o", "name"]).await, "");
     }
 }
+
+#[tokio::test]
+async fn a_share_of_a_cluster_lets_in_and_refusals_name_the_flags() {
+    let server = server_with_users().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "cluster", "east"]).await;
+    let may_use = ["can-i", "use", "cluster/east", "--as", "bob"];
+    admin.ok(&["share", "cluster", "east", "--user", "ada"]).await;
+    assert_eq!(admin.run(&may_use).await.text(), "no\n");
+    admin.ok(&["share", "cluster", "east", "--team", "red"]).await;
+    assert_eq!(admin.run(&may_use).await.text(), "yes\n");
+    admin.ok(&["unshare", "cluster", "east", "--team", "red"]).await;
+    admin.ok(&["share", "cluster", "east", "--user", "bob", "--verbs", "use"]).await;
+    assert_eq!(admin.run(&may_use).await.text(), "yes\n");
+    for (command, flag) in [
+        (&["share", "cluster", "east", "--user", "nobody"][..], "--user"),
+        (&["share", "cluster", "east", "--team", "nobody"], "--team"),
+        (&["create", "accesskey", "--user", "nobody"], "--user"),
+        (&["create", "team", "blue", "--users", "ada,nobody"], "--users"),
+        (&["create", "project", "web", "--member", "user/nobody"], "--member"),
+    ] {
+        let said = admin.fails(1, command).await;
+        let wanted = format!("error: {flag}: Not found: \"nobody\"");
+        assert!(said.contains(&wanted) && !said.contains("spec."), "{command:?}: {said}");
+    }
+}

@@ -34,7 +34,9 @@ async fn a_token_is_printed_alone_or_with_its_object() {
     let token = user.ok(&["token", "--cluster", "east"]).await;
     assert_eq!(says(&token)["aud"], json!([format!("platform.sh/cluster:{uid}")]));
     let refused = user.fails(1, &["token", "--ttl", "25h"]).await;
-    assert!(refused.contains("spec.ttl"), "{refused}");
+    assert!(refused.contains("--ttl: ") && !refused.contains("spec."), "{refused}");
+    let refused = user.fails(1, &["token", "--cluster", "nosuch"]).await;
+    assert!(refused.contains("--cluster nosuch") && !refused.contains("spec."), "{refused}");
     let refused = user.fails(1, &["token", "--project", "web", "--space", "dev"]).await;
     assert!(refused.contains("no connected cluster"), "{refused}");
     user.fails(2, &["token", "--space", "dev"]).await;

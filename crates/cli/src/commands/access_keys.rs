@@ -134,6 +134,10 @@ pub struct Replace {
     connection: ConnectionFlags,
 }
 
+/// The flags that set fields of a key.
+const FLAGS: [(&str, &str); 3] =
+    [("spec.user", "--user"), ("spec.team", "--team"), ("spec.ttl", "--ttl")];
+
 /// Returns all access keys.
 pub(super) fn keys() -> Collection<'static> {
     Collection::of::<OwnedAccessKey>(None)
@@ -174,7 +178,7 @@ pub(super) async fn create(
     new: &Object,
 ) -> Result<(Object, Spec), CliError> {
     let created = session.client.create(keys(), new).await.map_err(|error| {
-        session.explain(&error).hint_if(
+        session.explain_by_flags(&error, &FLAGS).hint_if(
             error.is_uncertain(),
             "if the key was created, its value is lost: `postern list accesskeys` shows it, \
              `postern delete accesskey` deletes it",

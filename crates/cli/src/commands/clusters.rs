@@ -78,7 +78,13 @@ impl CreateCluster {
         let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
         let new = new_object::<Cluster>(metadata, &Fields { spec, ..Fields::default() })?;
         let created = session.client.create(Collection::of::<Cluster>(None), &new).await;
-        let cluster = created.map_err(|error| session.explain(&error))?;
+        let flags = [
+            ("spec.config.secretName", "--kubeconfig-secret"),
+            ("spec.config.secretNamespace", "--kubeconfig-secret"),
+            ("spec.config.key", "--kubeconfig-secret"),
+            ("spec.config", "--kubeconfig-secret"),
+        ];
+        let cluster = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
         process.print_status(&format!("cluster {name} created"));
         let undone = |error: CliError| {
             error.hint(format!(

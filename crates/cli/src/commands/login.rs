@@ -156,6 +156,9 @@ impl Logout {
                     .hint("--context names one; `kubectl config get-contexts` lists them"));
             }
         };
+        // Of a context that `connect` wrote, the login is meant.
+        let login = config.resolve(&name).and_then(|resolved| resolved.login()).map(str::to_owned);
+        let name = login.unwrap_or(name);
         let Some(resolved) = config.resolve(&name) else {
             return Err(CliError::new(format!("the kubeconfig has no context {name:?}"))
                 .hint("`kubectl config get-contexts` lists them"));
@@ -193,7 +196,7 @@ async fn delete_login_key(
             "the server could not be asked about the access key, which may stay valid: {why}"
         ));
     };
-    let mut session = match Session::of_context(config, resolved, LOGOUT_TIMEOUT, process) {
+    let mut session = match Session::of_context(config, resolved, None, LOGOUT_TIMEOUT, process) {
         Ok(session) => session,
         Err(error) => {
             unknown(&error.message);

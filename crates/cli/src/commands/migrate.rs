@@ -14,6 +14,7 @@ use postern_kinds::project_migrate_virtual_cluster_instance::{
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind as _, Kind as _, project, virtual_cluster_instance};
 use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::Reason;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -87,11 +88,15 @@ impl MigrateVirtualCluster {
                 .hint("--dry-run prints what would change")
                 .hint("--yes moves it without a question"));
         }
+        if self.from == self.to {
+            let message = format!("--from and --to name the same project: {}", self.to);
+            return Err(CliError::usage(message));
+        }
         let mut session = Session::open(&self.connection, process)?;
         let plan = self.plan(&mut session).await?;
-        process.write_stdout(plan.as_bytes())?;
-        // What is in the way is known before the question.
+        // What is in the way is known before anything is said, and before the question.
         self.ask_server(&mut session, true).await?;
+        process.write_stdout(plan.as_bytes())?;
         let Self { name, from, to, .. } = &self;
         if self.dry_run {
             process.print_status(
@@ -122,7 +127,14 @@ impl MigrateVirtualCluster {
         let body = Object { api_version, kind, metadata: ObjectMeta::default(), fields };
         let of = Collection::of::<Project>(None);
         let moved = session.client.act(of, &self.to, ACTION, &body, dry_run).await;
-        moved.map(drop).map_err(|error| session.explain(&error))
+        moved.map(drop).map_err(|error| {
+            let explained = session.explain(&error);
+            if error.reason() == Some(Reason::Conflict) {
+                // Its message says what is in the way, and nobody else has written anything.
+                return CliError::new(explained.message).hint("nothing was moved");
+            }
+            explained
+        })
     }
 
     /// Returns what changes, for people.
@@ -238,6 +250,5 @@ async fn members(session: &mut Session, project: &str) -> Result<Option<BTreeSet
 }
 
 fn is_hidden(error: &Error) -> bool {
-    use postern_meta::status::Reason;
     matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound))
 }

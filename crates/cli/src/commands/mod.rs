@@ -5,6 +5,7 @@ mod access_keys;
 mod access_reviews;
 mod by_kind;
 mod clusters;
+mod connect;
 mod create;
 mod delete;
 mod docs;
@@ -91,6 +92,9 @@ pub enum Command {
     /// Move an object to another project.
     #[command(subcommand)]
     Migrate(migrate::Migrate),
+    /// Write a context for kubectl: for a connected cluster, a virtual cluster or a space.
+    #[command(subcommand)]
+    Connect(connect::Connect),
     /// Disable an access key.
     #[command(subcommand)]
     Disable(OfAccessKey<Switch<true>>),
@@ -152,6 +156,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Add(command) => command.run(process).await,
         Command::Remove(command) => command.run(process).await,
         Command::Migrate(command) => command.run(process).await,
+        Command::Connect(command) => command.run(process).await,
         Command::Disable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,

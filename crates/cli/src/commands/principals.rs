@@ -99,7 +99,13 @@ impl Common {
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let new = new_object::<K>(metadata, fields)?;
         let created = session.client.create(Collection::of::<K>(None), &new).await;
-        let created = created.map_err(|error| session.explain(&error))?;
+        let flags = [
+            ("spec.users", "--users"),
+            ("spec.groups", "--groups"),
+            ("spec.email", "--email"),
+            ("spec.displayName", "--display-name"),
+        ];
+        let created = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
         process.print_status(&format!("{} {} created", K::INFO.singular, self.name));
         output::print_object(created, &K::INFO, self.output, process)
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::new_object;
 use crate::access_rules::list_in_spec;
 use crate::error::CliError;
+use crate::explain::by_flags;
 use crate::flags::{ConnectionFlags, ObjectFormat};
 use crate::output;
 use crate::parse;
@@ -170,7 +171,8 @@ impl CreateProject {
         let fields = Fields { spec, ..Fields::default() };
         let new = new_object::<Project>(metadata, &fields)?;
         let created = session.client.create(projects(), &new).await;
-        let created = created.map_err(|error| session.explain(&error))?;
+        let flags = [("spec.members.name", "--member"), ("spec.members.clusterRole", "--member")];
+        let created = created.map_err(|error| session.explain_by_flags(&error, &flags))?;
         let namespace = namespace_of(&self.name);
         process.print_status(&format!(
             "project {} created, with the namespace {namespace}",
@@ -248,7 +250,12 @@ async fn edit_members(
         (Ok(_), None) => {
             Err(CliError::new(format!("the members of the project {project} are not a list")))
         }
-        (Err(error), _) => Err(session.explain_named(projects(), project, &error).await),
+        (Err(error), _) => {
+            let explained = session.explain_named(projects(), project, &error).await;
+            let flags =
+                [("spec.members.name", "--user or --team"), ("spec.members.clusterRole", "--role")];
+            Err(by_flags(explained, &error, &flags))
+        }
     }
 }
 

@@ -5,13 +5,14 @@ use std::convert::Infallible;
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::{AnyKind, Info, Verb};
+use postern_kinds::{AnyKind, Info, Verb, access::USE};
 use postern_meta::object::Object;
 use serde_json::Value;
 
 use super::by_kind::{KindArgs, OfKind};
 use crate::access_rules::{self, Subject};
 use crate::error::CliError;
+use crate::explain::by_flags;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::process::Process;
 use crate::session::Session;
@@ -60,14 +61,9 @@ pub struct Share {
     with: SubjectFlags,
 
     /// What they may do with it, separated by commas; * is everything. You can give only what you may
-    /// do yourself
-    #[arg(
-        long,
-        value_name = "VERBS",
-        value_delimiter = ',',
-        default_value = "get,list,watch",
-        value_parser = parse::verb
-    )]
+    /// do yourself [default: get,list,watch; of clusters, virtual clusters and spaces also use, which lets
+    /// them in]
+    #[arg(long, value_name = "VERBS", value_delimiter = ',', value_parser = parse::verb)]
     verbs: Vec<String>,
 
     #[command(flatten)]
@@ -131,10 +127,18 @@ impl KindArgs for Unshare {
     }
 }
 
+/// Returns what is given where no verb is named: to read it, and to reach what can be reached.
+fn default_verbs(info: &Info) -> Vec<String> {
+    let reads = [Verb::Get, Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned());
+    let uses = kinds::is_target(info).then(|| USE.to_owned());
+    reads.into_iter().chain(uses).collect()
+}
+
 impl OfKind<Share> {
     /// Shares.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let Share { name, with, verbs, connection } = &self.args;
+        let verbs = if verbs.is_empty() { &default_verbs(self.info) } else { verbs };
         let mut session = Session::open(connection, process)?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
@@ -201,7 +205,15 @@ async fn edit(
         (Ok(_), None) => {
             Err(CliError::new(format!("the access rules of {name} are not a list of rules")))
         }
-        (Err(error), _) => Err(session.explain_named(of, name, &error).await),
+        (Err(error), _) => {
+            let explained = session.explain_named(of, name, &error).await;
+            let flags = [
+                ("spec.access.users", "--user"),
+                ("spec.access.teams", "--team"),
+                ("spec.access.verbs", "--verbs"),
+            ];
+            Err(by_flags(explained, &error, &flags))
+        }
     }
 }
 

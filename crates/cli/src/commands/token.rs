@@ -10,6 +10,7 @@ use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, F
 use postern_kinds::scope::{Scope, ScopeProject, ScopeRule, ScopeSpace, ScopeVirtualCluster};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::StatusDetails;
 use postern_meta::time::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -25,6 +26,9 @@ use crate::token_cache::{CachedToken, TokenCache};
 
 /// What kubectl tells its credential plugins.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
+
+/// What the server says of a token that no cluster would accept.
+const REACHES_NOTHING: &str = "the token would reach no connected cluster";
 
 /// The versions in which kubectl takes a credential.
 const EXEC_VERSIONS: [&str; 2] =
@@ -86,13 +90,38 @@ impl Token {
         }
         let mut session = Session::open(&self.connection, process)?;
         let issued = issue(&mut session, self.spec()).await;
-        let object = issued.map_err(|error| session.explain(&error))?;
+        let object = issued.map_err(|error| self.refused(&session, &error))?;
         let text = match self.output {
             None => Zeroizing::new(format!("{}\n", token_in(&object)?.expose())),
             Some(TokenFormat::Json) => output::json(object.into_value()),
             Some(TokenFormat::Yaml) => output::yaml(object.into_value()),
         };
         process.write_stdout(text.as_bytes())
+    }
+
+    /// Returns why there is no token, in terms of the flags.
+    fn refused(&self, session: &Session, error: &Error) -> CliError {
+        let named = [
+            ("--cluster", &self.cluster),
+            ("--virtual-cluster", &self.virtual_cluster),
+            ("--space", &self.space),
+            ("--project", &self.project),
+        ];
+        let named = named.iter().find_map(|(flag, name)| Some((*flag, name.as_ref()?)));
+        let Some((flag, name)) = named else {
+            return session.explain_by_flags(error, &[("spec.ttl", "--ttl")]);
+        };
+        let details = error.status().and_then(|status| status.details.as_ref());
+        let reaches_nothing = |details: &StatusDetails| {
+            details.causes.iter().any(|cause| cause.message.contains(REACHES_NOTHING))
+        };
+        if details.is_some_and(reaches_nothing) {
+            let message = format!("{flag} {name}: {REACHES_NOTHING}");
+            return CliError::new(message)
+                .hint("is there one of this name, is it on a cluster, and may you use it?")
+                .hint("what the scope of the access key leaves out counts, too: `postern whoami -o yaml`");
+        }
+        session.explain_by_flags(error, &[("spec.ttl", "--ttl"), ("spec.scope", flag)])
     }
 
     fn spec(&self) -> Spec {
@@ -119,7 +148,7 @@ impl Token {
 
     /// Prints a credential for kubectl: the token that is kept, as long as it is good.
     async fn print_credential(
-        self,
+        &self,
         exec_info: Option<&str>,
         process: &Process,
     ) -> Result<(), CliError> {
@@ -135,7 +164,7 @@ impl Token {
                 (Ok(object), _) => issued_token(&object)?,
                 // The central server may be away: what is still valid is of use.
                 (Err(error), Some(kept)) if is_away(&error) => kept,
-                (Err(error), _) => return Err(session.explain(&error)),
+                (Err(error), _) => return Err(self.refused(&session, &error)),
             },
         };
         let token = CachedToken { given_to: caller, ..token };

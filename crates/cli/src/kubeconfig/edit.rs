@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::Files;
+use super::connection;
 use super::read::read_one;
 use crate::error::CliError;
 use crate::locked_file::FileLock;
@@ -42,17 +43,22 @@ pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), CliError> {
     })
 }
 
-/// Removes a login from the file that it is in.
+/// Removes a login from the file that it is in, and the contexts that `connect` made with it.
 pub(crate) fn logout(files: &Files, name: &str) -> Result<(), CliError> {
     let mut found = false;
     for path in files.paths.iter().filter(|path| path.exists()) {
         edit(path, |config| {
             // Only the first entry of a name is ever used: later ones belong to something else.
+            let mut gone = connection::made_with(config, name);
             if !found && named(config, "contexts", name).is_some() {
                 found = true;
+                gone.push(name.to_owned());
+            }
+            for name in &gone {
                 remove(config, name);
             }
-            if config.get("current-context").is_some_and(|current| current == name) {
+            let current = config.get("current-context").and_then(Value::as_str).unwrap_or_default();
+            if current == name || gone.iter().any(|one| one == current) {
                 config.insert("current-context".to_owned(), json!(""));
             }
             Ok(())
@@ -62,7 +68,7 @@ pub(crate) fn logout(files: &Files, name: &str) -> Result<(), CliError> {
 }
 
 /// Reads, changes and replaces a file under its lock; one that stays the same is not touched.
-fn edit(
+pub(super) fn edit(
     path: &Path,
     change: impl FnOnce(&mut Map<String, Value>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
@@ -77,7 +83,11 @@ fn edit(
     lock.replace(Zeroizing::new(encode_yaml(&after)).as_bytes())
 }
 
-fn named<'a>(config: &'a Map<String, Value>, list: &str, name: &str) -> Option<&'a Value> {
+pub(super) fn named<'a>(
+    config: &'a Map<String, Value>,
+    list: &str,
+    name: &str,
+) -> Option<&'a Value> {
     config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
@@ -99,8 +109,7 @@ fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
 
 fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String> {
     let name = login.name;
-    config.entry("apiVersion").or_insert_with(|| json!("v1"));
-    config.entry("kind").or_insert_with(|| json!("Config"));
+    put_head(config);
     let cluster = entry(config, "clusters", "cluster", name)?;
     for other in ["certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"]
     {
@@ -122,8 +131,14 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
     Ok(())
 }
 
+/// Says that it is a kubeconfig.
+pub(super) fn put_head(config: &mut Map<String, Value>) {
+    config.entry("apiVersion").or_insert_with(|| json!("v1"));
+    config.entry("kind").or_insert_with(|| json!("Config"));
+}
+
 /// Returns the content of the entry of this name, which is added where it is missing.
-fn entry<'a>(
+pub(super) fn entry<'a>(
     config: &'a mut Map<String, Value>,
     list: &str,
     inner: &str,

@@ -1,11 +1,13 @@
 //! Kubeconfigs: where they are, what is in them, and changing them without losing anything. Which
 //! server and key a command uses is decided in `session.rs`.
 
+mod connection;
 mod edit;
 mod read;
 
 use std::path::PathBuf;
 
+pub(crate) use connection::{Connection, Credential, Plugin, connect, make_absolute};
 pub(crate) use edit::{Login, login, logout};
 pub(crate) use read::{Kubeconfig, ResolvedContext};
 

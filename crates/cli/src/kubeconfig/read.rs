@@ -11,6 +11,9 @@ use crate::error::CliError;
 use crate::explain::LOGIN_HINT;
 use crate::process::{Process, read_file};
 
+/// The extension of the contexts that `connect` writes: `context` in it names the login.
+pub(super) const LOGIN_EXTENSION: &str = "platform.sh/login";
+
 /// The files that exist.
 pub(crate) struct Kubeconfig {
     files: Vec<(PathBuf, Value)>,
@@ -36,7 +39,27 @@ pub(crate) struct ResolvedContext<'a> {
     pub(crate) user_dir: &'a Path,
 }
 
+impl<'a> ResolvedContext<'a> {
+    /// Returns the name of the context of the login that this one was made with by `connect`; `None` for every
+    /// other context.
+    pub(crate) fn login(&self) -> Option<&'a str> {
+        login_of(self.context)
+    }
+}
+
+/// Returns the name of the login in the `context` of an entry that `connect` wrote.
+pub(super) fn login_of(context: &Value) -> Option<&str> {
+    let extensions = context["extensions"].as_array()?;
+    let own = extensions.iter().find(|one| one["name"] == LOGIN_EXTENSION)?;
+    own["extension"]["context"].as_str()
+}
+
 impl Kubeconfig {
+    /// Returns the paths of the files that exist.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(path, _)| path.as_path())
+    }
+
     /// Reads every file that exists.
     pub(crate) fn load(files: &Files) -> Result<Self, CliError> {
         let mut read = Vec::new();

@@ -1,0 +1,633 @@
+//! `postern connect`: a context for kubectl that leads to a connected cluster, a virtual cluster or a space, by
+//! the shortest way that there is. What a context consists of is in `kubeconfig/connection.rs`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Subcommand};
+use postern_client::{Collection, Error, decode_fields};
+use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
+use postern_kinds::project::namespace_of;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{Kind as _, MANAGEMENT_V1};
+use postern_meta::object::Object;
+use postern_meta::status::Reason;
+use serde_json::{Map, Value, json};
+
+use super::whoami;
+use crate::error::CliError;
+use crate::flags::{ImpersonationFlags, KubeconfigFormat};
+use crate::kubeconfig::{self, Connection, Credential, Files, Kubeconfig, Plugin, ResolvedContext};
+use crate::output::{self, escape};
+use crate::process::Process;
+use crate::session::{self, Session, start_log};
+use crate::{impersonation_config, kinds, parse};
+
+/// What an agent serves its cluster at.
+const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
+/// What the server says to somebody without the verb `use`.
+const TAKES_USE: &str = "takes the verb use";
+/// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
+/// twice a second.
+const AGENT_ATTEMPTS_MAX: usize = 25;
+const AGENT_INTERVAL: Duration = Duration::from_millis(200);
+/// What stands before a project in the paths of the gateway and of agents.
+const PROJECT_PATH: &str = "/project";
+
+/// What kubectl can be connected to.
+#[derive(Subcommand, Debug)]
+pub enum Connect {
+    /// Write a context for a connected cluster.
+    ///
+    /// It leads to the cluster's own endpoint, where it has one, and else through the gateway of the server.
+    /// First it is checked that you may use the cluster. Everything else in the kubeconfig stays.
+    #[command(
+        name = kinds::name(&Cluster::INFO),
+        visible_aliases = kinds::visible_aliases(&Cluster::INFO),
+        aliases = kinds::hidden_aliases(&Cluster::INFO),
+    )]
+    Cluster(ConnectCluster),
+    /// Write a context for a virtual cluster of a project.
+    ///
+    /// It leads to the endpoint of the cluster that it is on, where there is one and it has no kubeconfig of its
+    /// own, and else through the gateway of the server. First it is checked that you may use it.
+    #[command(
+        name = kinds::name(&VirtualClusterInstance::INFO),
+        visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
+        aliases = kinds::hidden_aliases(&VirtualClusterInstance::INFO),
+    )]
+    VirtualCluster(ConnectInProject),
+    /// Write a context for a space of a project.
+    ///
+    /// It leads to the endpoint of the cluster that it is on, where there is one, and else through the gateway of
+    /// the server. Its namespace is that of the space. First it is checked that you may use it.
+    #[command(
+        name = kinds::name(&SpaceInstance::INFO),
+        visible_aliases = kinds::visible_aliases(&SpaceInstance::INFO),
+        aliases = kinds::hidden_aliases(&SpaceInstance::INFO),
+    )]
+    Space(ConnectInProject),
+}
+
+/// A cluster.
+#[derive(Args, Debug)]
+pub struct ConnectCluster {
+    /// The name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    #[command(flatten)]
+    flags: ConnectFlags,
+}
+
+/// A virtual cluster or a space.
+#[derive(Args, Debug)]
+pub struct ConnectInProject {
+    /// The name
+    #[arg(value_parser = parse::name)]
+    name: String,
+
+    /// The project that it is in
+    #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
+    project: String,
+
+    #[command(flatten)]
+    flags: ConnectFlags,
+}
+
+/// What is written.
+#[derive(Args, Debug)]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
+struct ConnectFlags {
+    /// Go through the gateway of the server, even where there is a direct endpoint
+    #[arg(long)]
+    gateway: bool,
+
+    /// How long each token for the direct endpoint counts, as 10m or plain seconds [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl, conflicts_with = "gateway")]
+    ttl: Option<i64>,
+
+    /// The name of the context to write [default: LOGIN_cluster_NAME, LOGIN_virtualcluster_PROJECT_NAME or
+    /// LOGIN_space_PROJECT_NAME]
+    #[arg(long = "name", value_name = "NAME", value_parser = context_name)]
+    context_name: Option<String>,
+
+    /// Make it the current context
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value = "true", num_args = 0..=1,
+          require_equals = true, default_missing_value = "true")]
+    set_current: bool,
+
+    /// Print a kubeconfig with this one context, and change no file. Through the gateway, the access key is in it
+    #[arg(long)]
+    print: bool,
+
+    /// Print what is written, or the name of the context [default: nothing, or YAML with --print]
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<KubeconfigFormat>,
+
+    #[command(flatten)]
+    login: LoginFlags,
+}
+
+/// The login that it is made with.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Connection")]
+struct LoginFlags {
+    /// The kubeconfig with the login, which gets the context [env: KUBECONFIG, several separated by colons]
+    /// [default: ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the login [default: the current one, or the login that it was made with]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// How long one request may take
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
+    timeout: Duration,
+
+    /// Print requests on the standard error, but never what is in them
+    #[arg(long)]
+    debug: bool,
+}
+
+fn context_name(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("a name is not empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// What is connected to.
+#[derive(Clone, Debug)]
+enum Target {
+    Cluster { name: String },
+    VirtualCluster { project: String, name: String },
+    Space { project: String, name: String },
+}
+
+/// The way to it.
+#[derive(Debug, Default)]
+struct Way {
+    /// The endpoint of the cluster: its host, and what it is verified with.
+    direct: Option<Endpoint>,
+    /// The namespace of requests that name none.
+    namespace: Option<String>,
+    /// Kind and name of what the caller may not read, so that it does not tell of an endpoint.
+    unknown: Option<String>,
+    /// What the server says of that, where it says that it is not there.
+    unread: Option<CliError>,
+}
+
+/// The endpoint of an agent, as the annotations of the Cluster have it.
+#[derive(Debug, PartialEq, Eq)]
+struct Endpoint {
+    host: String,
+    is_insecure: bool,
+    ca_data: Option<String>,
+}
+
+impl Connect {
+    /// Writes the context.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let (target, flags) = match self {
+            Self::Cluster(ConnectCluster { name, flags }) => (Target::Cluster { name }, flags),
+            Self::VirtualCluster(ConnectInProject { name, project, flags }) => {
+                (Target::VirtualCluster { project, name }, flags)
+            }
+            Self::Space(ConnectInProject { name, project, flags }) => {
+                (Target::Space { project, name }, flags)
+            }
+        };
+        if flags.login.debug {
+            start_log();
+        }
+        let mut files = Files::find(flags.login.kubeconfig.as_ref(), process)?;
+        // kubectl may read what is written in any directory.
+        for path in &mut files.paths {
+            *path = process.absolute(path);
+        }
+        let config = Kubeconfig::load(&files)?;
+        config.check_missing(process)?;
+        let login = session::choose(&config, flags.login.context.as_deref())?;
+        let acting = impersonation_config::choose(&ImpersonationFlags::default(), Some(&login))?;
+        let mut session =
+            Session::of_context(&config, &login, acting, flags.login.timeout, process)?;
+        note_environment(&login, process);
+        let (_, who) = whoami::ask(&mut session).await.map_err(|error| session.explain(&error))?;
+        let mut way = target.way(&mut session).await?;
+        if flags.gateway {
+            way.direct = None;
+        }
+        target.check(&mut session, &way, process).await?;
+        if let Some(unknown) = way.unknown.as_ref().filter(|_| !flags.gateway) {
+            process.print_note(&format!(
+                "you may not read the {unknown}, so it is not known whether there is a direct endpoint"
+            ));
+        }
+        let name = flags.context_name.clone();
+        let name = name.unwrap_or_else(|| format!("{}_{}", login.name, target.suffix()));
+        let is_scoped = who.access_key_scope.is_some();
+        let connection = Connection {
+            cluster: target.cluster(&session, &login, &way),
+            credential: match way.direct {
+                Some(_) => {
+                    let mut plugin = target.plugin(&config, &login, is_scoped, process);
+                    plugin.arguments.extend(flags.ttl.map(|seconds| format!("--ttl={seconds}")));
+                    Credential::Plugin(plugin)
+                }
+                None => Credential::OfLogin,
+            },
+            namespace: way.namespace.clone(),
+            login,
+            name,
+        };
+        print(&flags, &connection, process)?;
+        target.say(&session, &way, process);
+        if flags.print {
+            return Ok(());
+        }
+        kubeconfig::connect(&files, &connection, flags.set_current)?;
+        say_written(&files, &connection.name, flags.set_current, process);
+        Ok(())
+    }
+}
+
+/// Prints what was asked for on the standard output.
+fn print(
+    flags: &ConnectFlags,
+    connection: &Connection<'_>,
+    process: &Process,
+) -> Result<(), CliError> {
+    let format = flags.output.or(flags.print.then_some(KubeconfigFormat::Yaml));
+    let text = match format {
+        None => return Ok(()),
+        Some(KubeconfigFormat::Name) => format!("{}\n", escape(&connection.name)).into(),
+        Some(KubeconfigFormat::Json) => output::json(connection.alone(flags.print)?),
+        Some(KubeconfigFormat::Yaml) => output::yaml(connection.alone(flags.print)?),
+    };
+    process.write_stdout(text.as_bytes())
+}
+
+/// Says what was written, and how to go on.
+fn say_written(files: &Files, name: &str, is_current: bool, process: &Process) {
+    let file = files.paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+    if is_current {
+        process.print_status(&format!("the current context of {file} is now {name}"));
+        process.print_status("next: kubectl auth can-i --list");
+    } else {
+        process.print_status(&format!("{file} has the context {name}"));
+        process.print_status(&format!("next: kubectl --context {name} auth can-i --list"));
+    }
+}
+
+/// Notes that what the environment says of a login does not count here: kubectl would not know of it.
+fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
+    let set = ["POSTERN_SERVER", "POSTERN_ACCESS_KEY"];
+    let set: Vec<_> = set.into_iter().filter(|name| process.variable(name).is_some()).collect();
+    if !set.is_empty() {
+        process.print_note(&format!(
+            "{} is not used here: the context is made with the login {}",
+            set.join(" and "),
+            login.name
+        ));
+    }
+}
+
+impl Target {
+    /// Returns its path, at the gateway behind `/kubernetes`.
+    fn path(&self) -> String {
+        match self {
+            Self::Cluster { name } => format!("/cluster/{name}"),
+            Self::VirtualCluster { project, name } => {
+                format!("{PROJECT_PATH}/{project}/virtualcluster/{name}")
+            }
+            Self::Space { project, name } => format!("{PROJECT_PATH}/{project}/space/{name}"),
+        }
+    }
+
+    /// Returns its path at the agent of its cluster, which serves one cluster alone.
+    fn path_at_agent(&self) -> String {
+        match self {
+            Self::Cluster { .. } => AGENT_CLUSTER_PATH.to_owned(),
+            Self::VirtualCluster { .. } | Self::Space { .. } => {
+                format!("/kubernetes{}", self.path())
+            }
+        }
+    }
+
+    /// Returns what the name of its context has behind that of the login.
+    fn suffix(&self) -> String {
+        match self {
+            Self::Cluster { name } => format!("cluster_{name}"),
+            Self::VirtualCluster { project, name } => format!("virtualcluster_{project}_{name}"),
+            Self::Space { project, name } => format!("space_{project}_{name}"),
+        }
+    }
+
+    /// Returns what it is, in a sentence.
+    fn described(&self) -> String {
+        match self {
+            Self::Cluster { name } => format!("the cluster {name}"),
+            Self::VirtualCluster { project, name } => {
+                format!("the virtual cluster {name} of the project {project}")
+            }
+            Self::Space { project, name } => format!("the space {name} of the project {project}"),
+        }
+    }
+
+    /// Returns the arguments of `token` for it alone.
+    fn token_arguments(&self) -> Vec<String> {
+        let all = match self {
+            Self::Cluster { name } => vec!["--cluster", name],
+            Self::VirtualCluster { project, name } => {
+                vec!["--project", project, "--virtual-cluster", name]
+            }
+            Self::Space { project, name } => vec!["--project", project, "--space", name],
+        };
+        all.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Returns the command by which its owner gives `use` on it to somebody.
+    fn share_command(&self) -> String {
+        let (kind, name, namespace) = match self {
+            Self::Cluster { name } => (kinds::name(&Cluster::INFO), name, String::new()),
+            Self::VirtualCluster { project, name } => {
+                let kind = kinds::name(&VirtualClusterInstance::INFO);
+                (kind, name, format!(" -n {}", namespace_of(project)))
+            }
+            Self::Space { project, name } => {
+                let kind = kinds::name(&SpaceInstance::INFO);
+                (kind, name, format!(" -n {}", namespace_of(project)))
+            }
+        };
+        format!("postern share {kind} {name}{namespace} --user USER --verbs get,use")
+    }
+
+    /// Finds the way to it. What the caller may not read does not tell of a direct endpoint.
+    async fn way(&self, session: &mut Session) -> Result<Way, CliError> {
+        let namespace = self.namespace();
+        let mut way = Way::default();
+        let cluster = match self {
+            Self::Cluster { name } => name.clone(),
+            Self::VirtualCluster { name, .. } => {
+                let of = Collection::of::<VirtualClusterInstance>(Some(&namespace));
+                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let spec = decode_fields::<VirtualClusterInstance>(&object);
+                let spec = spec.map_err(|error| session.explain(&error))?.spec;
+                if spec.config.is_some() {
+                    // It is reached by its own kubeconfig, which the agent of its cluster does not have.
+                    return Ok(way);
+                }
+                spec.cluster_ref.unwrap_or_default().cluster
+            }
+            Self::Space { name, .. } => {
+                let of = Collection::of::<SpaceInstance>(Some(&namespace));
+                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let spec = decode_fields::<SpaceInstance>(&object);
+                let spec = spec.map_err(|error| session.explain(&error))?.spec;
+                let at = spec.cluster_ref.unwrap_or_default();
+                way.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
+                at.cluster
+            }
+        };
+        if cluster.is_empty() {
+            return Ok(way);
+        }
+        let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut way).await?;
+        if !matches!(self, Self::Cluster { .. }) {
+            // It is about the cluster, and not about what is connected to.
+            way.unread = None;
+        }
+        way.direct = object.as_ref().and_then(Endpoint::of);
+        Ok(way)
+    }
+
+    /// Returns the namespace that the object is in; empty where it has none.
+    fn namespace(&self) -> String {
+        match self {
+            Self::Cluster { .. } => String::new(),
+            Self::VirtualCluster { project, .. } | Self::Space { project, .. } => {
+                namespace_of(project)
+            }
+        }
+    }
+
+    /// Checks with the gateway that the caller gets to it: it decides by the same rules as an agent does.
+    async fn check(
+        &self,
+        session: &mut Session,
+        way: &Way,
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let Err(error) = self.ask(session).await else { return Ok(()) };
+        let Some(status) = error.status() else {
+            // Something answered, which is no cluster of Kubernetes.
+            let is_answer = matches!(error, Error::Unexpected { .. });
+            return if is_answer { Ok(()) } else { Err(session.explain(&error)) };
+        };
+        let is_ours =
+            status.details.as_ref().is_some_and(|details| details.group == MANAGEMENT_V1.group);
+        let message = escape(&status.message);
+        let nothing = "nothing was written";
+        match status.code {
+            404 if is_ours => {
+                Err(way.unread.clone().unwrap_or_else(|| session.explain(&error)).hint(nothing))
+            }
+            403 => Err(self.forbidden(message, way).hint(nothing)),
+            502 | 504 if way.direct.is_none() => {
+                process.print_warning(&format!(
+                    "the server cannot speak to {} just now: {message}",
+                    self.described()
+                ));
+                Ok(())
+            }
+            503 if way.direct.is_none() => {
+                Err(CliError::new(format!("{}: {message}", self.described())).hint(nothing))
+            }
+            401 | 429 | 500 => Err(session.explain(&error).hint(nothing)),
+            // The decision comes first. The way from the server to the cluster is not the caller's.
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for something that everybody may read who gets there. An agent hears of a new right a moment later than
+    /// the server.
+    async fn ask(&self, session: &mut Session) -> Result<(), Error> {
+        for attempt in 1.. {
+            let answer = session.client.get_of_gateway(format!("{}/version", self.path())).await;
+            match answer {
+                Err(error) if attempt < AGENT_ATTEMPTS_MAX && is_refused_by_agent(&error) => {
+                    tokio::time::sleep(AGENT_INTERVAL).await;
+                }
+                answer => return answer.map(drop),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Returns why the caller does not get to it. What they may not use and may not see either is perhaps not
+    /// there.
+    fn forbidden(&self, message: String, way: &Way) -> CliError {
+        if !message.contains(TAKES_USE) {
+            return CliError::new(message)
+                .hint("`postern whoami -o yaml` shows whose access key it is, and its scope");
+        }
+        let error = way.unread.clone().unwrap_or_else(|| CliError::new(message));
+        let share = self.share_command();
+        error.hint(format!("its owner lets you in with `{share}`"))
+    }
+
+    /// Returns the `cluster` of the entry.
+    fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, way: &Way) -> Value {
+        if let Some(endpoint) = &way.direct {
+            return endpoint.cluster(&self.path_at_agent());
+        }
+        // It is the same server, which is verified in the same way.
+        let mut cluster = Map::new();
+        let fields = ["certificate-authority-data", "certificate-authority", "tls-server-name"];
+        for field in fields {
+            if let Some(value) = login.cluster.get(field) {
+                cluster.insert(field.to_owned(), value.clone());
+            }
+        }
+        kubeconfig::make_absolute(&mut cluster, "certificate-authority", login.cluster_dir);
+        let url = session.client.server().of_gateway(&self.path());
+        cluster.insert("server".to_owned(), json!(url));
+        Value::Object(cluster)
+    }
+
+    /// Returns the credential plugin for the direct endpoint. A key with a scope gets tokens with that scope: a
+    /// narrower one might not be contained in it.
+    fn plugin(
+        &self,
+        config: &Kubeconfig,
+        login: &ResolvedContext<'_>,
+        is_scoped: bool,
+        process: &Process,
+    ) -> Plugin {
+        let words = ["token", "--exec-credential", "--context", login.name];
+        let mut arguments: Vec<_> = words.map(str::to_owned).into();
+        if !is_scoped {
+            arguments.extend(self.token_arguments());
+        }
+        let kubeconfig = config.paths().map(Path::to_owned).collect();
+        Plugin { command: process.own_command(), arguments, kubeconfig }
+    }
+
+    /// Says which way it is.
+    fn say(&self, session: &Session, way: &Way, process: &Process) {
+        let what = self.described();
+        let Some(endpoint) = &way.direct else {
+            let server = session.client.server().authority();
+            process.print_status(&format!("{what} is reached through the gateway of {server}"));
+            return;
+        };
+        let host = escape(&endpoint.host);
+        process.print_status(&format!("{what} is reached directly, at {host}"));
+        if endpoint.is_insecure {
+            process.print_warning(&format!(
+                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): whoever is in \
+                 between can read and change everything, and use your token"
+            ));
+        }
+    }
+}
+
+/// Is it an agent that says that the caller may not use what it serves? The server's own answer names the object.
+fn is_refused_by_agent(error: &Error) -> bool {
+    let status = error.status().filter(|status| status.code == 403);
+    status.is_some_and(|status| {
+        let kind = status.details.as_ref().map_or("", |details| &details.kind);
+        kind.is_empty() && status.message.contains(TAKES_USE)
+    })
+}
+
+/// Reads an object; `None` where the caller may not, or it is not there, which are not told apart: then the way
+/// has the reason.
+async fn read(
+    session: &mut Session,
+    of: Collection<'_>,
+    name: &str,
+    way: &mut Way,
+) -> Result<Option<Object>, CliError> {
+    match session.client.get(of, name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
+            if error.reason() == Some(Reason::NotFound) {
+                way.unread = Some(session.explain_named(of, name, &error).await);
+            }
+            way.unknown = Some(format!("{} {name}", kinds::name(of.info())));
+            Ok(None)
+        }
+        Err(error) => Err(session.explain(&error)),
+    }
+}
+
+impl Endpoint {
+    /// Returns the endpoint that a Cluster names in its annotations.
+    fn of(cluster: &Object) -> Option<Self> {
+        let annotations = &cluster.metadata.annotations;
+        let with = |suffix: &str| {
+            let value = annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));
+            value.filter(|value| !value.is_empty()).cloned()
+        };
+        Some(Self {
+            host: with("")?,
+            is_insecure: with("-insecure").is_some_and(|text| text == "true"),
+            ca_data: with("-ca-data"),
+        })
+    }
+
+    fn cluster(&self, path: &str) -> Value {
+        let mut cluster = Map::new();
+        cluster.insert("server".to_owned(), json!(format!("https://{}{path}", self.host)));
+        if self.is_insecure {
+            // kubectl refuses both together.
+            cluster.insert("insecure-skip-tls-verify".to_owned(), json!(true));
+        } else if let Some(data) = &self.ca_data {
+            cluster.insert("certificate-authority-data".to_owned(), json!(data));
+        }
+        Value::Object(cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_what_the_annotations_say() {
+        let of = |annotations: &[(&str, &str)]| {
+            let mut cluster = Object::default();
+            for (suffix, value) in annotations {
+                let name = format!("{DIRECT_ENDPOINT}{suffix}");
+                cluster.metadata.annotations.insert(name, (*value).to_owned());
+            }
+            Endpoint::of(&cluster).map(|endpoint| endpoint.cluster("/kubernetes/cluster"))
+        };
+        let server = "https://h:9443/kubernetes/cluster";
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("", "")]), None);
+        assert_eq!(of(&[("-ca-data", "Y2E=")]), None);
+        assert_eq!(
+            of(&[("", "h:9443"), ("-ca-data", "Y2E=")]),
+            Some(json!({ "server": server, "certificate-authority-data": "Y2E=" }))
+        );
+        assert_eq!(
+            of(&[("", "h:9443"), ("-ca-data", "Y2E="), ("-insecure", "true")]),
+            Some(json!({ "server": server, "insecure-skip-tls-verify": true }))
+        );
+        let verified = of(&[("", "h:9443"), ("-insecure", "yes")]);
+        assert_eq!(verified, Some(json!({ "server": server })), "only true is true");
+    }
+
+    #[test]
+    fn an_agent_serves_its_one_cluster_without_a_name() {
+        let (project, name) = ("web".to_owned(), "v".to_owned());
+        let cluster = Target::Cluster { name: "east".to_owned() };
+        assert_eq!(cluster.path(), "/cluster/east");
+        assert_eq!(cluster.path_at_agent(), "/kubernetes/cluster");
+        let instance = Target::VirtualCluster { project, name };
+        assert_eq!(instance.path_at_agent(), "/kubernetes/project/web/virtualcluster/v");
+        assert_eq!(instance.suffix(), "virtualcluster_web_v");
+    }
+}

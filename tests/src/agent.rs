@@ -1,0 +1,152 @@
+//! Starting the agent of a connected cluster, waiting until it listens, and stopping it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::http::Client;
+use crate::{Home, Kubeconfig, Server, binary, wait};
+
+/// How an agent is started.
+#[derive(Debug, Clone)]
+pub struct AgentSetup {
+    home: Home,
+    cluster: String,
+    arguments: Vec<OsString>,
+}
+
+impl AgentSetup {
+    /// An agent of a cluster of this central server, with its access key, in front of this upstream, on a free
+    /// port. Its files are in a directory of the home, named for the cluster.
+    #[must_use]
+    pub fn new(
+        home: &Home,
+        central: &Kubeconfig,
+        cluster: &str,
+        key: &str,
+        upstream: &Server,
+    ) -> Self {
+        let directory = home.path().join(format!("agent-{cluster}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (authority, key_file) = (directory.join("central-ca.pem"), directory.join("key"));
+        std::fs::write(&authority, &central.authority).unwrap();
+        std::fs::write(&key_file, format!("{key}\n")).unwrap();
+        let setup = Self { home: home.clone(), cluster: cluster.to_owned(), arguments: Vec::new() };
+        setup
+            .argument(format!("--server=https://{}", central.authority_of_server()))
+            .argument("--ca-file")
+            .argument(authority)
+            .argument(format!("--cluster={cluster}"))
+            .argument("--key-file")
+            .argument(key_file)
+            .argument("--upstream")
+            .argument(upstream.home().kubeconfig())
+            .argument("--state-dir")
+            .argument(directory.join("state"))
+            .argument("--listen=127.0.0.1:0")
+            .argument("--drain-timeout=1s")
+    }
+
+    /// One more argument.
+    #[must_use]
+    pub fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// Starts the agent, and waits until it has heard from the central server.
+    pub async fn start(self) -> Agent {
+        let directory = self.home.path().join(format!("agent-{}", self.cluster));
+        let log = directory.join("agent.log");
+        let child = Command::new(binary::path())
+            .arg("agent")
+            .args(&self.arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .expect("the binary under test can be started");
+        let mut agent = Agent { child, directory, log, address: String::new() };
+        agent.address = wait::until("the agent to listen", async || {
+            if let Some(status) = agent.child.try_wait().unwrap() {
+                panic!("the agent ended with {status}: {}", agent.logged());
+            }
+            let logged = agent.logged();
+            let (_, rest) = logged.split_once("listening on https://")?;
+            Some(rest.split_once('\n')?.0.trim().to_owned())
+        })
+        .await;
+        let client = agent.client("x");
+        wait::until("the agent to be ready", async || {
+            let reply = client.get("/readyz").try_send().await.ok()?;
+            (reply.status == 200).then_some(())
+        })
+        .await;
+        agent
+    }
+}
+
+/// A running agent. Dropping it kills it.
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    directory: PathBuf,
+    log: PathBuf,
+    address: String,
+}
+
+impl Agent {
+    /// What it has logged.
+    #[must_use]
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `HOST:PORT`
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How it is reached with an endpoint token.
+    #[must_use]
+    pub fn kubeconfig(&self, token: &str) -> Kubeconfig {
+        Kubeconfig {
+            server: format!("https://{}/kubernetes/cluster", self.address),
+            authority: std::fs::read(self.directory.join("state/ca.pem")).unwrap(),
+            token: token.to_owned(),
+            namespace: "platform".to_owned(),
+        }
+    }
+
+    /// A client with an endpoint token.
+    #[must_use]
+    pub fn client(&self, token: &str) -> Client {
+        Client::new(&self.kubeconfig(token))
+    }
+
+    /// SIGTERM, and the exit status has to be 0.
+    pub async fn stop(mut self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        let status = wait::until("the agent to end", async || self.child.try_wait().unwrap()).await;
+        assert!(status.success(), "the agent ended with {status}: {}", self.logged());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Fails if it has exited already, which is fine.
+        if self.child.kill().is_ok() {
+            drop(self.child.wait());
+        }
+        if std::thread::panicking() {
+            let log = self.logged();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(20)..];
+            eprintln!("the end of the agent's log:\n{}", tail.join("\n"));
+        }
+    }
+}
