@@ -24,6 +24,7 @@ pub mod documents;
 pub mod http;
 pub mod kubectl;
 pub mod objects;
+pub mod playground;
 pub mod python;
 pub mod rights;
 pub mod slow;

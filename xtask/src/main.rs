@@ -1,5 +1,5 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
-//! the tests need, the one command that passes them all, and the benchmarks.
+//! the tests need, the one command that passes them all, the playground, and the benchmarks.
 //!
 //! What does not live here: anything that the product needs at run time. Only the tests and
 //! whoever works on the project run this.
@@ -14,6 +14,7 @@ mod attacks;
 mod bench;
 mod fetch;
 mod layout;
+mod playground;
 mod shell;
 mod suite;
 
@@ -48,6 +49,9 @@ enum Task {
         #[arg(long, conflicts_with = "quick")]
         attacks: bool,
     },
+    /// Starts a small platform on this machine, with a kubeconfig for each way in, and runs it until Ctrl-C: a
+    /// central server, two connected clusters with an agent each, and a virtual cluster, on loopback.
+    Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
 }
@@ -69,6 +73,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Fetch => fetch::everything(&root).map(|tools| println!("{tools}")),
         Task::Test { attacks: true, .. } => attacks::run(&root),
         Task::Test { quick, .. } => suite::run(&root, *quick),
+        Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
     }
 }

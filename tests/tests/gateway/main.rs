@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod bytes;
+mod playground;
 mod reaching;
 mod recording;
 mod reviews;

@@ -1,0 +1,287 @@
+//! A small platform on this machine: a central server, two connected clusters with an agent each, and a virtual
+//! cluster, all of them servers of ours on loopback; and a kubeconfig for each way in. `cargo xtask playground`
+//! starts it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::cli::CliUser;
+use crate::http::Client;
+use crate::kubectl::{CommandOutput, Kubectl};
+use crate::objects::{CORE, GROUP, collection, secret};
+use crate::rights::allow;
+use crate::{Agent, AgentSetup, Home, Server, Setup, wait};
+
+/// The namespace of the objects that are tried out. Every server of ours has it.
+const NAMESPACE: &str = "platform";
+
+/// Everything that runs. Dropping it kills all of it.
+#[derive(Debug)]
+pub struct Playground {
+    home: Home,
+    // Agents go first: they speak to the others.
+    agents: Vec<Agent>,
+    clusters: Vec<Server>,
+    central: Server,
+    ways: Vec<Way>,
+}
+
+/// One way in.
+#[derive(Debug)]
+struct Way {
+    name: &'static str,
+    words: &'static str,
+    kubeconfig: PathBuf,
+}
+
+/// What is connected to, by the arguments of `postern connect`.
+const WAYS: [(&str, &str, &[&str]); 7] = [
+    ("east-direct", "the cluster east, at its agent", &["cluster", "east"]),
+    (
+        "east-gateway",
+        "the same through the gateway, which goes by the agent",
+        &["cluster", "east", "--gateway"],
+    ),
+    ("west-direct", "the cluster west, at its agent", &["cluster", "west"]),
+    (
+        "west-gateway",
+        "the same through the gateway, which goes by a kubeconfig",
+        &["cluster", "west", "--gateway"],
+    ),
+    (
+        "dev",
+        "the virtual cluster dev, by its own kubeconfig through the gateway",
+        &["virtualcluster", "dev", "--project", "web"],
+    ),
+    ("shop-direct", "the space shop on east, at the agent", &["space", "shop", "--project", "web"]),
+    (
+        "shop-gateway",
+        "the same through the gateway",
+        &["space", "shop", "--project", "web", "--gateway"],
+    ),
+];
+
+impl Playground {
+    /// Starts everything in a directory, each part in one of its own.
+    pub async fn start(home: Home) -> Self {
+        let at = |name: &str| Home::at(&home.path().join(name));
+        let member = |name: &str| Setup::on(&at(name)).argument("--drain-timeout=1s").start();
+        let central = Setup::on(&at("central"))
+            .argument("--allow-local-upstreams")
+            .argument("--drain-timeout=1s");
+        let (central, east, west, dev) = tokio::join!(
+            Box::pin(central.start()),
+            Box::pin(member("east")),
+            Box::pin(member("west")),
+            Box::pin(member("dev"))
+        );
+        let admin = CliUser::at(at("admin"))
+            .with("KUBECONFIG", central.home().kubeconfig().to_str().expect("a readable path"));
+        for cluster in [&east, &west, &dev] {
+            let rules = json!([
+                { "apiGroups": ["management.platform.sh"], "resources": ["sharedsecrets"], "verbs": ["*"] },
+                { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] },
+            ]);
+            allow(&cluster.client(), "ada", None, rules, "platform:user:ada").await;
+        }
+        let mut agents = Vec::new();
+        keep_kubeconfig(&central.client(), NAMESPACE, "west", &west).await;
+        let by_kubeconfig = ["--kubeconfig-secret", "platform/west-kubeconfig"];
+        for (name, server, more) in [("east", &east, &[][..]), ("west", &west, &by_kubeconfig)] {
+            let create = [&["create", "cluster", name][..], more].concat();
+            let key = admin.ok(&create).await;
+            let setup = AgentSetup::new(&home, central.kubeconfig(), name, key.trim(), server);
+            agents.push(setup.argument("--advertise=127.0.0.1").start().await);
+        }
+        make_people(&admin, &home, &central).await;
+        make_instances(&admin, &central.client(), &dev).await;
+        wait_for_endpoints(&central.client()).await;
+        let ways = connect(&home).await;
+        Self { home, agents, clusters: vec![east, west, dev], central, ways }
+    }
+
+    /// Returns what there is, and what to try, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        let server = &self.central.kubeconfig().server;
+        let _ = writeln!(text, "the central server: {server}");
+        let admin = self.central.home().kubeconfig();
+        let _ = writeln!(text, "  export KUBECONFIG={}    # its administrator", admin.display());
+        let ada = kubeconfig_of_ada(&self.home);
+        let _ = writeln!(text, "  export KUBECONFIG={}    # the user ada", ada.display());
+        let _ = writeln!(text, "\nthe ways in, as ada:");
+        for way in &self.ways {
+            let _ = writeln!(text, "  export KUBECONFIG={}", way.kubeconfig.display());
+            let _ = writeln!(text, "      # {}", way.words);
+        }
+        let _ = writeln!(text, "\ntry, by any of these ways in:");
+        for command in ["apply -f examples/sharedsecret.yaml", "get sharedsecrets --watch"] {
+            let _ = writeln!(text, "  kubectl -n {NAMESPACE} {command}");
+        }
+        let _ = writeln!(text, "  kubectl -n {NAMESPACE} auth can-i --list");
+        let program = crate::binary::path().display();
+        let _ = writeln!(text, "and as ada, or as the administrator, at the central server:");
+        let _ = writeln!(text, "  {program} whoami");
+        let _ = writeln!(text, "  {program} list clusters -o wide");
+        let _ = writeln!(text, "  {program} connect cluster east");
+        text
+    }
+
+    /// Runs kubectl by each way in: get, apply, watch, delete. Panics where something does not work.
+    pub async fn check(&self) {
+        let kubectl = Kubectl::new(&self.home);
+        for way in &self.ways {
+            way.check(&kubectl).await;
+        }
+    }
+
+    /// Returns the names of the ways in.
+    pub fn ways(&self) -> impl Iterator<Item = &'static str> {
+        self.ways.iter().map(|way| way.name)
+    }
+
+    /// Ends everything, in the order in which nothing misses another.
+    pub async fn stop(self) {
+        for agent in self.agents {
+            agent.stop().await;
+        }
+        for server in self.clusters.into_iter().chain([self.central]) {
+            server.stop().await;
+        }
+    }
+}
+
+impl Way {
+    async fn check(&self, kubectl: &Kubectl) {
+        let name = format!("by-{}", self.name);
+        let manifest = kubectl.file(&format!("{name}.json"), &secret(&name, "v").to_string());
+        self.ok(kubectl, &["get", "sharedsecrets"]).await;
+        let mut watch = self.command(kubectl, &["get", "sharedsecrets", "--watch", "-o", "name"]);
+        let mut watch = watch.stdout(Stdio::piped()).spawn().expect("kubectl starts");
+        let output = watch.stdout.take().expect("its output is piped");
+        let mut lines = BufReader::new(output).lines();
+        let applied = self.ok(kubectl, &["apply", "-f", &manifest]).await;
+        assert!(applied.contains("created"), "{}: {applied}", self.name);
+        let again = self.ok(kubectl, &["apply", "-f", &manifest]).await;
+        assert!(again.contains("unchanged"), "{}: {again}", self.name);
+        let what = format!("the watch by {} to show what was applied", self.name);
+        wait::within(&what, async {
+            while let Some(line) = lines.next_line().await.expect("readable output") {
+                if line.contains(&name) {
+                    return;
+                }
+            }
+            panic!("{}: the watch ended", self.name);
+        })
+        .await;
+        watch.kill().await.expect("the watch can be ended");
+        self.ok(kubectl, &["delete", "sharedsecret", &name]).await;
+    }
+
+    fn command(&self, kubectl: &Kubectl, arguments: &[&str]) -> tokio::process::Command {
+        let mut command = kubectl.command(&[&["-n", NAMESPACE], arguments].concat());
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    async fn ok(&self, kubectl: &Kubectl, arguments: &[&str]) -> String {
+        let command = self.command(kubectl, arguments);
+        let CommandOutput { out, err, ok } = kubectl.run_command(command).await;
+        assert!(ok, "kubectl {arguments:?} by {} failed: {out}{err}", self.name);
+        out
+    }
+}
+
+fn kubeconfig_of_ada(home: &Home) -> PathBuf {
+    home.path().join("ada/.kube/config")
+}
+
+/// Makes the user ada, who may use everything here, and logs them in.
+async fn make_people(admin: &CliUser, home: &Home, central: &Server) {
+    admin.ok(&["create", "user", "ada"]).await;
+    for cluster in ["east", "west"] {
+        admin.ok(&["share", "cluster", cluster, "--user", "ada"]).await;
+    }
+    admin.ok(&["create", "project", "web", "--member", "user/ada"]).await;
+    let key = admin.ok(&["create", "accesskey", "ada", "--user", "ada"]).await;
+    let ada = CliUser::at(Home::at(&home.path().join("ada")));
+    let authority = ada.file("ca.pem", &central.kubeconfig().authority);
+    let server = &central.kubeconfig().server;
+    let login = ["login", server, "--access-key", "-", "--ca-file", &authority];
+    let done = ada.run_with(&login, key.as_bytes()).await;
+    assert_eq!(done.code, 0, "ada cannot log in: {}", done.err);
+}
+
+/// Makes the virtual cluster and the space.
+async fn make_instances(admin: &CliUser, client: &Client, dev: &Server) {
+    keep_kubeconfig(client, "p-web", "dev", dev).await;
+    let at = json!({ "cluster": "east", "namespace": "dev", "virtualCluster": "dev" });
+    let config = json!({ "secretName": "dev-kubeconfig" });
+    let spec = json!({ "clusterRef": at, "config": config });
+    make_instance(client, "virtualclusterinstances", "dev", spec).await;
+    let at = json!({ "cluster": "east", "namespace": NAMESPACE });
+    make_instance(client, "spaceinstances", "shop", json!({ "clusterRef": at })).await;
+    // The members of the project may use both by their role; this shows that it is so.
+    admin.ok(&["can-i", "use", "space/shop", "-n", "p-web", "--as", "ada"]).await;
+}
+
+async fn make_instance(client: &Client, resource: &str, name: &str, spec: Value) {
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    let path = format!("{GROUP}/namespaces/p-web/{resource}");
+    client.post(&path).json(&object).send().await.expect(201);
+}
+
+/// Makes a Secret with the kubeconfig of a server's administrator.
+async fn keep_kubeconfig(client: &Client, namespace: &str, name: &str, of: &Server) {
+    let text = std::fs::read(of.home().kubeconfig()).expect("the server has written it");
+    let object = json!({
+        "metadata": { "name": format!("{name}-kubeconfig") },
+        "data": { "config": STANDARD.encode(text) },
+    });
+    let path = format!("{CORE}/namespaces/{namespace}/secrets");
+    client.post(&path).json(&object).send().await.expect(201);
+}
+
+/// Waits until the agents have said where they are reached.
+async fn wait_for_endpoints(client: &Client) {
+    for cluster in ["east", "west"] {
+        let path = collection(&format!("clusters/{cluster}"));
+        wait::until("the agent to register its endpoint", async || {
+            let object = client.get(&path).send().await.expect(200);
+            let annotations = &object["metadata"]["annotations"];
+            annotations["platform.sh/direct-cluster-endpoint"].as_str().map(drop)
+        })
+        .await;
+    }
+}
+
+/// Has `postern connect` print a kubeconfig for each way in.
+async fn connect(home: &Home) -> Vec<Way> {
+    let ada = CliUser::at(Home::at(&home.path().join("ada")));
+    let directory = home.path().join("kubeconfigs");
+    std::fs::create_dir_all(&directory).expect("the directory can be made");
+    let mut ways = Vec::new();
+    for (name, words, target) in WAYS {
+        let printed = ada.ok(&[&["connect"], target, &["--print"]].concat()).await;
+        let kubeconfig = directory.join(format!("{name}.yaml"));
+        write_private(&kubeconfig, &printed);
+        ways.push(Way { name, words, kubeconfig });
+    }
+    ways
+}
+
+/// Writes a file that only its owner can read: through the gateway, a kubeconfig has an access key.
+fn write_private(path: &Path, text: &str) {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the file can be written");
+}

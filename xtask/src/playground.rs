@@ -1,0 +1,41 @@
+//! Builds the playground and becomes it. What it consists of is in the harness of the black-box tests, which starts
+//! servers and agents.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::{shell, suite};
+
+/// How the playground runs.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Runs kubectl by each way in, ends everything, and exits with 0 when all of it worked.
+    #[arg(long)]
+    check: bool,
+    /// Keeps everything in this directory, which is empty or not there yet. Without, it is a temporary one that is
+    /// deleted at the end.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Builds it, and goes on as it: a signal reaches what has started the servers.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let server = suite::build_server(root, suite::Profile::Debug)?;
+    let words = ["build", "--workspace", "--bin", "playground"];
+    shell::run(shell::cargo().current_dir(root).args(words))?;
+    let program = server.with_file_name("playground");
+    let mut command = Command::new(&program);
+    command.env("POSTERN_TEST_BIN", &server);
+    if options.check {
+        command.arg("--check");
+    }
+    if let Some(directory) = &options.dir {
+        command.arg("--dir").arg(std::path::absolute(directory)?);
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
