@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::http::Client;
-use crate::{Home, Kubeconfig, Server, binary, wait};
+use crate::{Home, Kubeconfig, binary, wait};
 
 /// How an agent is started.
 #[derive(Debug, Clone)]
@@ -17,15 +17,15 @@ pub struct AgentSetup {
 }
 
 impl AgentSetup {
-    /// An agent of a cluster of this central server, with its access key, in front of this upstream, on a free
-    /// port. Its files are in a directory of the home, named for the cluster.
+    /// An agent of a cluster of this central server, with its access key, in front of the upstream of a
+    /// kubeconfig, on a free port. Its files are in a directory of the home, named for the cluster.
     #[must_use]
     pub fn new(
         home: &Home,
         central: &Kubeconfig,
         cluster: &str,
         key: &str,
-        upstream: &Server,
+        upstream: &Path,
     ) -> Self {
         let directory = home.path().join(format!("agent-{cluster}"));
         std::fs::create_dir_all(&directory).unwrap();
@@ -41,7 +41,7 @@ impl AgentSetup {
             .argument("--key-file")
             .argument(key_file)
             .argument("--upstream")
-            .argument(upstream.home().kubeconfig())
+            .argument(upstream)
             .argument("--state-dir")
             .argument(directory.join("state"))
             .argument("--listen=127.0.0.1:0")

@@ -96,7 +96,13 @@ impl Playground {
         for (name, server, more) in [("east", &east, &[][..]), ("west", &west, &by_kubeconfig)] {
             let create = [&["create", "cluster", name][..], more].concat();
             let key = admin.ok(&create).await;
-            let setup = AgentSetup::new(&home, central.kubeconfig(), name, key.trim(), server);
+            let setup = AgentSetup::new(
+                &home,
+                central.kubeconfig(),
+                name,
+                key.trim(),
+                &server.home().kubeconfig(),
+            );
             agents.push(setup.argument("--advertise=127.0.0.1").start().await);
         }
         make_people(&admin, &home, &central).await;

@@ -55,8 +55,8 @@ impl Scene {
 
     /// Starts the agent, and waits until the Cluster has its endpoint.
     async fn agent(&self, home: &Home) -> Agent {
-        let central = self.central.kubeconfig();
-        let setup = AgentSetup::new(home, central, "member", &self.agent_key, &self.member);
+        let (central, upstream) = (self.central.kubeconfig(), self.member.home().kubeconfig());
+        let setup = AgentSetup::new(home, central, "member", &self.agent_key, &upstream);
         let agent = setup.argument("--advertise=127.0.0.1").start().await;
         let path = collection("clusters/member");
         wait::until("the endpoint in the Cluster", async || {

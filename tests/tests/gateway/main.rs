@@ -8,6 +8,7 @@ mod playground;
 mod reaching;
 mod recording;
 mod reviews;
+mod same_decision;
 mod scene;
 mod spaces;
 mod streams;
