@@ -1,8 +1,9 @@
 //! Projects and what is in them: migration, lists, kubeconfigs, secrets that follow others.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod kubeconfigs;
 mod lists;
 mod migration;
+mod migration_under_load;
 mod scene;
 mod sync;
