@@ -1,0 +1,402 @@
+//! The table of the request targets: who gets to a cluster, a space and a virtual cluster with which request, through
+//! the gateway and at an agent. Behind both is a cluster of the test's own, so that each cell is our decision alone.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::cli::CliUser;
+use postern_tests::http::{Client, Connection};
+use postern_tests::objects::{CORE, GROUP, collection, make};
+use postern_tests::rights::{allow, path, rule_on, set};
+use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
+use serde_json::{Value, json};
+
+use crate::golden;
+use crate::recording::Recording;
+
+const LEGEND: &str = "\
+Made by the test `matrix` from a running server and an agent; each cell is what both answered. Do not edit it by
+hand.
+
+| cell | means |
+|---|---|
+| yes | the request gets to the target |
+| denied | it is an access review, and is answered with no without the target |
+| 400, 401, 403, 404 | the status code of a refusal; nothing gets to the target |
+| X, agent Y | the gateway says X and the agent Y |
+| X, no token | the gateway says X; no token is made for such a key, so there is nothing to go to an agent with |
+
+The columns *gateway* and *agent* of each of those who ask are one cell where they agree. An agent does not serve
+virtual clusters by their place.
+";
+
+/// The namespace in the cluster that the space and the virtual cluster are in.
+const OWN: &str = "inner";
+
+/// What is said of a request that is let through, to where there is no way.
+const NO_WAY: &str = "no way";
+
+/// The targets: words, the path at the gateway, and that at the agent.
+const TARGETS: [(&str, &str, Option<&str>); 4] = [
+    ("Cluster", "/kubernetes/cluster/east", Some("/kubernetes/cluster")),
+    ("ProjectSpace", SPACE, Some(SPACE)),
+    ("ProjectVirtualCluster", INSTANCE, Some(INSTANCE)),
+    ("VirtualCluster", "/kubernetes/virtualcluster/east/inner/v", None),
+];
+const SPACE: &str = "/kubernetes/project/alpha/space/near";
+const INSTANCE: &str = "/kubernetes/project/alpha/virtualcluster/v";
+
+/// The requests: words, method, path at the target, and whether it is an upgrade.
+const REQUESTS: [(&str, &str, &str, bool); 17] = [
+    ("get a pod", "GET", "/api/v1/namespaces/inner/pods/noupgrade", false),
+    ("list pods", "GET", "/api/v1/namespaces/inner/pods", false),
+    ("watch pods", "GET", "/api/v1/namespaces/inner/pods?watch=1", false),
+    ("create a pod", "POST", "/api/v1/namespaces/inner/pods", false),
+    ("delete a pod", "DELETE", "/api/v1/namespaces/inner/pods/noupgrade", false),
+    ("exec by WebSocket", "GET", "/api/v1/namespaces/inner/pods/noupgrade/exec", true),
+    ("exec without an upgrade", "GET", "/api/v1/namespaces/inner/pods/noupgrade/exec", false),
+    ("get a secret", "GET", "/api/v1/namespaces/inner/secrets/x", false),
+    ("get a pod elsewhere", "GET", "/api/v1/namespaces/other/pods/x", false),
+    ("list pods everywhere", "GET", "/api/v1/pods", false),
+    ("get the namespace", "GET", "/api/v1/namespaces/inner", false),
+    ("list namespaces", "GET", "/api/v1/namespaces", false),
+    ("list nodes", "GET", "/api/v1/nodes", false),
+    ("read the version", "GET", "/version", false),
+    ("read metrics", "GET", "/metrics", false),
+    ("ask for access elsewhere", "POST", REVIEWS, false),
+    ("climb out by dots", "GET", "/api/v1/namespaces/inner/../other/pods", false),
+];
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// One who asks: the head of the column, words for the legend, and the spec of the access key.
+type Who = (&'static str, &'static str, Value);
+
+fn who_asks() -> Vec<Who> {
+    let user = |name| json!({ "user": name });
+    let mut all = people();
+    all.extend(scoped_to_projects());
+    all.extend(scoped_by_rules());
+    all.push((
+        "disabled",
+        "a key of the administrator that was disabled after its token was made",
+        user("admin"),
+    ));
+    all.push((
+        "blocked",
+        "a key of a user who was disabled after its token was made",
+        user("blocked"),
+    ));
+    all
+}
+
+fn people() -> Vec<Who> {
+    let user = |name| json!({ "user": name });
+    vec![
+        ("admin", "the administrator", user("admin")),
+        (
+            "user",
+            "a user who holds `use` on the cluster, the space and the virtual cluster",
+            user("uses"),
+        ),
+        (
+            "worker",
+            "a member of the project `alpha` with the role platform-project-user",
+            user("worker"),
+        ),
+        ("viewer", "a user with the ClusterRole platform-viewer", user("viewer")),
+        ("other", "a user who has been given nothing", user("other")),
+        ("team", "a key of a team that holds `use` on the cluster", json!({ "team": "red" })),
+    ]
+}
+
+/// Returns the spec of a key of the administrator, who may do everything: so its scope alone decides.
+fn of_admin(scope: &Value) -> Value {
+    json!({ "user": "admin", "scope": scope })
+}
+
+fn scoped_to_projects() -> Vec<Who> {
+    let near = json!({ "spaces": [{ "project": "alpha", "space": "near" }] });
+    let instance = json!({ "virtualClusters": [{ "project": "alpha", "virtualCluster": "v" }] });
+    vec![
+        ("empty", "a key of the administrator with an empty scope", of_admin(&json!({}))),
+        (
+            "project",
+            "the same with the scope: project `alpha`",
+            of_admin(&json!({ "projects": [{ "project": "alpha" }] })),
+        ),
+        ("space", "the same with the scope: space `near` of `alpha`", of_admin(&near)),
+        (
+            "instance",
+            "the same with the scope: virtual cluster `v` of `alpha`",
+            of_admin(&instance),
+        ),
+        (
+            "worker in space",
+            "a key of `worker` with the scope: space `near` of `alpha`",
+            json!({ "user": "worker", "scope": near }),
+        ),
+        (
+            "cli",
+            "a key of the administrator with allowPlatformCli",
+            of_admin(&json!({ "allowPlatformCli": true })),
+        ),
+    ]
+}
+
+fn scoped_by_rules() -> Vec<Who> {
+    let rule = |rule: Value| of_admin(&json!({ "rules": [rule] }));
+    let pods = json!([{ "group": "", "resources": ["pods"] }]);
+    vec![
+        (
+            "read",
+            "the same with a rule: get, list and watch",
+            rule(json!({ "verbs": ["get", "list", "watch"] })),
+        ),
+        (
+            "pods",
+            "the same with a rule: pods, without their subresources",
+            rule(json!({ "resources": pods })),
+        ),
+        (
+            "namespace",
+            "the same with a rule: the namespace `inner`",
+            rule(json!({ "namespaces": ["inner"] })),
+        ),
+        (
+            "urls",
+            "the same with a rule: the path `/metrics`",
+            rule(json!({ "nonResourceURLs": ["/metrics"] })),
+        ),
+        ("east", "the same with a rule: the cluster `east`", rule(json!({ "cluster": "east" }))),
+        ("west", "the same with a rule: the cluster `west`", rule(json!({ "cluster": "west" }))),
+        (
+            "management",
+            "the same with a rule: the target Management",
+            rule(json!({ "requestTargets": ["Management"] })),
+        ),
+        (
+            "to spaces",
+            "the same with a rule: the target ProjectSpace",
+            rule(json!({ "requestTargets": ["ProjectSpace"] })),
+        ),
+    ]
+}
+
+/// One who asks, with their way through the gateway, and the one to the agent if there is a token for it.
+struct Asking {
+    code: &'static str,
+    words: &'static str,
+    gateway: Way,
+    agent: Option<Way>,
+}
+
+struct Way {
+    client: Client,
+    open: Option<Connection>,
+}
+
+impl Way {
+    fn new(client: Client) -> Self {
+        Self { client, open: None }
+    }
+
+    /// Returns what a cell says of a request.
+    async fn ask(&mut self, at: &str, asked: &(&str, &str, &str, bool), of: &Recording) -> String {
+        let (_, method, path, is_upgrade) = *asked;
+        drop(of.take());
+        let path = format!("{at}{path}");
+        let reply = loop {
+            let is_new = self.open.is_none();
+            let mut connection = match self.open.take() {
+                Some(open) => open,
+                None => self.client.connect().await.unwrap(),
+            };
+            let mut request = self.client.request(method, &path);
+            if is_upgrade {
+                request = request.header("connection", "Upgrade").header("upgrade", "websocket");
+            }
+            if method == "POST" {
+                request = request.json(&review());
+            }
+            let sent = wait::within(&path, request.try_send_on(&mut connection)).await;
+            match sent {
+                Ok(reply) => {
+                    self.open = Some(connection);
+                    break reply;
+                }
+                // It may have been closed after the last answer.
+                Err(error) => assert!(!is_new, "{path}: {error}"),
+            }
+        };
+        match reply.status {
+            _ if !of.take().is_empty() => "yes".to_owned(),
+            503 => NO_WAY.to_owned(),
+            201 => "denied".to_owned(),
+            status => status.to_string(),
+        }
+    }
+}
+
+fn review() -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": { "verb": "get", "resource": "pods", "namespace": "other" } },
+    })
+}
+
+/// A central server and an agent, with one cluster behind both.
+struct Scene {
+    server: Server,
+    recording: Recording,
+    agent: Agent,
+}
+
+impl Scene {
+    async fn new(home: &Home) -> Self {
+        let recording = Recording::start().await;
+        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+        let server = setup.argument("--external-url=https://postern.test").start().await;
+        let admin = server.client();
+        for name in ["uses", "worker", "viewer", "other", "blocked"] {
+            make(&admin, "users", name, json!({})).await;
+        }
+        make(&admin, "teams", "red", json!({})).await;
+        make(&admin, "clusters", "west", json!({})).await;
+        let by_cli =
+            CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap());
+        keep_kubeconfig(&admin, "platform", &recording).await;
+        let create = ["create", "cluster", "east", "--kubeconfig-secret", "platform/kc"];
+        let key = by_cli.ok(&create).await;
+        by_cli.ok(&["create", "project", "alpha", "--member", "user/worker"]).await;
+        by_cli.ok(&["share", "cluster", "east", "--user", "uses", "--team", "red"]).await;
+        keep_kubeconfig(&admin, "p-alpha", &recording).await;
+        make_instances(&admin).await;
+        let viewer = json!({
+            "metadata": { "name": "viewer" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "platform-viewer" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer" }],
+        });
+        let bindings = postern_tests::rights::rbac(None, "rolebinding");
+        admin.post(&bindings).json(&viewer).send().await.expect(201);
+        let upstream = home.path().join("upstream");
+        std::fs::write(&upstream, recording.kubeconfig()).unwrap();
+        let agent = AgentSetup::new(home, server.kubeconfig(), "east", key.trim(), &upstream);
+        Self { agent: agent.start().await, server, recording }
+    }
+
+    /// Makes the keys and their tokens, and then stops those that are to be stopped.
+    async fn all_who_ask(&self) -> Vec<Asking> {
+        let admin = self.server.client();
+        let mut all = Vec::new();
+        for (code, words, spec) in who_asks() {
+            let name = format!("key-{}", code.replace(' ', "-"));
+            let key = make(&admin, "ownedaccesskeys", &name, spec).await;
+            let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
+            let tokens = collection("directclusterendpointtokens");
+            let made = client.post(&tokens).json(&json!({ "spec": {} })).send().await;
+            let agent = (made.status != 422).then(|| {
+                let made = made.expect(201);
+                Way::new(self.agent.client(made["status"]["token"].as_str().unwrap()))
+            });
+            all.push(Asking { code, words, gateway: Way::new(client), agent });
+        }
+        let disabled = json!({ "disabled": true });
+        set(&admin, &path("ownedaccesskeys", "key-disabled"), disabled.clone()).await;
+        set(&admin, &path("users", "blocked"), disabled).await;
+        for asking in &mut all {
+            if ["disabled", "blocked"].contains(&asking.code) {
+                let way = asking.agent.as_mut().expect("it has a token");
+                wait::until("the agent to hear of it", async || {
+                    let version = REQUESTS.iter().find(|asked| asked.2 == "/version").unwrap();
+                    let cell = way.ask("/kubernetes/cluster", version, &self.recording).await;
+                    (cell == "401").then_some(())
+                })
+                .await;
+            }
+        }
+        all
+    }
+}
+
+/// Makes the Secret `kc` with a kubeconfig for the cluster.
+async fn keep_kubeconfig(admin: &Client, namespace: &str, of: &Recording) {
+    let data = json!({ "config": STANDARD.encode(of.kubeconfig()) });
+    let secret = json!({ "metadata": { "name": "kc" }, "data": data });
+    let secrets = format!("{CORE}/namespaces/{namespace}/secrets");
+    admin.post(&secrets).json(&secret).send().await.expect(201);
+}
+
+/// Makes the space `near` and the virtual cluster `v`, which the user `uses` may use.
+async fn make_instances(admin: &Client) {
+    let at = json!({ "cluster": "east", "namespace": OWN });
+    let space = json!({ "metadata": { "name": "near" }, "spec": { "clusterRef": at } });
+    let at = json!({ "cluster": "east", "namespace": OWN, "virtualCluster": "v" });
+    let spec = json!({ "clusterRef": at, "config": { "secretName": "kc" } });
+    let instance = json!({ "metadata": { "name": "v" }, "spec": spec });
+    for (resource, object) in [("spaceinstances", space), ("virtualclusterinstances", instance)] {
+        let all = format!("{GROUP}/namespaces/p-alpha/{resource}");
+        admin.post(&all).json(&object).send().await.expect(201);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let rules = json!([rule_on(resource, &[name], &["use"])]);
+        let role = format!("use-{name}");
+        allow(admin, &role, Some("p-alpha"), rules, "platform:user:uses").await;
+    }
+}
+
+/// Returns the cell of one who asks.
+async fn cell(
+    asking: &mut Asking,
+    (at_gateway, at_agent): (&str, Option<&str>),
+    asked: &(&str, &str, &str, bool),
+    of: &Recording,
+) -> String {
+    let gateway = asking.gateway.ask(at_gateway, asked, of).await;
+    let Some(at_agent) = at_agent else { return gateway };
+    let Some(way) = &mut asking.agent else { return format!("{gateway}, no token") };
+    let agent = way.ask(at_agent, asked, of).await;
+    // An agent decides before it looks for the way. The virtual cluster here is reached by its own kubeconfig.
+    let is_let_through = agent == NO_WAY && ["yes", "denied"].contains(&gateway.as_str());
+    if agent == gateway || is_let_through { gateway } else { format!("{gateway}, agent {agent}") }
+}
+
+#[tokio::test]
+async fn request_targets() {
+    let home = Home::new();
+    let scene = Scene::new(&home).await;
+    let mut all = scene.all_who_ask().await;
+    let mut text = format!(
+        "# Who gets where: request targets, through the gateway and at an agent\n\n{LEGEND}\n"
+    );
+    text.push_str("| who | is |\n|---|---|\n");
+    for asking in &all {
+        writeln!(text, "| {} | {} |", asking.code, asking.words).unwrap();
+    }
+    for (words, at_gateway, at_agent) in TARGETS {
+        let heads: Vec<_> = all.iter().map(|asking| asking.code).collect();
+        let line = "---|".repeat(heads.len() + 2);
+        let heads = heads.join(" | ");
+        write!(text, "\n## {words}: `{at_gateway}`\n\n| request | is | {heads} |\n|{line}\n")
+            .unwrap();
+        for asked in &REQUESTS {
+            let mut cells = Vec::new();
+            for asking in &mut all {
+                let at = (at_gateway, at_agent);
+                cells.push(cell(asking, at, asked, &scene.recording).await);
+            }
+            let (what, method, path, is_upgrade) = asked;
+            let upgrade = if *is_upgrade { ", upgrade" } else { "" };
+            let cells = cells.join(" | ");
+            writeln!(text, "| {what} | `{method} {path}`{upgrade} | {cells} |").unwrap();
+        }
+    }
+    let tables = text.split_once("\n## ").map_or("", |(_, tables)| tables);
+    for cell in tables.split('|').filter(|cell| cell.contains(", agent ")) {
+        // A token for another cluster is none at this one, and that comes before the decision.
+        assert!(cell.ends_with("agent 401 "), "both decide alike, and not {cell}:\n{text}");
+    }
+    golden::check("targets", &text);
+    scene.agent.stop().await;
+}
