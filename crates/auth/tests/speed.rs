@@ -1,5 +1,6 @@
-//! How long decisions take with many roles, bindings and entries of a scope. Not part of the usual
-//! tests, because it measures time:
+//! How long decisions take with many roles, bindings and entries of a scope; how long it takes to
+//! authenticate a key, and to verify an endpoint token, which is a JWT. Not part of the usual tests, because it
+//! measures time:
 //! `cargo nextest run --release -p postern-auth -E 'binary(speed)' --run-ignored all --no-capture`.
 
 use std::hint::black_box;

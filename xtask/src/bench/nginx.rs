@@ -71,10 +71,10 @@ impl Bench {
         self.spawn_nginx(directory()?, &location, &upstream)
     }
 
-    fn spawn_nginx(&self, dir: TempDir, serves: &str, upstream: &str) -> Result<Server> {
+    fn spawn_nginx(&self, dir: TempDir, locations: &str, upstream: &str) -> Result<Server> {
         self.make_certificate(dir.path())?;
         let port = free_port()?;
-        let text = configuration(dir.path(), port, serves, upstream);
+        let text = configuration(dir.path(), port, locations, upstream);
         std::fs::write(dir.path().join("nginx.conf"), text)?;
         let mut command = Command::new("nginx");
         command.arg("-e").arg(dir.path().join("error.log")).arg("-c");
@@ -94,7 +94,7 @@ impl Bench {
     }
 }
 
-fn configuration(dir: &std::path::Path, port: u16, serves: &str, upstream: &str) -> String {
+fn configuration(dir: &std::path::Path, port: u16, locations: &str, upstream: &str) -> String {
     let dir = dir.display();
     // As root, the worker would become another user, who may not read our directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -122,7 +122,7 @@ http {{
     ssl_certificate {dir}/ca.pem;
     ssl_certificate_key {dir}/key.pem;
     ssl_protocols TLSv1.3;
-    {serves}
+    {locations}
   }}
 }}
 "

@@ -49,7 +49,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut section = Section::new(&[cluster, nginx, gateway, agent], bench);
     measure_gets(bench, &mut ways, &mut section)?;
     measure_memory(bench, &mut ways.agent, &mut section)?;
-    measure_get_beside_watches(bench, &mut ways.agent, &mut section)?;
+    measure_get_next_to_watches(bench, &mut ways.agent, &mut section)?;
     section.notes.push(
         "The cluster is another server of ours. nginx has one worker, TLS on both sides, connections to the \
          cluster that stay open, no access log, and sends the same identity as the gateway and the agent; \
@@ -110,8 +110,8 @@ fn measure_memory(bench: &Bench, agent: &mut Server, section: &mut Section) -> R
     Ok(())
 }
 
-/// Measures one GET at a time alone, and beside many open watches of the same cluster.
-fn measure_get_beside_watches(
+/// Measures one GET at a time alone, and next to many open watches of the same cluster.
+fn measure_get_next_to_watches(
     bench: &Bench,
     agent: &mut Server,
     section: &mut Section,
@@ -128,7 +128,7 @@ fn measure_get_beside_watches(
         "1",
     ];
     let watchers = bench.pick("300", "30");
-    // One event at the beginning, and none beside the requests.
+    // One event at the beginning, and none next to the requests.
     let watch = [
         "watch",
         "--watchers",
@@ -138,25 +138,25 @@ fn measure_get_beside_watches(
         "--rate",
         "0.1",
         "--prefix",
-        "beside",
+        "next-to",
         "--path",
         &agent.collection.clone(),
     ];
     let words: Vec<String> =
         watch.iter().map(|word| (*word).to_owned()).chain(agent.access.iter().cloned()).collect();
     let alone = bench.once(agent, &get)?;
-    let beside = std::thread::scope(|scope| {
+    let next_to = std::thread::scope(|scope| {
         let watching = scope.spawn(|| bench.run_load(&words));
         bench.stop.sleep(Duration::from_secs(2))?;
-        let beside = bench.once(agent, &get)?;
+        let next_to = bench.once(agent, &get)?;
         watching.join().map_err(|_| anyhow::anyhow!("the watchers panicked"))??;
-        Ok::<_, anyhow::Error>(beside)
+        Ok::<_, anyhow::Error>(next_to)
     })?;
     let mut rounds = Rounds::default();
-    rounds.add(&beside, &alone, |one| one.number("latency_microseconds.p50"));
+    rounds.add(&next_to, &alone, |one| one.number("latency_microseconds.p50"));
     section.figures.push(figure("GET alone", "agent", &alone));
-    section.figures.push(figure("GET beside watches", "agent", &beside));
-    let what = format!("GET beside {watchers} watches through one upstream, median to that alone");
+    section.figures.push(figure("GET next to watches", "agent", &next_to));
+    let what = format!("GET next to {watchers} watches through one upstream, median to that alone");
     section.ratios.push(rounds.ratio(&what, Wanted::AtMost(1.2)));
     Ok(())
 }
@@ -250,7 +250,7 @@ fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
         ca: cluster.path(CA),
         headers: headers.into_iter().chain(identity).collect(),
     })?;
-    nginx.collection = COLLECTION.to_owned();
+    COLLECTION.clone_into(&mut nginx.collection);
     let list = format!("{COLLECTION}?limit=1");
     bench.wait_until_ok(&mut nginx, &list, READY_TIMEOUT)?;
     nginx.find_helpers()?;
