@@ -3,6 +3,8 @@
 //! measures time:
 //! `cargo nextest run --release -p postern-auth -E 'binary(speed)' --run-ignored all --no-capture`.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
