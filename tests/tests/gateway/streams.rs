@@ -1,6 +1,8 @@
 //! Connections that go on in another protocol: they take the right to write, and end with what allowed
 //! them.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postern_tests::http::Client;
 use postern_tests::rights::{disallow, merge, path, with_key};
 use postern_tests::wait;
@@ -14,16 +16,32 @@ use crate::scene::{Central, MEMBER};
 
 const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=sh";
 
-/// Asks for an upgrade, and returns the connection and the head of the answer.
+/// Asks for an upgrade, and returns the connection and the head of the answer. Browsers send the credential of a
+/// WebSocket as a sub-protocol; with SPDY, that means nothing, and must not be passed on either.
 async fn upgrade(client: &Client, rest: &str, protocol: &str) -> (TlsStream<TcpStream>, String) {
+    let header = format!("Authorization: Bearer {}\r\n", client.token());
+    let (header, encoded) = match protocol {
+        "websocket" => ("", BASE64_URL_SAFE_NO_PAD.encode(client.token())),
+        _ => (header.as_str(), "c2VjcmV0".to_owned()),
+    };
+    upgrade_with(client, rest, protocol, header, &encoded).await
+}
+
+async fn upgrade_with(
+    client: &Client,
+    rest: &str,
+    protocol: &str,
+    header: &str,
+    encoded: &str,
+) -> (TlsStream<TcpStream>, String) {
     let mut stream = client.raw().await.unwrap();
-    let (address, token) = (client.address(), client.token());
+    let address = client.address();
     let head = format!(
-        "GET {MEMBER}{rest} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+        "GET {MEMBER}{rest} HTTP/1.1\r\nHost: {address}\r\n{header}\
          Connection: Upgrade\r\nUpgrade: {protocol}\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
          Sec-WebSocket-Protocol: v5.channel.k8s.io, \
-         base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\r\n"
+         base64url.bearer.authorization.k8s.io.{encoded}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut received = Vec::new();
@@ -48,6 +66,17 @@ async fn is_closed(mut stream: TlsStream<TcpStream>) {
     let mut rest = Vec::new();
     let _ = wait::within("the end of the connection", stream.read_to_end(&mut rest)).await;
     assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[tokio::test]
+async fn two_credentials_of_one_request_are_none() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let key = with_key(&central.admin, "k", json!({ "user": "ada" })).await;
+    let header = format!("Authorization: Bearer {}\r\n", key.token());
+    let (_, head) = upgrade_with(&key, EXEC, "websocket", &header, "c2VjcmV0").await;
+    assert!(head.starts_with("HTTP/1.1 401"), "{head}");
+    assert!(recording.take().is_empty(), "nothing was sent on");
 }
 
 #[tokio::test]
