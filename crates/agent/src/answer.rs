@@ -54,11 +54,11 @@ impl http_body::Body for Watch {
     }
 }
 
-/// Returns the answer to a check of health.
-pub(crate) fn health(result: Result<(), Refused>) -> Response<Body> {
-    let (code, text) = match result {
-        Ok(()) => (StatusCode::OK, "ok".to_owned()),
-        Err(refused) => (StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
+/// Returns the answer to a check of health, which has a problem or none.
+pub(crate) fn health(problem: Option<String>) -> Response<Body> {
+    let (code, text) = match problem {
+        None => (StatusCode::OK, "ok".to_owned()),
+        Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem),
     };
     let mut response = Response::new(whole(text));
     *response.status_mut() = code;

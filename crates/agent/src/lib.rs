@@ -9,10 +9,12 @@
 mod answer;
 mod audit;
 mod certificate;
+mod endpoint;
 mod feed;
 mod flow;
 mod follow;
 mod listen;
+mod reach;
 mod review;
 mod run;
 mod serve;

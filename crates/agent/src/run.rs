@@ -22,11 +22,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::certificate::{Certificate, RENEW_INTERVAL};
+use crate::endpoint::Endpoint;
 use crate::flow::{Flow, FlowLimits};
+use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
-use crate::{audit, follow, listen, upstream};
+use crate::{audit, follow, listen, reach, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,44 +75,43 @@ pub async fn run(
     listening: impl FnOnce(SocketAddr) + Send,
     stop: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    let dir = StateDir::open(&settings.state_dir)?;
+    let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream = upstream::of_file(&settings.upstream)?;
+    let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(heard) = dir.heard(&settings.cluster)? {
         state.hear(heard.spec, heard.at);
     }
-    let certificate = Certificate::prepare(&dir, hosts(&settings), state.now())?;
+    let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
+    let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
+    let hosts = hosts(settings.listen, endpoint.as_ref());
+    let certificate = Certificate::prepare(&dir, hosts, state.now())?;
     let listener = postern_listen::bind(settings.listen)
-        .with_context(|| format!("cannot listen on {}", settings.listen))?;
+        .with_context(|| format!("--listen: cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let tls = TlsAcceptor::from(certificate.clone().server_config()?);
     let queue = Queue::open(&dir.join("audit"), MAX_BYTES)?;
-    let audit = Audit::new(queue, first_id);
     // A request can take two: one to its client, and one to the cluster.
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
     let limits = ConnectionLimits::of_descriptors(descriptors);
     let agent = Arc::new(Agent {
-        state: state.clone(),
+        state,
         cluster: settings.cluster.clone(),
         proxy: proxy(limits.total),
         upstream,
         max_session: settings.max_session,
-        audit: audit.clone(),
+        audit: Audit::new(queue, first_id),
         flow: Flow::new(FlowLimits::default()),
         connections: ConnectionTable::new(limits),
+        reach: Arc::default(),
         draining: watch::Sender::new(false),
     });
-    let mut tasks = JoinSet::new();
-    let client = Client::new(client_settings.clone())?;
-    tasks.spawn(follow::follow(state.clone(), client, settings.cluster.clone(), dir));
-    tasks.spawn(renew(certificate.clone(), state));
-    let client = Client::new(client_settings.clone())?;
-    tasks.spawn(audit::send(audit, client, settings.cluster.clone()));
-    if let Some(host) = settings.advertise.clone() {
+    let mut tasks = talk(&agent, &client_settings, dir)?;
+    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
+    if let Some(endpoint) = endpoint {
         let client = Client::new(client_settings)?;
-        let host = with_port(&host, address.port());
+        let host = endpoint.with_port(address.port());
         let authority = certificate.authority.clone();
         tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
     }
@@ -126,16 +127,36 @@ pub async fn run(
     Ok(())
 }
 
+/// Starts what talks with the central server, each task over a connection of its own: one that waits must not
+/// hold up the others.
+fn talk(agent: &Agent, settings: &ClientSettings, dir: StateDir) -> anyhow::Result<JoinSet<()>> {
+    let client = || Client::new(settings.clone());
+    let (state, cluster) = (agent.state.clone(), agent.cluster.clone());
+    let asker = Asker {
+        proxy: agent.proxy.clone(),
+        upstream: agent.upstream.clone(),
+        state: state.clone(),
+        cluster: cluster.clone(),
+        reach: agent.reach.clone(),
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow::follow(state, client()?, cluster.clone(), dir));
+    tasks.spawn(reach::follow(asker, client()?));
+    tasks.spawn(audit::send(agent.audit.clone(), client()?, cluster));
+    Ok(tasks)
+}
+
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
     let server =
         ServerUrl::parse(&settings.server).map_err(|what| anyhow::anyhow!("--server: {what}"))?;
     let trust = Trust::of_pem(read_given(&settings.ca_file)?)
         .with_context(|| format!("--ca-file {}", settings.ca_file.display()))?;
-    let key = read_given(&settings.key_file)?;
+    let of_key = || format!("--key-file {}", settings.key_file.display());
+    let key = read_given(&settings.key_file).with_context(of_key)?;
     let key = String::from_utf8(key).ok().map(SecretText::from);
-    let key = key.with_context(|| format!("{} has no access key", settings.key_file.display()))?;
+    let key = key.with_context(|| format!("{}: it is no text", of_key()))?;
     let key = SecretText::from(key.expose().trim().to_owned());
-    anyhow::ensure!(!key.expose().is_empty(), "{} is empty", settings.key_file.display());
+    anyhow::ensure!(!key.expose().is_empty(), "{}: it is empty", of_key());
     Ok(ClientSettings {
         server,
         key,
@@ -152,22 +173,14 @@ fn proxy(max_connections: usize) -> Proxy {
 }
 
 /// Returns the names that the certificate is for.
-fn hosts(settings: &Settings) -> Vec<String> {
+fn hosts(listen: SocketAddr, endpoint: Option<&Endpoint>) -> Vec<String> {
     let mut hosts = vec!["localhost".to_owned()];
-    if !settings.listen.ip().is_unspecified() {
-        hosts.push(settings.listen.ip().to_string());
+    if !listen.ip().is_unspecified() {
+        hosts.push(listen.ip().to_string());
     }
-    if let Some(host) = &settings.advertise {
-        let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
-        hosts.push(host.to_owned());
-    }
+    hosts.extend(endpoint.map(|endpoint| endpoint.name().to_owned()));
     hosts.dedup();
     hosts
-}
-
-/// Returns a host with the port of the listener, unless it has one.
-fn with_port(host: &str, port: u16) -> String {
-    if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") }
 }
 
 /// Renews the certificate. It returns never.

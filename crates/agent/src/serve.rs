@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
@@ -22,6 +23,7 @@ use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::audit::{Audit, Record};
 use crate::feed::Feed;
 use crate::flow::Flow;
+use crate::reach::Reach;
 use crate::review::{self, Asked};
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
@@ -43,6 +45,8 @@ pub(crate) struct Agent {
     pub(crate) audit: Arc<Audit>,
     pub(crate) flow: Arc<Flow>,
     pub(crate) connections: Arc<ConnectionTable>,
+    /// How it gets to its cluster.
+    pub(crate) reach: Arc<ArcSwap<Reach>>,
     pub(crate) draining: watch::Sender<bool>,
 }
 
@@ -50,8 +54,8 @@ impl Agent {
     /// Returns the answer to a request from this peer.
     pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         match request.uri().path() {
-            "/healthz" | "/livez" => return answer::health(Ok(())),
-            "/readyz" => return answer::health(self.state.feed().map(|_| ())),
+            "/healthz" | "/livez" => return answer::health(None),
+            "/readyz" => return answer::health(self.ready()),
             _ => {}
         }
         let (head, body) = request.into_parts();
@@ -71,6 +75,12 @@ impl Agent {
                 answer::status(&error)
             }
         }
+    }
+
+    /// Returns why the agent is not ready; `None` when it is.
+    fn ready(&self) -> Option<String> {
+        let unheard = self.state.feed().err().map(|why| why.to_string());
+        unheard.or_else(|| self.reach.load().problem())
     }
 
     /// Returns the answer to a request that is sent on, and whether it goes on.

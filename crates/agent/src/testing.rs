@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
 use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
 use postern_kinds::audit_event_list::AuditEvent;
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
+use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::State;
 
@@ -76,6 +78,15 @@ pub(crate) fn spec_with(key: &SigningKey) -> Spec {
     }
 }
 
+/// What the cluster answers.
+pub(crate) type Answer = Arc<Mutex<(StatusCode, String)>>;
+
+fn upstream(cluster: SocketAddr) -> Upstream {
+    let url = format!("http://{cluster}").parse().unwrap();
+    let (local, allow_plain) = (LocalAddresses::Allowed, true);
+    Upstream::new(UpstreamConfig { local, allow_plain, ..UpstreamConfig::new(url) }).unwrap()
+}
+
 /// An agent in front of a cluster that answers when it is let.
 pub(crate) struct Scene {
     pub(crate) key: SigningKey,
@@ -84,6 +95,8 @@ pub(crate) struct Scene {
     pub(crate) arrived: mpsc::UnboundedReceiver<String>,
     /// While it is `true`, the cluster does not answer.
     pub(crate) holds: watch::Sender<bool>,
+    /// What it answers.
+    pub(crate) answer: Answer,
     _home: tempfile::TempDir,
 }
 
@@ -92,16 +105,23 @@ impl Scene {
         Self::with_queue(MAX_BYTES).await
     }
 
+    /// Returns a scene in which nobody answers the agent.
+    pub(crate) async fn without_cluster() -> Self {
+        let mut scene = Self::new().await;
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let agent = Arc::get_mut(&mut scene.agent).unwrap();
+        agent.upstream = upstream(gone);
+        scene
+    }
+
     /// Returns a scene whose agent keeps so many bytes of audit records.
     pub(crate) async fn with_queue(max_bytes: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();
         let (holds, held) = watch::channel(false);
         let (arrivals, arrived) = mpsc::unbounded_channel();
-        let cluster = cluster(arrivals, held).await;
-        let url = format!("http://{cluster}").parse().unwrap();
-        let (local, allow_plain) = (LocalAddresses::Allowed, true);
-        let config = UpstreamConfig { local, allow_plain, ..UpstreamConfig::new(url) };
+        let answer = Answer::new(Mutex::new((StatusCode::OK, "{}".to_owned())));
+        let cluster = cluster(arrivals, held, answer.clone()).await;
         let state = State::new(Arc::new(|| at_second(NOW)), 500);
         let key = SigningKey::generate().unwrap();
         state.hear(spec_with(&key), NOW);
@@ -109,14 +129,26 @@ impl Scene {
             state: Arc::new(state),
             cluster: "c".to_owned(),
             proxy: Proxy::new(),
-            upstream: Upstream::new(config).unwrap(),
+            upstream: upstream(cluster),
             max_session: Duration::from_mins(1),
             audit: Audit::new(queue, 1),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
+            reach: Arc::default(),
             draining: watch::Sender::new(false),
         });
-        Self { key, agent, arrived, holds, _home: home }
+        Self { key, agent, arrived, holds, answer, _home: home }
+    }
+
+    /// Returns what asks the cluster.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker {
+            proxy: self.agent.proxy.clone(),
+            upstream: self.agent.upstream.clone(),
+            state: self.agent.state.clone(),
+            cluster: self.agent.cluster.clone(),
+            reach: self.agent.reach.clone(),
+        }
     }
 
     /// Returns a request with ada's token.
@@ -177,18 +209,22 @@ impl Scene {
 async fn cluster(
     arrivals: mpsc::UnboundedSender<String>,
     held: watch::Receiver<bool>,
+    answer: Answer,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (arrivals, held) = (arrivals.clone(), held.clone());
+            let (arrivals, held, answer) = (arrivals.clone(), held.clone(), answer.clone());
             let service = service_fn(move |request: Request<Incoming>| {
-                let (arrivals, mut held) = (arrivals.clone(), held.clone());
+                let (arrivals, mut held, answer) = (arrivals.clone(), held.clone(), answer.clone());
                 async move {
                     let _ = arrivals.send(request.uri().path().to_owned());
                     let _ = held.wait_for(|held| !held).await;
-                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"{}"))))
+                    let (code, text) = answer.lock().clone();
+                    let mut response = Response::new(Full::new(Bytes::from(text)));
+                    *response.status_mut() = code;
+                    Ok::<_, Infallible>(response)
                 }
             });
             let io = TokioIo::new(stream);

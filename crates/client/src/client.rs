@@ -211,6 +211,18 @@ impl Client {
         decode_object(self.send(request).await?)
     }
 
+    /// Changes parts of the status of an object, and nothing else of it, by a JSON merge patch.
+    pub async fn merge_patch_status(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Object, Error> {
+        let request = ApiRequest::new(Method::PATCH, format!("{}/status", of.path_of(name)?))
+            .body("application/merge-patch+json", patch.to_string().into_bytes());
+        decode_object(self.send(request).await?)
+    }
+
     /// Replaces an object by one with the same name. With a resourceVersion in it, the server refuses
     /// (409) when the object has been changed since. Unknown fields are errors.
     pub async fn update(&mut self, of: Collection<'_>, new: &Object) -> Result<Object, Error> {

@@ -8,6 +8,7 @@
 )]
 
 mod audit;
+mod reach;
 mod scene;
 
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! A central server, a connected cluster, and the agent between them.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use postern_tests::cli::CliUser;
@@ -123,6 +124,16 @@ impl Agent {
         home: &Home,
         more: &[&str],
     ) -> Self {
+        Self::start_at(central, &member.home().kubeconfig(), home, more).await
+    }
+
+    /// Starts an agent of a cluster that is reached by this kubeconfig.
+    pub(crate) async fn start_at(
+        central: &Central,
+        upstream: &Path,
+        home: &Home,
+        more: &[&str],
+    ) -> Self {
         let at = |name: &str| home.path().join(name);
         let authority = Kubeconfig::read(&central.home.kubeconfig()).unwrap().authority;
         std::fs::write(at("central-ca.pem"), authority).unwrap();
@@ -137,7 +148,7 @@ impl Agent {
             .arg("--key-file")
             .arg(at("key"))
             .arg("--upstream")
-            .arg(member.home().kubeconfig())
+            .arg(upstream)
             .arg("--listen=127.0.0.1:0")
             .arg("--drain-timeout=1s")
             .arg("--state-dir")

@@ -1,0 +1,252 @@
+//! Does the agent's cluster answer, and may the agent act as callers there? Without that, everything that it lets
+//! through is refused, so the Cluster says so in its condition `Ready`, and the agent is not ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::uri::PathAndQuery;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use postern_client::{Client, Collection, decode_fields};
+use postern_kinds::cluster::{Cluster, Fields};
+use postern_kinds::{Condition, Kind as _};
+use postern_meta::decode::decode_typed;
+use postern_meta::time::Timestamp;
+use postern_proxy::{Forward, Proxy, Upstream};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use crate::state::State;
+
+/// What the agent sends the names of: its credential needs the verb `impersonate` on them.
+const RESOURCES: [&str; 2] = ["users", "groups"];
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// How long the cluster has to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most bytes of an answer.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// When the cluster is asked again: after no answer, after another one than wanted, and when all is well.
+const AFTER_SILENCE: Duration = Duration::from_secs(5);
+const AFTER_REFUSAL: Duration = Duration::from_mins(1);
+const WHEN_READY: Duration = Duration::from_mins(10);
+
+/// How the agent gets to its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It was not asked yet.
+    #[default]
+    NotAsked,
+    /// It answers, and the agent may act as callers.
+    Ready,
+    /// It answers, and the agent may not act as all of these.
+    CannotImpersonate(Vec<&'static str>),
+    /// It answers with a code that is no answer.
+    Refused(u16),
+    /// It does not answer: why, for the log.
+    Silent(String),
+}
+
+impl Reach {
+    /// Returns why the agent is not ready, for everybody; `None` when it is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self {
+            Self::Ready => None,
+            Self::NotAsked => Some("the cluster was not asked yet".to_owned()),
+            Self::Silent(_) => Some("the cluster does not answer".to_owned()),
+            Self::Refused(code) => Some(format!(
+                "the cluster answers with {code} when it is asked whether the agent may impersonate: the \
+                 credential in the kubeconfig of --upstream is not accepted there, or may not ask"
+            )),
+            Self::CannotImpersonate(missing) => Some(format!(
+                "the credential in the kubeconfig of --upstream may not impersonate {} in the cluster: give it \
+                 a ClusterRole with the verb impersonate on them",
+                missing.join(" and ")
+            )),
+        }
+    }
+
+    /// Returns the condition of the Cluster; `None` before anything is known.
+    fn condition(&self, now: Timestamp) -> Option<Condition> {
+        let reason = match self {
+            Self::NotAsked => return None,
+            Self::Ready => "AgentReady",
+            Self::CannotImpersonate(_) => "CannotImpersonate",
+            Self::Refused(_) => "ClusterRefuses",
+            Self::Silent(_) => "ClusterDoesNotAnswer",
+        };
+        let problem = self.problem();
+        let status = if problem.is_some() { "False" } else { "True" };
+        let well = || "the agent may act as callers in the cluster".to_owned();
+        Some(Condition {
+            r#type: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: problem.unwrap_or_else(well),
+            last_transition_time: Some(now),
+            observed_generation: None,
+        })
+    }
+
+    fn interval(&self) -> Duration {
+        match self {
+            Self::NotAsked | Self::Silent(_) => AFTER_SILENCE,
+            Self::CannotImpersonate(_) | Self::Refused(_) => AFTER_REFUSAL,
+            Self::Ready => WHEN_READY,
+        }
+    }
+}
+
+/// What asks.
+pub(crate) struct Asker {
+    pub(crate) proxy: Proxy,
+    pub(crate) upstream: Upstream,
+    pub(crate) state: Arc<State>,
+    pub(crate) cluster: String,
+    /// What it has found out.
+    pub(crate) reach: Arc<ArcSwap<Reach>>,
+}
+
+/// Asks again and again, and tells the central server what has changed. It returns never.
+pub(crate) async fn follow(asker: Asker, mut client: Client) {
+    let (mut told, mut is_warned) = (Reach::NotAsked, false);
+    loop {
+        let found = ask(&asker).await;
+        if *asker.reach.load_full() != found {
+            match (&found, found.problem()) {
+                (Reach::Silent(why), _) => tracing::warn!("the cluster does not answer: {why}"),
+                (_, Some(problem)) => tracing::warn!("{problem}"),
+                (_, None) => tracing::info!("the cluster answers, and the agent may impersonate"),
+            }
+            asker.reach.store(Arc::new(found.clone()));
+        }
+        let mut next = found.interval();
+        if told != found {
+            match tell(&asker, &mut client, &found).await {
+                Ok(()) => (told, is_warned) = (found, false),
+                Err(error) => {
+                    if !std::mem::replace(&mut is_warned, true) {
+                        tracing::warn!(
+                            "the condition of the Cluster could not be written: {error:#}"
+                        );
+                    }
+                    next = AFTER_SILENCE;
+                }
+            }
+        }
+        sleep(next).await;
+    }
+}
+
+/// Asks the cluster whether the agent may impersonate.
+pub(crate) async fn ask(asker: &Asker) -> Reach {
+    let mut missing = Vec::new();
+    for resource in RESOURCES {
+        match timeout(ANSWER_TIMEOUT * 2, is_allowed(asker, resource)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => missing.push(resource),
+            Ok(Err(reach)) => return reach,
+            Err(_) => return Reach::Silent("it took too long".to_owned()),
+        }
+    }
+    if missing.is_empty() { Reach::Ready } else { Reach::CannotImpersonate(missing) }
+}
+
+async fn is_allowed(asker: &Asker, resource: &str) -> Result<bool, Reach> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Review {
+        status: Status,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Status {
+        allowed: bool,
+    }
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": { "verb": "impersonate", "resource": resource } },
+    });
+    let silent = |why: String| Reach::Silent(why);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(REVIEWS)
+        .header(CONTENT_TYPE, "application/json")
+        .header(ACCEPT, "application/json")
+        .body(Full::new(Bytes::from(review.to_string())))
+        .map_err(|error| silent(error.to_string()))?;
+    let forward = Forward {
+        answer_timeout: Some(ANSWER_TIMEOUT),
+        ..Forward::new(PathAndQuery::from_static(REVIEWS))
+    };
+    let answer = asker.proxy.forward(&asker.upstream, request, forward).await;
+    let answer = answer.map_err(|error| silent(error.to_string()))?;
+    if ![StatusCode::OK, StatusCode::CREATED].contains(&answer.status()) {
+        return Err(Reach::Refused(answer.status().as_u16()));
+    }
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let bytes = body.map_err(|error| silent(error.to_string()))?.to_bytes();
+    let review: Review = decode_typed(&bytes).map_err(|error| silent(error.to_string()))?;
+    Ok(review.status.allowed)
+}
+
+/// Writes the condition into the Cluster, next to those of others.
+async fn tell(asker: &Asker, client: &mut Client, found: &Reach) -> anyhow::Result<()> {
+    let now = Timestamp::from_unix_seconds(asker.state.now());
+    let Some(mut condition) = found.condition(now) else { return Ok(()) };
+    let clusters = Collection::of::<Cluster>(None);
+    let cluster = client.get(clusters, &asker.cluster).await?;
+    let fields: Fields = decode_fields::<Cluster>(&cluster)?;
+    let mut conditions = fields.status.conditions;
+    if let Some(old) = conditions.iter().find(|one| one.r#type == condition.r#type) {
+        let of = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
+        if of(old) == of(&condition) {
+            return Ok(());
+        }
+        if old.status == condition.status {
+            condition.last_transition_time = old.last_transition_time;
+        }
+    }
+    conditions.retain(|one| one.r#type != condition.r#type);
+    conditions.push(condition);
+    let patch = json!({ "status": { "conditions": conditions } });
+    client.merge_patch_status(clusters, &asker.cluster, &patch).await?;
+    let kind = Cluster::INFO.kind;
+    tracing::debug!("the condition of the {kind} is written");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scene;
+
+    #[tokio::test]
+    async fn silence_and_refusals_can_be_told_apart() {
+        let scene = Scene::new().await;
+        let asker = scene.asker();
+        let ask = async |code: u16, body: &str| {
+            *scene.answer.lock() = (StatusCode::from_u16(code).unwrap(), body.to_owned());
+            ask(&asker).await
+        };
+        assert_eq!(ask(201, r#"{"status":{"allowed":true}}"#).await, Reach::Ready);
+        let cannot = ask(201, r#"{"status":{"allowed":false}}"#).await;
+        assert_eq!(cannot, Reach::CannotImpersonate(vec!["users", "groups"]));
+        let condition = cannot.condition(Timestamp::from_unix_seconds(0)).unwrap();
+        assert_eq!((&*condition.status, &*condition.reason), ("False", "CannotImpersonate"));
+        assert!(condition.message.contains("users and groups"), "{}", condition.message);
+        let refused = ask(403, "{}").await;
+        assert!(refused.problem().unwrap().contains("answers with 403"), "{refused:?}");
+        let nobody = Scene::without_cluster().await;
+        let silent = super::ask(&nobody.asker()).await;
+        assert_eq!(silent.problem().as_deref(), Some("the cluster does not answer"));
+    }
+}

@@ -1,0 +1,77 @@
+//! What an agent says when it cannot act as callers in its cluster, or gets no answer from it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::rights::{path, user};
+use postern_tests::{Home, Kubeconfig, wait};
+use serde_json::json;
+
+use crate::scene::{Agent, Central, member};
+
+/// Waits until the Cluster has the condition Ready with this reason, and returns its status and message.
+async fn ready_by(central: &Central, reason: &str) -> (String, String) {
+    let admin = central.admin();
+    wait::until("the condition of the Cluster", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let conditions = cluster["status"]["conditions"].as_array()?;
+        let ready =
+            conditions.iter().find(|one| one["type"] == "Ready" && one["reason"] == reason)?;
+        let text = |field: &str| ready[field].as_str().unwrap().to_owned();
+        assert_eq!(conditions.len(), 1, "{cluster}");
+        Some((text("status"), text("message")))
+    })
+    .await
+}
+
+/// Waits until the agent is not ready for this reason.
+async fn not_ready(agent: &Agent, why: &str) {
+    let client = agent.client("x");
+    wait::until("the agent to say why it is not ready", async || {
+        let reply = client.get("/readyz").without("authorization").send().await;
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        reply.text().contains(why).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cluster_says_whether_its_agent_may_impersonate() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let weak = user(&member.client(), "weak").await;
+    let good = Kubeconfig::read(&member.home().kubeconfig()).unwrap();
+    let kubeconfig = json!({
+        "current-context": "x",
+        "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
+        "clusters": [{ "name": "x", "cluster": {
+            "server": good.server,
+            "certificate-authority-data": STANDARD.encode(&good.authority),
+        } }],
+        "users": [{ "name": "x", "user": { "token": weak.token() } }],
+    });
+    let file = home.path().join("weak");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let agent = Agent::start_at(&central, &file, &home, &[]).await;
+    let (status, message) = ready_by(&central, "CannotImpersonate").await;
+    assert_eq!(status, "False");
+    assert!(message.contains("may not impersonate users and groups"), "{message}");
+    not_ready(&agent, "may not impersonate users and groups").await;
+    agent.stop().await;
+
+    let agent = Agent::start(&central, &member, &home).await;
+    assert_eq!(ready_by(&central, "AgentReady").await.0, "True");
+    agent.ready().await;
+    agent.stop().await;
+
+    // A cluster that is not there is another thing than one that refuses.
+    let kubeconfig = home.path().join("gone");
+    std::fs::copy(member.home().kubeconfig(), &kubeconfig).unwrap();
+    member.stop().await;
+    let agent = Agent::start_at(&central, &kubeconfig, &home, &[]).await;
+    assert_eq!(ready_by(&central, "ClusterDoesNotAnswer").await.0, "False");
+    let client = agent.client("x");
+    not_ready(&agent, "the cluster does not answer").await;
+    client.get("/healthz").without("authorization").send().await.expect_text(200);
+    let logged = agent.logged();
+    assert!(logged.contains("the cluster does not answer: cannot connect to"), "{logged}");
+    agent.stop().await;
+}
