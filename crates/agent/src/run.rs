@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,13 +36,46 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it is until the endpoint is written into the Cluster again, after that has failed.
 const ADVERTISE_PAUSE: Duration = Duration::from_secs(5);
 
+/// By which certificate authority clients know that they have reached an agent. It is written into the Cluster.
+#[derive(Clone, Debug, Default)]
+pub enum AdvertisedCa {
+    /// By the agent's own.
+    #[default]
+    Own,
+    /// By those of a file, in PEM: that of an ingress, say, which ends TLS.
+    File(PathBuf),
+    /// By those that the client's system trusts.
+    System,
+}
+
+impl AdvertisedCa {
+    /// Returns the authorities in PEM; `None` for those of the system.
+    ///
+    /// # Errors
+    /// When there are none in the file.
+    fn pem(&self, own: &str) -> anyhow::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Own => Ok(Some(own.as_bytes().to_vec())),
+            Self::System => Ok(None),
+            Self::File(file) => {
+                let of_file = || format!("--advertise-ca-file {}", file.display());
+                let pem = read_given(file).with_context(of_file)?;
+                Trust::of_pem(pem.clone()).with_context(of_file)?;
+                Ok(Some(pem))
+            }
+        }
+    }
+}
+
 /// What the operator decides about an agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The central server's URL.
     pub server: String,
-    /// The certificate authorities of the central server, in PEM.
-    pub ca_file: PathBuf,
+    /// The certificate authorities of the central server, in PEM. Either these are given or a digest.
+    pub ca_file: Option<PathBuf>,
+    /// The digest of the public key of its certificate authority: `sha256:HEX`.
+    pub ca_digest: Option<String>,
     /// The name of the Cluster that the agent is in.
     pub cluster: String,
     /// The agent's own access key.
@@ -55,6 +88,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// The name, or the name and port, under which clients reach it. It is written into the Cluster.
     pub advertise: Option<String>,
+    /// By which certificate authority clients know that they have reached it.
+    pub advertised_ca: AdvertisedCa,
     /// How long it goes on without hearing from the central server.
     pub max_offline: Duration,
     /// How long exec, attach, port-forward and the like go on at most.
@@ -112,7 +147,7 @@ pub async fn run(
     if let Some(endpoint) = endpoint {
         let client = Client::new(client_settings)?;
         let host = endpoint.with_port(address.port());
-        let authority = certificate.authority.clone();
+        let authority = settings.advertised_ca.pem(&certificate.authority)?;
         tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
     }
     let mut serving = JoinSet::new();
@@ -149,8 +184,7 @@ fn talk(agent: &Agent, settings: &ClientSettings, dir: StateDir) -> anyhow::Resu
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
     let server =
         ServerUrl::parse(&settings.server).map_err(|what| anyhow::anyhow!("--server: {what}"))?;
-    let trust = Trust::of_pem(read_given(&settings.ca_file)?)
-        .with_context(|| format!("--ca-file {}", settings.ca_file.display()))?;
+    let trust = trust(settings.ca_file.as_deref(), settings.ca_digest.as_deref())?;
     let of_key = || format!("--key-file {}", settings.key_file.display());
     let key = read_given(&settings.key_file).with_context(of_key)?;
     let key = String::from_utf8(key).ok().map(SecretText::from);
@@ -165,6 +199,22 @@ fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
         tls_server_name: None,
         request_timeout: REQUEST_TIMEOUT,
     })
+}
+
+/// Returns who vouches for the central server. The system's authorities are not asked, and nobody is trusted for
+/// being the first to answer.
+fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trust> {
+    match (ca_file, ca_digest) {
+        (Some(file), None) => {
+            let of_file = || format!("--ca-file {}", file.display());
+            let pem = read_given(file).with_context(of_file)?;
+            Trust::of_pem(pem).with_context(of_file)
+        }
+        (None, Some(text)) => Ok(Trust::Pinned(text.parse().context("--ca-digest")?)),
+        _ => anyhow::bail!(
+            "give one of --ca-file and --ca-digest: an agent trusts no server that it does not know"
+        ),
+    }
 }
 
 /// Returns what sends requests on, over at most so many connections.
@@ -194,10 +244,11 @@ async fn renew(certificate: Arc<Certificate>, state: Arc<State>) {
 }
 
 /// Writes into the Cluster where the agent is reached, and by which authority.
-async fn advertise(mut client: Client, cluster: String, host: String, authority: String) {
+async fn advertise(mut client: Client, cluster: String, host: String, authority: Option<Vec<u8>>) {
     let annotations = json!({
         DIRECT_ENDPOINT: host,
-        format!("{DIRECT_ENDPOINT}-ca-data"): STANDARD.encode(authority),
+        // Without authorities, one of an earlier run is removed.
+        format!("{DIRECT_ENDPOINT}-ca-data"): authority.map(|pem| STANDARD.encode(pem)),
     });
     let patch = json!({ "metadata": { "annotations": annotations } });
     let clusters = Collection::of::<Cluster>(None);

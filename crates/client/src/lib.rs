@@ -21,5 +21,5 @@ pub use collection::Collection;
 pub use error::{CertificateProblem, Error};
 pub use request::{Representation, decode_fields};
 pub use server_url::ServerUrl;
-pub use trust::Trust;
+pub use trust::{CaDigest, Trust};
 pub use warnings::WarningHandler;

@@ -1,11 +1,19 @@
 //! Which certificate authorities are trusted.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use crate::error::Error;
 
@@ -16,6 +24,40 @@ pub enum Trust {
     System,
     /// Only these, in PEM.
     Authorities(Vec<u8>),
+    /// Only the authority in the server's chain of certificates whose public key has this digest.
+    Pinned(CaDigest),
+}
+
+/// The SHA-256 digest of an authority's public key, as kubeadm's `--discovery-token-ca-cert-hash` has it: of the
+/// `SubjectPublicKeyInfo` of its certificate, in DER.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CaDigest([u8; 32]);
+
+impl FromStr for CaDigest {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits = text.strip_prefix("sha256:").unwrap_or_default();
+        let mut digest = [0; 32];
+        let is_hex = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+            let pair = digits.get(at..at + 2).filter(|_| is_hex);
+            let parsed = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            *byte = parsed.ok_or_else(|| {
+                Error::Trust("a digest is sha256: and 64 hexadecimal digits".to_owned())
+            })?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl CaDigest {
+    /// Returns whether it is the digest of a certificate's public key.
+    fn is_of(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
+        let public = parsed.subject_public_key_info();
+        digest(&SHA256, &public).as_ref() == self.0
+    }
 }
 
 impl fmt::Debug for Trust {
@@ -23,6 +65,7 @@ impl fmt::Debug for Trust {
         f.write_str(match self {
             Self::System => "System",
             Self::Authorities(_) => "Authorities(…)",
+            Self::Pinned(_) => "Pinned(…)",
         })
     }
 }
@@ -39,18 +82,73 @@ impl Trust {
 
     /// Returns a TLS configuration that verifies the server by these authorities.
     pub(crate) fn tls(&self) -> Result<Arc<ClientConfig>, Error> {
-        let roots = match self {
-            Self::System => system_roots()?,
-            Self::Authorities(pem) => given_roots(pem)?,
-        };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Trust(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .map_err(|error| Error::Trust(error.to_string()))?;
+        let builder = match self {
+            Self::System => builder.with_root_certificates(system_roots()?),
+            Self::Authorities(pem) => builder.with_root_certificates(given_roots(pem)?),
+            Self::Pinned(digest) => {
+                let verifier = Arc::new(PinnedAuthority { digest: *digest, provider });
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+/// Trusts the authority of a digest, which the server has to send: its certificate is verified by that as by one
+/// that is given.
+#[derive(Debug)]
+struct PinnedAuthority {
+    digest: CaDigest,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedAuthority {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let pinned = intermediates.iter().find(|one| self.digest.is_of(one)).ok_or_else(unknown)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(pinned.clone().into_owned())?;
+        let provider = self.provider.clone();
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = verifier.build().map_err(|_| unknown())?;
+        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -82,7 +180,55 @@ fn system_roots() -> Result<RootCertStore, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
+
+    #[test]
+    fn a_pinned_authority_is_trusted_for_the_names_of_its_certificates_alone() {
+        use rcgen::{
+            BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PublicKeyData as _,
+        };
+        let authority = || {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().unwrap();
+            let certificate = params.self_signed(&key).unwrap().der().clone();
+            (Issuer::new(params, key), certificate)
+        };
+        let ((issuer, ca), (other_issuer, other_ca)) = (authority(), authority());
+        let leaf = |issuer: &Issuer<'_, KeyPair>| {
+            let params = CertificateParams::new(vec!["h".to_owned()]).unwrap();
+            params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
+        };
+        // What openssl makes of it: x509 -pubkey, pkey -pubin -outform der, dgst -sha256.
+        let public = issuer.key().subject_public_key_info();
+        let mut hex = String::new();
+        for byte in digest(&SHA256, &public).as_ref() {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        let pin: CaDigest = format!("sha256:{hex}").parse().unwrap();
+        assert!(pin.is_of(&ca) && !pin.is_of(&other_ca));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = PinnedAuthority { digest: pin, provider };
+        let verify = |leaf: &CertificateDer<'_>, chain: &[CertificateDer<'_>], name: &str| {
+            let name = ServerName::try_from(name.to_owned()).unwrap();
+            verifier.verify_server_cert(leaf, chain, &name, &[], UnixTime::now()).is_ok()
+        };
+        let (own, foreign) = (leaf(&issuer), leaf(&other_issuer));
+        assert!(verify(&own, std::slice::from_ref(&ca), "h"));
+        assert!(!verify(&own, std::slice::from_ref(&ca), "elsewhere"));
+        assert!(!verify(&own, &[], "h"), "the authority is not in the chain");
+        assert!(!verify(&foreign, std::slice::from_ref(&other_ca), "h"));
+        // The authority next to it does not vouch for it.
+        assert!(!verify(&foreign, &[other_ca, ca], "h"));
+        for text in
+            ["", "sha256:", "sha256:zz", &hex, &format!("sha512:{hex}"), &format!("sha256:{hex}00")]
+        {
+            let error = text.parse::<CaDigest>().unwrap_err().to_string();
+            assert!(error.contains("64 hexadecimal digits"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn what_holds_no_certificate_is_refused() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use postern_agent::AdvertisedCa;
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,8 +20,19 @@ pub(crate) struct Agent {
     server: String,
 
     /// The certificate authorities of the central server, in PEM: nobody else is believed
-    #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
-    ca_file: PathBuf,
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_CA_FILE",
+        value_name = "FILE",
+        required_unless_present = "ca_digest",
+        conflicts_with = "ca_digest"
+    )]
+    ca_file: Option<PathBuf>,
+
+    /// Instead of --ca-file, the SHA-256 digest of the public key of the central server's certificate authority, as
+    /// kubeadm's --discovery-token-ca-cert-hash; the server has to send the authority's certificate
+    #[arg(long, env = "POSTERN_AGENT_CA_DIGEST", value_name = "sha256:HEX")]
+    ca_digest: Option<String>,
 
     /// The name of the Cluster that the agent is in
     #[arg(long, env = "POSTERN_AGENT_CLUSTER", value_name = "NAME")]
@@ -57,6 +69,21 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
 
+    /// The certificate authorities that clients verify the advertised host by, in PEM, where that is an ingress or a
+    /// load balancer that ends TLS [default: the agent's own]
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_ADVERTISE_CA_FILE",
+        value_name = "FILE",
+        requires = "advertise",
+        conflicts_with = "advertise_system_ca"
+    )]
+    advertise_ca_file: Option<PathBuf>,
+
+    /// Clients verify the advertised host by the certificate authorities that their system trusts
+    #[arg(long, env = "POSTERN_AGENT_ADVERTISE_SYSTEM_CA", requires = "advertise")]
+    advertise_system_ca: bool,
+
     /// How long the agent goes on when it hears nothing from the central server [default: 24h]
     #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
@@ -92,12 +119,18 @@ impl Agent {
             drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
             server: self.server,
             ca_file: self.ca_file,
+            ca_digest: self.ca_digest,
             cluster: self.cluster,
             key_file: self.key_file,
             upstream: self.upstream,
             listen: self.listen,
             state_dir: self.state_dir,
             advertise: self.advertise,
+            advertised_ca: match self.advertise_ca_file {
+                Some(file) => AdvertisedCa::File(file),
+                None if self.advertise_system_ca => AdvertisedCa::System,
+                None => AdvertisedCa::Own,
+            },
         })
     }
 }

@@ -10,6 +10,7 @@
 mod audit;
 mod reach;
 mod scene;
+mod trust;
 
 use std::path::PathBuf;
 

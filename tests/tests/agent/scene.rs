@@ -139,11 +139,13 @@ impl Agent {
         std::fs::write(at("central-ca.pem"), authority).unwrap();
         std::fs::write(at("key"), format!("{}\n", central.agent_key)).unwrap();
         let log = at("agent.log");
-        let child = Command::new(binary::path())
-            .arg("agent")
+        let mut command = Command::new(binary::path());
+        command.arg("agent");
+        if !more.iter().any(|one| one.starts_with("--ca-digest")) {
+            command.arg("--ca-file").arg(at("central-ca.pem"));
+        }
+        let child = command
             .arg(format!("--server=https://127.0.0.1:{}", central.relay.port()))
-            .arg("--ca-file")
-            .arg(at("central-ca.pem"))
             .arg("--cluster=member")
             .arg("--key-file")
             .arg(at("key"))
@@ -170,6 +172,11 @@ impl Agent {
         })
         .await;
         agent
+    }
+
+    /// `HOST:PORT`
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// What it has logged.

@@ -85,7 +85,7 @@ impl Login {
         };
         let status = self.check(&server, &key, &trust, process).await?;
         let authority = match &trust {
-            Trust::System => None,
+            Trust::System | Trust::Pinned(_) => None,
             Trust::Authorities(pem) => Some(STANDARD.encode(pem)),
         };
         let url = server.to_string();

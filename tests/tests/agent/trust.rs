@@ -1,0 +1,140 @@
+//! Whom an agent trusts, and who trusts an agent behind an ingress that ends TLS.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::http::Client;
+use postern_tests::rights::path;
+use postern_tests::{Home, Kubeconfig, wait};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
+use serde_json::json;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// An ingress: it ends TLS with a certificate of its own, and speaks TLS with the agent.
+async fn ingress(listener: TcpListener, tls: TlsAcceptor, agent: String, authority: Vec<u8>) {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    while let Ok((stream, _)) = listener.accept().await {
+        let (tls, connector, agent) = (tls.clone(), connector.clone(), agent.clone());
+        tokio::spawn(async move {
+            let Ok(mut client) = tls.accept(stream).await else { return };
+            let name = ServerName::try_from("127.0.0.1").unwrap();
+            let stream = TcpStream::connect(agent).await.unwrap();
+            let mut upstream = connector.connect(name, stream).await.unwrap();
+            let _ = copy_bidirectional(&mut client, &mut upstream).await;
+        });
+    }
+}
+
+#[tokio::test]
+async fn an_agent_works_behind_an_ingress_that_ends_tls() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let file = home.path().join("ingress-ca.pem");
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    let advertise = format!("--advertise={host}");
+    let ca_file = format!("--advertise-ca-file={}", file.display());
+    let agent = Agent::start_with(&central, &member, &home, &[&advertise, &ca_file]).await;
+    let key = made.signing_key.serialize_der();
+    let tls = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
+        .unwrap();
+    let authority = std::fs::read(home.path().join("state/ca.pem")).unwrap();
+    let agent_address = agent.address().to_owned();
+    tokio::spawn(ingress(listener, TlsAcceptor::from(Arc::new(tls)), agent_address, authority));
+    agent.ready().await;
+
+    // What the Cluster says is enough to get there.
+    let admin = central.admin();
+    let annotations = wait::until("the endpoint in the Cluster", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let annotations = cluster["metadata"]["annotations"].clone();
+        annotations["platform.sh/direct-cluster-endpoint"].is_string().then_some(annotations)
+    })
+    .await;
+    assert_eq!(annotations["platform.sh/direct-cluster-endpoint"], host);
+    let ca_data = annotations["platform.sh/direct-cluster-endpoint-ca-data"].as_str().unwrap();
+    let client = Client::new(&Kubeconfig {
+        server: format!("https://{host}{CLUSTER}"),
+        authority: STANDARD.decode(ca_data).unwrap(),
+        token: token(&central.ada, json!({})).await,
+        namespace: "platform".to_owned(),
+    });
+    let secrets = format!("{CLUSTER}{SECRETS}");
+    // What an ingress says of a client, anybody can say.
+    let request = client.get(&secrets).header("x-forwarded-for", "203.0.113.9");
+    let request = request.header("x-remote-user", "admin").header("x-forwarded-user", "admin");
+    request.send().await.expect(200);
+    let record = wait::until("the record of the request", async || {
+        central.home.records().into_iter().find(|record| {
+            record["annotations"]["platform.sh/cluster"] == "member" && record["verb"] == "list"
+        })
+    })
+    .await;
+    assert_eq!(record["sourceIPs"], json!(["127.0.0.1"]));
+    assert_eq!(record["user"]["username"], "ada");
+    agent.stop().await;
+
+    // Where the system trusts the ingress, the Cluster has no authorities.
+    let more = [advertise.as_str(), "--advertise-system-ca"];
+    let agent = Agent::start_with(&central, &member, &home, &more).await;
+    wait::until("the authorities to be gone", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let annotations = &cluster["metadata"]["annotations"];
+        annotations.get("platform.sh/direct-cluster-endpoint-ca-data").is_none().then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_trusts_a_pinned_authority_and_no_other() {
+    let (central, member) = (Central::new().await, member().await);
+    let authority = Kubeconfig::read(&central.home.kubeconfig()).unwrap().authority;
+    let authority = CertificateDer::from_pem_slice(&authority).unwrap();
+    let public = ParsedCertificate::try_from(&authority).unwrap().subject_public_key_info();
+    let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let SupportedCipherSuite::Tls13(suite) = suite else { panic!("a suite of TLS 1.3") };
+    let digest = suite.common.hash_provider.hash(&public);
+    let mut hex = String::new();
+    for byte in digest.as_ref() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    let home = Home::new();
+    let pinned = format!("--ca-digest=sha256:{hex}");
+    let agent = Agent::start_with(&central, &member, &home, &[&pinned]).await;
+    agent.ready().await;
+    agent.stop().await;
+
+    let (home, other) = (Home::new(), format!("--ca-digest=sha256:{}", "0".repeat(64)));
+    let agent = Agent::start_with(&central, &member, &home, &[&other]).await;
+    wait::until("the agent to refuse the server", async || {
+        agent.logged().contains("its authority is not trusted").then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
