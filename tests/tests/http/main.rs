@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
+mod bad_requests;
 mod creates;
 mod deletes;
 mod discovery;
@@ -27,5 +28,6 @@ mod selectors;
 mod tables;
 mod updates;
 mod versions;
+mod watch_forms;
 mod watches;
 mod websockets;

@@ -44,6 +44,8 @@ pub(crate) async fn replace(
     object: Object,
 ) -> Result<EncodedObject, ApiError> {
     update(registry, permit, writing, |_| {
+        // An object of another name is a mistake that a version would not mend.
+        check_address(permit, &object)?;
         if object.metadata.resource_version.is_empty() {
             let mut errors = FieldErrors::default();
             let path = "metadata.resourceVersion";
