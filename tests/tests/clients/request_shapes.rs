@@ -42,7 +42,7 @@ async fn may(client: &Client, attributes: Value) -> bool {
     answer["status"]["allowed"].as_bool().unwrap()
 }
 
-/// `kubernetes_manifest` reads the schema of version 2 as JSON, looks up ObjectMeta in it by its id, and
+/// `kubernetes_manifest` reads the schema of version 2 as JSON, looks up `ObjectMeta` in it by its id, and
 /// lists custom resource definitions; after a deletion it waits for a 404.
 #[tokio::test]
 async fn terraform() {
@@ -113,11 +113,11 @@ async fn flux() {
     let mut fields = object["metadata"]["managedFields"].clone();
     fields[0]["manager"] = "kustomize-controller".into();
     let patch = json!([{ "op": "replace", "path": "/metadata/managedFields", "value": fields }]);
-    let path = format!("{}?fieldManager=kustomize-controller", secret_path("db"));
-    let patched = client.patch(&path, "json-patch", &patch).send().await.expect(200);
-    let managers = patched["metadata"]["managedFields"].as_array().unwrap();
+    let to = format!("{}?fieldManager=kustomize-controller", secret_path("db"));
+    let answer = client.patch(&to, "json-patch", &patch).send().await.expect(200);
+    let managers = answer["metadata"]["managedFields"].as_array().unwrap();
     assert!(managers.iter().any(|one| one["manager"] == "kustomize-controller"), "{managers:?}");
-    assert_eq!(patched["spec"], object["spec"]);
+    assert_eq!(answer["spec"], object["spec"]);
     assert!(object["status"].get("observedGeneration").is_none());
     assert_eq!(object["metadata"]["generation"], 1);
 }

@@ -21,7 +21,8 @@ async fn filled() -> Server {
     server
 }
 
-fn escaped(text: &str) -> String {
+/// Text as it is written in a query.
+pub(crate) fn escaped(text: &str) -> String {
     text.bytes().fold(String::new(), |escaped, byte| escaped + &format!("%{byte:02X}"))
 }
 

@@ -1,10 +1,12 @@
 //! What the architecture says about form, as a check that fails.
 //!
 //! [`edges`] looks at who depends on whom, [`circles`] at the modules inside each crate, [`unused`]
-//! at dependencies that nothing uses, [`source`] at the files, [`words`] at what they say. Each
+//! at dependencies that nothing uses, [`source`] at the files, [`words`] at what they say, [`conformance`] at the tests
+//! that the list of what clients expect names. Each
 //! finding says where it is and what to do about it.
 
 mod circles;
+mod conformance;
 mod edges;
 mod files;
 mod lengths;
@@ -50,6 +52,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     findings.extend(circles::check(&crates));
     findings.extend(unused::check(root, &metadata, &crates)?);
     findings.extend(words::check(root)?);
+    findings.extend(conformance::check(root)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
