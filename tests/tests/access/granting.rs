@@ -315,3 +315,27 @@ async fn an_objects_roles_go_in_its_own_transaction() {
     make_secret(&admin, "s1").await;
     assert_eq!(roles_of_rules(&admin).await.len(), 0);
 }
+
+/// The roles of access rules are made with the object: that another writer has just made them is a change of the
+/// object, after which a patch is tried again.
+#[tokio::test]
+async fn access_rules_that_are_written_at_the_same_time_are_all_answered() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "bob").await;
+    for round in 0..15 {
+        let name = format!("s{round}");
+        make_secret(&admin, &name).await;
+        let mut writers = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let (admin, path) = (admin.clone(), secret_path(&name));
+            writers.spawn(async move {
+                let access = json!([to_user("bob", &["get"])]);
+                merge(&admin, &path, json!({ "spec": { "access": access } })).await
+            });
+        }
+        while let Some(reply) = writers.join_next().await {
+            reply.unwrap().expect(200);
+        }
+    }
+}

@@ -68,7 +68,8 @@ async fn changes_at_the_same_time_are_all_kept() {
     });
     for command in commands {
         let ended = postern_tests::wait::within("the share", command.wait_with_output()).await;
-        assert!(ended.unwrap().status.success());
+        let ended = ended.unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     }
     let access = access_of(&admin, "db").await;
     let mut users: Vec<_> = access[0]["users"].as_array().unwrap().clone();

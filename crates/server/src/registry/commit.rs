@@ -273,7 +273,7 @@ impl Registry {
 
     /// Returns the conditions of the transaction: each object is as it was read, or does not exist
     /// yet; each namespace in which an object is created exists and is not being deleted.
-    async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, ApiError> {
+    async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
         let mut conditions = Vec::new();
         for one in staged {
             if let Some(previous) = one.previous {
@@ -281,7 +281,8 @@ impl Registry {
             } else {
                 self.cache().wait_until_current().await?;
                 if let Some(found) = self.cache().of(one.kind.info()).get(&one.key)? {
-                    return Err(exists(one.kind, &one.name, &found));
+                    self.check_as_read(staged)?;
+                    return Err(exists(one.kind, &one.name, &found).into());
                 }
                 conditions.push(Condition::Absent(one.key.clone()));
             }
@@ -298,6 +299,20 @@ impl Registry {
             }
         }
         Ok(conditions)
+    }
+
+    /// Fails when an object is not as it was read any more: whoever has changed it may have made what goes with it
+    /// here, such as the roles of its access rules. That this is there then is no error of this change.
+    fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
+        for one in staged {
+            let Some(previous) = one.previous else { continue };
+            let found = self.cache().of(one.kind.info()).get(&one.key)?;
+            let now = found.map_or(Position::ZERO, |found| found.position());
+            if now != previous {
+                return Err(CommitError::Changed(now));
+            }
+        }
+        Ok(())
     }
 
     /// Returns when the transaction may be tried again as it is: a namespace has changed.
