@@ -105,6 +105,9 @@ impl CreateCluster {
              --state-dir DIR --advertise HOST\n\nCA.pem has the certificate authority of this server. In \
              the cluster, the user of KUBECONFIG needs this role:\n\n{LEAST_ROLE}"
         ));
+        process.print_note(&format!(
+            "nobody else may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
+        ));
         Ok(())
     }
 }
