@@ -25,5 +25,5 @@ mod state_dir;
 mod testing;
 mod upstream;
 
-pub use run::{AdvertisedCa, Settings, run};
+pub use run::{AdvertisedCa, MAX_SESSION, Settings, run};
 pub use state::Clock;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use postern_auth::endpoint_token::MAX_SESSION_SECONDS;
 use postern_client::{Client, Collection, ServerUrl, Settings as ClientSettings, Trust};
 use postern_kinds::SecretText;
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
@@ -66,6 +67,10 @@ impl AdvertisedCa {
         }
     }
 }
+
+/// The longest that exec, attach and port-forward may go on: so long after the end of a token, the central server
+/// tells what revokes it.
+pub const MAX_SESSION: Duration = Duration::from_secs(MAX_SESSION_SECONDS.unsigned_abs());
 
 /// What the operator decides about an agent.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use postern_agent::AdvertisedCa;
+use postern_agent::{AdvertisedCa, MAX_SESSION};
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -88,7 +88,7 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
 
-    /// How long exec, attach, port-forward and the like go on at most [default: 8h]
+    /// How long exec, attach, port-forward and the like go on, at most 8h [default: 8h]
     #[arg(long, env = "POSTERN_AGENT_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
 
@@ -113,9 +113,14 @@ impl Agent {
     /// When a value makes no sense; says which.
     pub(crate) fn settings(self) -> anyhow::Result<postern_agent::Settings> {
         let of = |name, text: &Option<String>, default| duration(name, text.as_deref(), default);
+        let max_session = of("max-session", &self.max_session, MAX_SESSION)?;
+        anyhow::ensure!(
+            max_session <= MAX_SESSION,
+            "--max-session can be at most 8h: the central server forgets then what it has revoked"
+        );
         Ok(postern_agent::Settings {
             max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
-            max_session: of("max-session", &self.max_session, Duration::from_hours(8))?,
+            max_session,
             drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
             server: self.server,
             ca_file: self.ca_file,

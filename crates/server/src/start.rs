@@ -29,6 +29,7 @@ use crate::gateway::GatewaySettings;
 use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
+use crate::registry::issued_tokens;
 use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
@@ -235,6 +236,8 @@ async fn admit_admin(
         Ok(write_private(&path, &kubeconfig::new(&host, trust, key))?)
     };
     let Prepared { digester, first } = first_start::prepare(store, source, announce).await?;
+    let max_ttl_seconds = settings.tokens.max_ttl_seconds;
+    issued_tokens::note_unknown(&**store, first, source.now(), max_ttl_seconds).await?;
     if announced && !first {
         // Another server was faster: the key in this file was never stored.
         std::fs::remove_file(&path)?;

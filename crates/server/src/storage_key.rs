@@ -12,6 +12,7 @@
 //! /revocations/<id>                                 whose endpoint tokens count no more
 //! /issued-tokens/<uid of an access key>             until when endpoint tokens count that it asked for
 //! /issued-tokens/all                                the same of all endpoint tokens
+//! /issued-tokens/unknown                            the same of those that were issued without a record
 //! /postern/…                                        the server's own: format, digest key, seal,
 //!                                                   signing keys
 //! ```
@@ -50,6 +51,10 @@ pub(crate) const ISSUED_TOKENS: &str = "/issued-tokens/";
 
 /// The record of until when the last of all endpoint tokens counts. No uid is like its name.
 pub(crate) const ALL_ISSUED_TOKENS: &str = "/issued-tokens/all";
+
+/// The record of until when endpoint tokens count that the store knows nothing of: they are from before there
+/// were such records, or from after the backup that was restored.
+pub(crate) const UNKNOWN_ISSUED_TOKENS: &str = "/issued-tokens/unknown";
 
 /// The server's key for digests.
 pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";

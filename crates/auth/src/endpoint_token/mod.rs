@@ -26,6 +26,10 @@ use crate::bearer::MAX_TOKEN_BYTES;
 /// By how many seconds the clocks of two machines may differ.
 pub const SKEW_SECONDS: i64 = 60;
 
+/// How long a stream (exec, attach, port-forward) goes on at most that a token has opened, in seconds
+/// (decision 6). So long after its end, what takes its rights away has to be known.
+pub const MAX_SESSION_SECONDS: i64 = 8 * 60 * 60;
+
 /// The type of a token (RFC 9068 section 2.1): no other JWT is one.
 const TYPE: &str = "at+jwt";
 

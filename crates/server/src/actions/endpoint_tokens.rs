@@ -146,16 +146,16 @@ impl AsOf {
         now: Timestamp,
         ttl_seconds: i64,
     ) -> Result<Self, ApiError> {
-        let until = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(ttl_seconds));
+        let expires = now.unix_seconds().saturating_add(ttl_seconds);
         for _ in 0..NOTE_ATTEMPTS {
             let as_of = Self::now(registry, permit, now).await?;
             let key = &as_of.current.key;
             let makers = key.ancestors.iter().map(|maker| maker.uid.as_str());
             let keys: Vec<_> = std::iter::once(key.uid.as_str()).chain(makers).collect();
-            if registry.is_noted(&keys, until) {
+            if registry.is_noted(&keys, expires, as_of.generation) {
                 return Ok(as_of);
             }
-            registry.note(&keys, until).await?;
+            registry.note(&keys, expires).await?;
         }
         let message = "the access key keeps changing: ask for a token again";
         Err(ApiError::unavailable(message, Some(1)))

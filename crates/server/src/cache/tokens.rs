@@ -30,12 +30,13 @@ pub(crate) struct RevocationRecord {
     pub(crate) owner_uid: Option<String>,
 }
 
-/// Until when endpoint tokens count that were issued, as it is stored: for an access key, or for all. It
-/// is written before a token is given away, so what is not in it need not be revoked.
+/// Until when endpoint tokens count that were issued, and the streams that they open go on, as it is stored:
+/// for an access key, or for all. It is written before a token is given away, so what is not in it need not be
+/// revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IssuedRecord {
-    /// No token counts longer.
+    /// No token counts longer, and no stream goes on longer.
     pub(crate) until: Timestamp,
 }
 
@@ -185,7 +186,9 @@ impl TokenState {
             records.filter(|(_, (position, record))| revocations.is_done(*position, record, now));
         let mut done: Vec<_> = done.map(|(key, (position, _))| (key.clone(), *position)).collect();
         let issued = self.issued.read();
-        let over = issued.iter().filter(|(_, (_, record))| record.until <= now);
+        // It says that there are no other ones, too.
+        let is_kept = |key: &str| key == storage_key::UNKNOWN_ISSUED_TOKENS;
+        let over = issued.iter().filter(|(key, (_, record))| record.until <= now && !is_kept(key));
         done.extend(over.map(|(key, (position, _))| (key.clone(), *position)));
         done
     }

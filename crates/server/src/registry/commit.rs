@@ -235,7 +235,9 @@ impl Registry {
         unchanged: Option<&CachedObject>,
         dry_run: bool,
     ) -> Result<Option<Position>, CommitError> {
+        let mut tokens_are_issued = false;
         for _ in 0..NAMESPACE_ATTEMPTS {
+            tokens_are_issued = false;
             let mut conditions = self.conditions(staged).await?;
             let as_read = unchanged.map(|one| Condition::At(one.key().clone(), one.position()));
             conditions.extend(as_read);
@@ -259,6 +261,7 @@ impl Registry {
                 }
                 Err(Error::Conflict { key, .. }) if key.starts_with(storage_key::ISSUED_TOKENS) => {
                     // A token was issued meanwhile: it has to be revoked, too.
+                    tokens_are_issued = true;
                     self.cache().wait_until_current().await?;
                 }
                 Err(Error::Conflict { key, found }) => {
@@ -266,6 +269,10 @@ impl Registry {
                 }
                 Err(error) => return Err(from_store(error).into()),
             }
+        }
+        if tokens_are_issued {
+            let message = "tokens of this access key are being issued all the time: try again";
+            return Err(ApiError::unavailable(message, Some(1)).into());
         }
         let namespace = staged.iter().find_map(|one| one.namespace.as_deref()).unwrap_or_default();
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())

@@ -1,13 +1,14 @@
-//! Notes until when endpoint tokens count that were issued, for the access keys that asked for them and for
-//! all together. A note is stored before a token is given away. So a change of a key that has no note need
-//! revoke nothing, and a revocation is kept as long as the tokens that it is about.
+//! Notes until when endpoint tokens count that were issued, and the streams that they open go on, for the
+//! access keys that asked for them and for all together. A note is stored before a token is given away. So a
+//! change of a key that has no note need revoke nothing, and a revocation is kept as long as what it is about.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use postern_auth::endpoint_token::{MAX_SESSION_SECONDS, SKEW_SECONDS};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
-use postern_store::{Change, Condition, Error, Position, Txn};
+use postern_store::{Change, Condition, Error, Position, Store, Txn, backup};
 use serde::Serialize;
 
 use super::Registry;
@@ -19,22 +20,26 @@ use crate::storage_key;
 const AHEAD_SECONDS: i64 = 3600;
 
 impl Registry {
-    /// Returns whether it is noted that tokens of these access keys, by uid, may count until a time. What
-    /// changes one of the keys after this call revokes the tokens that are as old as this call.
-    pub(crate) fn is_noted(&self, keys: &[&str], until: Timestamp) -> bool {
-        let issued = |key: &Arc<str>| self.cache().issued_tokens(key);
-        notes(keys).iter().all(|key| issued(key).is_some_and(|(_, note)| note.until >= until))
+    /// Returns whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
+    /// count until a time, in seconds since 1970. What changes one of the keys after this revision revokes
+    /// the tokens that are as old as it.
+    pub(crate) fn is_noted(&self, keys: &[&str], expires: i64, revision: u64) -> bool {
+        let until = end_of_all(expires);
+        notes(keys).iter().all(|key| {
+            let found = self.cache().issued_tokens(key);
+            found.is_some_and(|(at, note)| note.until >= until && at.revision() <= revision)
+        })
     }
 
-    /// Notes that tokens of these access keys, by uid, may count until a time. It is in the store then, or
-    /// somebody else has changed the notes meanwhile: [`Registry::is_noted`] says, once the cache is
-    /// current.
+    /// Notes that tokens of these access keys, by uid, may count until a time, in seconds since 1970. It is
+    /// in the store then, or somebody else has changed the notes meanwhile: [`Registry::is_noted`] says,
+    /// once the cache is current.
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn note(&self, keys: &[&str], until: Timestamp) -> Result<(), ApiError> {
-        let ahead = until.unix_seconds().saturating_add(AHEAD_SECONDS);
-        let note = IssuedRecord { until: Timestamp::from_unix_seconds(ahead) };
+    pub(crate) async fn note(&self, keys: &[&str], expires: i64) -> Result<(), ApiError> {
+        let until = end_of_all(expires);
+        let note = IssuedRecord { until: end_of_all(expires.saturating_add(AHEAD_SECONDS)) };
         let mut txn = Txn::default();
         for key in notes(keys) {
             let found = self.cache().issued_tokens(&key);
@@ -52,6 +57,52 @@ impl Registry {
             Err(error) => Err(from_store(error)),
         }
     }
+}
+
+/// Notes until when tokens count that the store knows nothing of: those of a version without notes, and those
+/// that were issued after the backup that the store was restored from. A restored store begins far behind its
+/// backup, so a gap in its revisions tells. Of a store that is new, there are none.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn note_unknown(
+    store: &dyn Store,
+    is_new: bool,
+    now: Timestamp,
+    max_ttl_seconds: i64,
+) -> anyhow::Result<()> {
+    let key: Arc<str> = storage_key::UNKNOWN_ISSUED_TOKENS.into();
+    let found = store.get(&key).await?;
+    let position = found.value.as_ref().map(|entry| entry.position);
+    let is_restored =
+        |at: Position| found.revision.saturating_sub(at.revision()) >= backup::REVISION_MARGIN;
+    if position.is_some_and(|at| !is_restored(at)) {
+        return Ok(());
+    }
+    let now = now.unix_seconds();
+    let until = if is_new {
+        Timestamp::from_unix_seconds(now)
+    } else {
+        end_of_all(now.saturating_add(max_ttl_seconds))
+    };
+    let condition = position.map_or_else(
+        || Condition::Absent(key.clone()),
+        |position| Condition::At(key.clone(), position),
+    );
+    let value = Bytes::from(serde_json::to_vec(&IssuedRecord { until })?);
+    let changes = vec![Change::Put { key: key.clone(), value }];
+    match store.commit(Txn { conditions: vec![condition], changes }).await {
+        // Another server has noted the same.
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns when a token that expires then, in seconds since 1970, opens nothing more, and what it has opened
+/// has ended. Tokens are of this server's clock, and are checked by that of an agent.
+fn end_of_all(expires: i64) -> Timestamp {
+    let more = MAX_SESSION_SECONDS + 2 * SKEW_SECONDS;
+    Timestamp::from_unix_seconds(expires.saturating_add(more))
 }
 
 /// Returns the storage keys of the notes of these access keys, and of that of all.

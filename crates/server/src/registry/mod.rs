@@ -10,7 +10,7 @@ pub(crate) mod agent_configs;
 pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
-mod issued_tokens;
+pub(crate) mod issued_tokens;
 pub(crate) mod observe;
 mod owner_uids;
 mod project_limits;

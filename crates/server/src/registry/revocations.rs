@@ -5,11 +5,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postern_auth::endpoint_token::SKEW_SECONDS;
 use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts};
 use postern_kinds::{AnyKind, Principal, Principals};
 use postern_meta::status::ApiError;
-use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 
 use super::Registry;
@@ -21,7 +19,7 @@ use crate::storage_key;
 
 /// How many revocation records of their access keys an owner may have. Agents get all records; so of an
 /// owner who has more, one takes their place, which revokes all of the owner's tokens.
-const MAX_OF_ONE_OWNER: usize = 64;
+const MAX_OF_ONE_OWNER: usize = 512;
 
 /// Who gives something else than before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,7 +125,7 @@ impl Registry {
         Ok(revocation)
     }
 
-    /// Adds a record, if there is a note under this key that tokens were issued. Returns whether there is.
+    /// Adds a record, if tokens may have been issued. Returns whether there is a note under this key.
     fn revoke(
         &self,
         revocation: &mut Revocation,
@@ -137,13 +135,13 @@ impl Registry {
     ) -> Result<bool, ApiError> {
         let issued = self.cache().issued_tokens(note);
         revocation.conditions.push(as_read(note, issued));
-        let Some((_, issued)) = issued else { return Ok(false) };
-        // Tokens are of this server's clock, and are checked by that of an agent.
-        let end = issued.until.unix_seconds().saturating_add(2 * SKEW_SECONDS);
-        let drop_after = Timestamp::from_unix_seconds(end);
+        let unknown = self.cache().issued_tokens(storage_key::UNKNOWN_ISSUED_TOKENS);
+        let unknown = unknown.filter(|(_, unknown)| unknown.until > self.source().now());
+        let until = [issued, unknown].into_iter().flatten().map(|(_, record)| record.until).max();
+        let Some(drop_after) = until else { return Ok(false) };
         let put = self.record(&RevocationRecord { uids, drop_after, owner_uid })?;
         revocation.changes.push(put);
-        Ok(true)
+        Ok(issued.is_some())
     }
 
     fn record(&self, record: &RevocationRecord) -> Result<Change, ApiError> {
