@@ -87,7 +87,6 @@ impl Flow {
         Ok(Place { flow: self.clone(), caller: caller.to_owned(), is_long })
     }
 
-    #[cfg(test)]
     /// Returns how much of all callers is under way.
     pub(crate) fn under_way(&self) -> UnderWay {
         self.callers.lock().values().fold(UnderWay::default(), |all, one| UnderWay {

@@ -16,6 +16,7 @@ use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
 use postern_listen::{ConnectionLimits, ConnectionTable};
 use postern_proxy::{Limits, Proxy, TcpDial};
 use serde_json::json;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -25,11 +26,12 @@ use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::certificate::{Certificate, RENEW_INTERVAL};
 use crate::endpoint::Endpoint;
 use crate::flow::{Flow, FlowLimits};
+use crate::metrics::Metrics;
 use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
-use crate::{audit, follow, listen, reach, upstream};
+use crate::{audit, follow, listen, reach, scrape, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,6 +91,8 @@ pub struct Settings {
     pub upstream: PathBuf,
     /// Where the agent listens.
     pub listen: SocketAddr,
+    /// Where its metrics are served, to everybody; nowhere, when absent.
+    pub metrics_listen: Option<SocketAddr>,
     /// Where it keeps what it has heard, and its certificate authority.
     pub state_dir: PathBuf,
     /// The name, or the name and port, under which clients reach it. It is written into the Cluster.
@@ -127,8 +131,7 @@ pub async fn run(
     let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
     let hosts = hosts(settings.listen, endpoint.as_ref());
     let certificate = Certificate::prepare(&dir, hosts, state.now())?;
-    let listener = postern_listen::bind(settings.listen)
-        .with_context(|| format!("--listen: cannot listen on {}", settings.listen))?;
+    let listener = bind("--listen", settings.listen)?;
     let address = listener.local_addr()?;
     let tls = TlsAcceptor::from(certificate.clone().server_config()?);
     let queue = Queue::open(&dir.join("audit"), MAX_BYTES)?;
@@ -142,12 +145,16 @@ pub async fn run(
         upstream,
         max_session: settings.max_session,
         audit: Audit::new(queue, first_id),
+        metrics: Metrics::default(),
         flow: Flow::new(FlowLimits::default()),
         connections: ConnectionTable::new(limits),
         reach: Arc::default(),
         draining: watch::Sender::new(false),
     });
     let mut tasks = talk(&agent, &client_settings, dir)?;
+    if let Some(address) = settings.metrics_listen {
+        tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
+    }
     tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(endpoint) = endpoint {
         let client = Client::new(client_settings)?;
@@ -165,6 +172,12 @@ pub async fn run(
     tasks.shutdown().await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// Returns a listener on an address that a flag says.
+fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = postern_listen::bind(address);
+    bound.with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
 /// Starts what talks with the central server, each task over a connection of its own: one that waits must not

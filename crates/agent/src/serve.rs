@@ -23,6 +23,7 @@ use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::audit::{Audit, Record};
 use crate::feed::Feed;
 use crate::flow::Flow;
+use crate::metrics::Metrics;
 use crate::reach::Reach;
 use crate::review::{self, Asked};
 use crate::session::{self, Caller};
@@ -43,6 +44,7 @@ pub(crate) struct Agent {
     pub(crate) upstream: Upstream,
     pub(crate) max_session: Duration,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) metrics: Metrics,
     pub(crate) flow: Arc<Flow>,
     pub(crate) connections: Arc<ConnectionTable>,
     /// How it gets to its cluster.
@@ -55,12 +57,12 @@ impl Agent {
     pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         match request.uri().path() {
             "/healthz" | "/livez" => return answer::health(None),
-            "/readyz" => return answer::health(self.ready()),
+            "/readyz" => return answer::health(self.problem()),
             _ => {}
         }
         let (head, body) = request.into_parts();
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
-        match self.forwarded(peer, &record, head, body).await {
+        let response = match self.forwarded(peer, &record, head, body).await {
             Ok((response, goes_on)) => {
                 record.answered(response.status().as_u16(), None, goes_on);
                 response
@@ -74,11 +76,13 @@ impl Agent {
                 record.answered(error.code(), Some(&error), false);
                 answer::status(&error)
             }
-        }
+        };
+        self.metrics.count_answer(record.verb(), response.status().as_u16());
+        response
     }
 
     /// Returns why the agent is not ready; `None` when it is.
-    fn ready(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         let unheard = self.state.feed().err().map(|why| why.to_string());
         unheard.or_else(|| self.reach.load().problem())
     }
@@ -100,6 +104,7 @@ impl Agent {
         let bearer = bearer_of(&head.headers)?;
         let feed = self.state.feed().map_err(|why| refused(&why))?;
         let verified = feed.verifier.verify(bearer.expose(), self.state.now());
+        self.metrics.count_token(verified.as_ref().err().copied());
         let verified = verified.map_err(|why| logged(&Refused::Token(why)))?;
         let owner = verified.owner().to_owned();
         peer.set_authenticated(&owner, false);

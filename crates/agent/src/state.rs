@@ -98,6 +98,13 @@ impl State {
         is_new
     }
 
+    /// Returns how long the central server was not heard; `None` when it never was.
+    pub(crate) fn silent_seconds(&self) -> Option<u64> {
+        self.feed.load().as_ref()?;
+        let seconds = self.now().saturating_sub(self.heard_at.load(Ordering::Acquire));
+        Some(seconds.max(0).unsigned_abs())
+    }
+
     /// Returns a subscription to what changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

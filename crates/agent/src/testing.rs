@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
+use crate::metrics::Metrics;
 use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::State;
@@ -131,6 +132,7 @@ impl Scene {
             proxy: Proxy::new(),
             upstream: upstream(cluster),
             max_session: Duration::from_mins(1),
+            metrics: Metrics::default(),
             audit: Audit::new(queue, 1),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),

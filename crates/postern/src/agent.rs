@@ -55,6 +55,10 @@ pub(crate) struct Agent {
     )]
     listen: SocketAddr,
 
+    /// The address to serve metrics on, at /metrics, without TLS and to everybody who reaches it [default: none]
+    #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
+
     /// Where the agent keeps what it has heard last, and its certificate authority
     #[arg(
         long,
@@ -129,6 +133,7 @@ impl Agent {
             key_file: self.key_file,
             upstream: self.upstream,
             listen: self.listen,
+            metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,
             advertise: self.advertise,
             advertised_ca: match self.advertise_ca_file {

@@ -69,7 +69,6 @@ impl Audit {
         })
     }
 
-    #[cfg(test)]
     /// Returns how many records are missing since the start.
     pub(crate) fn lost(&self) -> u64 {
         self.all_lost.load(Ordering::Relaxed) + self.lost.load(Ordering::Relaxed)

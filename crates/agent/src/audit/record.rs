@@ -55,6 +55,8 @@ pub(crate) struct Record {
 struct Inner {
     event: AuditEvent,
     is_authenticated: bool,
+    /// Kubernetes' verb, when it is known.
+    verb: Option<&'static str>,
 }
 
 impl Record {
@@ -75,13 +77,18 @@ impl Record {
             annotations: client_id.into_iter().collect(),
             ..AuditEvent::default()
         };
-        let inner = Mutex::new(Inner { event, is_authenticated: false });
+        let inner = Mutex::new(Inner { event, is_authenticated: false, verb: None });
         Arc::new(Self { audit: audit.clone(), clock: clock.clone(), id, inner })
     }
 
     /// Returns its id.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns Kubernetes' verb; `None` before it is known what it asks for.
+    pub(crate) fn verb(&self) -> Option<&'static str> {
+        self.inner.lock().verb
     }
 
     /// Sets who sent it.
@@ -105,6 +112,7 @@ impl Record {
     /// Sets what it asks the cluster for.
     pub(crate) fn set_asked(&self, kube: &KubeRequest) {
         let mut inner = self.inner.lock();
+        inner.verb = Some(kube.verb());
         kube.verb().clone_into(&mut inner.event.verb);
         inner.event.object_ref = object_of(kube);
     }
