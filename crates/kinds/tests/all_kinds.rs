@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use postern_kinds::{AnyKind, Caller, Context, Layout, NoPrincipals, Verb, all, find};
 use postern_meta::object::encoded::merge_status;
+use postern_meta::schema::Schema;
 use postern_meta::{Object, Timestamp};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 /// Returns an object of a kind that has a name and nothing else.
 fn empty(kind: &dyn AnyKind) -> Object {
@@ -122,6 +123,37 @@ fn a_kind_with_actions_on_its_own_path_serves_their_verbs_and_no_others() {
             assert_eq!(served, on_own_path, "{kind:?}");
         }
     }
+}
+
+/// What identifies the items of a set or a keyed list is in `managedFields`, in conflicts and in errors.
+#[test]
+fn nothing_that_is_secret_is_a_list_whose_items_are_told_apart() {
+    fn has_items(schema: &Schema, at: &Value) -> bool {
+        let resolved = schema.resolve(at);
+        let list_type = at.get("x-kubernetes-list-type").or(resolved.get("x-kubernetes-list-type"));
+        list_type.is_some_and(|list_type| list_type != "atomic")
+            || ["items", "additionalProperties"]
+                .iter()
+                .any(|inner| resolved.get(*inner).is_some_and(|inner| has_items(schema, inner)))
+            || resolved
+                .get("properties")
+                .and_then(Value::as_object)
+                .is_some_and(|fields| fields.values().any(|field| has_items(schema, field)))
+    }
+    let mut checked = 0;
+    for kind in all() {
+        let schema = kind.schema();
+        let write_only = kind.write_only().iter().map(|field| field.path);
+        for path in kind.read_protected().iter().copied().chain(write_only) {
+            let field = path.iter().try_fold(schema.root(), |at, name| {
+                schema.resolve(at).get("properties")?.get(*name)
+            });
+            let field = field.unwrap_or_else(|| panic!("{kind:?} has no {path:?}"));
+            assert!(!has_items(schema, field), "{kind:?}: {path:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 3, "no kind has secrets: this test checks nothing");
 }
 
 /// The server adds the observed fields to the encoded object, and needs `status` at its end for that.

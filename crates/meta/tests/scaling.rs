@@ -23,7 +23,7 @@ use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::NameRule;
 use postern_meta::object::encoded::merge_status;
 use postern_meta::options::{DeleteOptions, DeletionOf, ListOptions, Query};
-use postern_meta::patch::{apply_json_patch, apply_merge_patch};
+use postern_meta::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use postern_meta::schema::Schema;
 use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::validate::{dedup_owner_references, validate_create, validate_update};
@@ -614,6 +614,37 @@ fn patches() {
             drop(black_box(apply_merge_patch(json!({ "spec": { "map": { "a": 1 } } }), patch)));
         },
     );
+}
+
+#[test]
+fn strategic_merge_patches() {
+    let schema: &'static Schema = Box::leak(Box::new(Schema::of_object::<Thing>()));
+    let lists = |n: usize, from: usize| {
+        let tags: Vec<String> = (from..from + n).map(|i| format!("x.io/{i}")).collect();
+        let items: Vec<Value> = tags.iter().map(|name| json!({ "name": name })).collect();
+        (tags, items)
+    };
+    // Half of the items are there already, the order of all is turned round, and some go.
+    let both = move |n: usize| {
+        let (finalizers, items) = lists(n, 0);
+        let live = json!({ "metadata": { "finalizers": finalizers }, "spec": { "items": items } });
+        let (finalizers, mut items) = lists(n, n / 2);
+        let order: Vec<Value> = items.iter().rev().cloned().collect();
+        items.push(json!({ "name": "x.io/1", "$patch": "delete" }));
+        let (gone, _) = lists(n / 2, 0);
+        let patch = json!({
+            "metadata": {
+                "$deleteFromPrimitiveList/finalizers": gone,
+                "$setElementOrder/finalizers": finalizers.iter().rev().collect::<Vec<_>>(),
+                "finalizers": finalizers,
+            },
+            "spec": { "items": items, "$setElementOrder/items": order, "$retainKeys": ["items"] },
+        });
+        (live, patch)
+    };
+    check_input("strategic merge", 10_000, both, |(live, patch)| {
+        assert!(apply_strategic_merge_patch(live.clone(), patch, schema).is_ok());
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
+mod apply;
 mod bad_requests;
 mod creates;
 mod deletes;

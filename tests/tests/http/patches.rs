@@ -1,10 +1,11 @@
-//! Patches: JSON Patch as in the specification, JSON merge patch, and what neither may do.
+//! Patches: JSON Patch as in the specification, JSON merge patch, strategic merge patch, and what none
+//! may do.
 
 use insta::assert_snapshot;
 use postern_tests::Server;
 use postern_tests::objects::{collection, secret, secret_path, secrets, value_of, version_of};
 use postern_tests::status::failure;
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn with_one() -> Server {
     let server = Server::start().await;
@@ -183,4 +184,51 @@ async fn concurrent_patches_without_a_version_all_succeed() {
     let current = json!({"metadata": {"resourceVersion": read["metadata"]["resourceVersion"]}, "spec": {"displayName": "x"}});
     let done = client.patch(&secret_path("s1"), "merge-patch", &current).send().await.expect(200);
     assert!(version_of(&done) > version_of(&read));
+}
+
+#[tokio::test]
+async fn a_strategic_merge_patch_merges_the_lists_that_the_schema_says() {
+    let server = with_one().await;
+    let client = server.client();
+    let rule = |name: &str| json!({ "name": name, "verbs": ["get"], "users": ["admin"] });
+    let strategic = "strategic-merge-patch";
+    let patch = |changes: Value| {
+        let client = client.clone();
+        async move { client.patch(&secret_path("s1"), strategic, &changes).send().await }
+    };
+    let first = patch(json!({
+        "metadata": { "finalizers": ["a.io/x"], "labels": { "a": "1", "b": "2" } },
+        "spec": { "access": [rule("a"), rule("b")], "data": { "more": "djI=" } },
+    }));
+    first.await.expect(200);
+    let second = patch(json!({
+        "metadata": { "finalizers": ["b.io/x"], "labels": { "a": null } },
+        "spec": { "access": [rule("c")], "data": { "$patch": "replace", "only": "djM=" } },
+    }));
+    let second = second.await.expect(200);
+    assert_eq!(second["metadata"]["finalizers"], json!(["a.io/x", "b.io/x"]));
+    assert_eq!(second["metadata"]["labels"], json!({ "b": "2" }));
+    assert_eq!(second["spec"]["access"], json!([rule("c")]), "a list without keys is replaced");
+    assert_eq!(second["spec"]["data"], json!({ "only": "djM=" }));
+    let third = patch(json!({ "metadata": {
+        "$deleteFromPrimitiveList/finalizers": ["a.io/x"],
+        "$setElementOrder/finalizers": ["c.io/x", "b.io/x"],
+        "finalizers": ["c.io/x"],
+    } }));
+    let third = third.await.expect(200);
+    assert_eq!(third["metadata"]["finalizers"], json!(["c.io/x", "b.io/x"]));
+    for (changes, code) in [
+        (json!({ "spec": { "data": { "$patch": "merge all" } } }), 400),
+        (json!({ "spec": { "$unknown": 1 } }), 400),
+        (json!({ "spec": { "$setElementOrder/access": [] } }), 400),
+        (json!({ "metadata": { "ownerReferences": [{ "name": "a" }] } }), 422),
+        (json!([]), 400),
+        (json!({ "metadata": { "resourceVersion": "1" } }), 409),
+        (json!({ "metadata": { "name": "other" } }), 400),
+    ] {
+        let reply = patch(changes.clone()).await;
+        assert_eq!(reply.status, code, "{changes}: {}", failure(&reply));
+    }
+    let after = client.get(&secret_path("s1")).send().await.expect(200);
+    assert_eq!(after, third);
 }

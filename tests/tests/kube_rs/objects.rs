@@ -78,6 +78,34 @@ async fn an_object_can_be_created_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn objects_can_be_applied() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let (mine, theirs) = (PatchParams::apply("mine"), PatchParams::apply("theirs"));
+    let one = object(&resource, "db.password", "one");
+    let made = api.patch("db.password", &mine, &Patch::Apply(&one)).await.unwrap();
+    let again = api.patch("db.password", &mine, &Patch::Apply(&one)).await.unwrap();
+    assert_eq!(again.resource_version(), made.resource_version(), "nothing is written");
+    let two = object(&resource, "db.password", "two");
+    let conflict = api.patch("db.password", &theirs, &Patch::Apply(&two)).await;
+    assert_eq!(refused(conflict), (409, "Conflict".into()));
+    let forced = api.patch("db.password", &theirs.force(), &Patch::Apply(&two)).await.unwrap();
+    assert_eq!(display_name(&forced), "two");
+    // As controllers do it: without a name, for one field.
+    let label = Patch::Apply(json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
+        "metadata": {"labels": {"app": "shop"}},
+    }));
+    let labels = PatchParams::apply("labels");
+    let labelled = api.patch("db.password", &labels, &label).await.unwrap();
+    assert_eq!(labelled.labels()["app"], "shop");
+    let strategic = Patch::Strategic(json!({"metadata": {"finalizers": ["example.com/x"]}}));
+    let patched = api.patch("db.password", &PatchParams::default(), &strategic).await.unwrap();
+    assert_eq!(patched.finalizers(), ["example.com/x"]);
+}
+
+#[tokio::test]
 async fn lists_come_in_pages() {
     let server = Server::start().await;
     let client = client(server.home()).await;

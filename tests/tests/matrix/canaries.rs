@@ -83,9 +83,25 @@ fn malformed() -> Vec<(&'static str, String)> {
         ),
         ("application/merge-patch+json", format!(r#"{{"spec":{{"data":["{encoded}"]}}}}"#)),
         ("application/merge-patch+json", format!(r#"{{"spec":{{"data":{{"value":"{encoded}""#)),
+        (
+            "application/strategic-merge-patch+json",
+            format!(r#"{{"spec":{{"data":{{"$patch":"{encoded}"}},"$retainKeys":["{PLAIN}"]}}}}"#),
+        ),
+        (
+            "application/apply-patch+yaml",
+            format!("{{apiVersion: {APPLIED}, spec: {{data: [{encoded}], key: [{PLAIN}]}}}}"),
+        ),
+        (
+            "application/apply-patch+yaml",
+            format!("{{apiVersion: {APPLIED}, spec: {{data: {{value: {encoded}!}}}}}}"),
+        ),
+        ("application/apply-patch+yaml", format!("{{apiVersion: {APPLIED}, spec: {{data: {PLAIN}")),
         ("text/plain", encoded),
     ]
 }
+
+/// The type of an apply, for a shared secret.
+const APPLIED: &str = "management.platform.sh/v1, kind: SharedSecret";
 
 async fn send(client: &Client, method: &str, path: &str, kind: &str, body: &str) -> Response {
     client.request(method, path).body(kind, body.to_owned()).send().await
@@ -112,7 +128,7 @@ async fn malformed_bodies_leave_no_secret_values_anywhere() {
             for code in ["admin", "owner", "other", "member", "maker", "read"] {
                 let who = world.identities.iter().find(|one| one.code == code).expect("a column");
                 for (method, path) in requests {
-                    for query in ["", "?dryRun=All", "?fieldValidation=Strict"] {
+                    for query in ["", "?dryRun=All", "?fieldValidation=Strict", "?fieldManager=m"] {
                         let path = format!("{path}{query}");
                         let reply = send(&who.client, method, &path, kind, &body).await;
                         let what = format!("{code} {method} {path} {body}: {}", reply.text());

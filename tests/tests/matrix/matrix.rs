@@ -24,7 +24,7 @@ pub(crate) struct Answered {
 /// Returns the targets as they are now, if a row of the operation needs them.
 async fn current(world: &World, operation: &Operation) -> BTreeMap<Target, Value> {
     let mut objects = BTreeMap::new();
-    if operation.method != "PUT" {
+    if !matches!(operation.method.as_str(), "PUT" | "PATCH") {
         return objects;
     }
     for target in world.fixture.targets() {

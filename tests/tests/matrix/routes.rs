@@ -42,6 +42,9 @@ pub(crate) enum Effect {
     Deletes,
 }
 
+/// The media type of an apply.
+const APPLY: &str = "application/apply-patch+yaml";
+
 const METHODS: [&str; 6] = ["get", "post", "put", "patch", "delete", "head"];
 
 /// The name of what is created.
@@ -104,7 +107,7 @@ pub(crate) async fn operations(client: &Client) -> Vec<Operation> {
     operations
 }
 
-/// Returns the rows of one operation. `current` are the targets as they are, for PUT.
+/// Returns the rows of one operation. `current` are the targets as they are, for PUT and PATCH.
 pub(crate) fn rows(
     operation: &Operation,
     fixture: &Fixture,
@@ -269,7 +272,11 @@ impl Rows<'_> {
             let parts: Vec<&str> =
                 [short, words].into_iter().filter(|text| !text.is_empty()).collect();
             for &target in targets {
-                let path = self.operation.at(self.fixture, target) + query;
+                let mut path = self.operation.at(self.fixture, target) + query;
+                if kind == APPLY {
+                    path += if query.is_empty() { "?" } else { "&" };
+                    path += "fieldManager=matrix";
+                }
                 let ask =
                     Ask::new(&self.operation.method, &path).with(kind, &self.change(kind, target));
                 rows.push(self.row(&parts.join(", "), Some(target), ask, effect));
@@ -281,22 +288,30 @@ impl Rows<'_> {
     /// the two requests differ in nothing but the name.
     fn change(&self, kind: &str, target: Target) -> Value {
         let label = json!({ "touched": "yes" });
+        let like = match target {
+            Target::Absent => Target::Theirs,
+            Target::AbsentElsewhere => Target::Elsewhere,
+            target => target,
+        };
+        let current = || self.current.get(&like).cloned().unwrap_or_default();
         match kind {
             "application/json-patch+json" => {
                 json!([{ "op": "add", "path": "/metadata/labels/touched", "value": "yes" }])
             }
             "application/json" => {
-                let like = match target {
-                    Target::Absent => Target::Theirs,
-                    Target::AbsentElsewhere => Target::Elsewhere,
-                    target => target,
-                };
-                let mut object = self.current.get(&like).cloned().unwrap_or_default();
+                let mut object = current();
                 let version = object["metadata"]["resourceVersion"].take();
                 let name = self.fixture.name(target);
                 object["metadata"] =
                     json!({ "name": name, "resourceVersion": version, "labels": label });
                 object
+            }
+            // Without a name nothing is created: whoever may create gets as far as that.
+            APPLY => {
+                let Value::Object(mut object) = current() else { return Value::Null };
+                object.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind"));
+                object.insert("metadata".to_owned(), json!({ "labels": label }));
+                Value::Object(object)
             }
             _ => json!({ "metadata": { "labels": label } }),
         }

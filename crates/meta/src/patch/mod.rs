@@ -3,9 +3,11 @@
 mod budget;
 mod json_patch;
 mod merge_patch;
+mod strategic;
 
 pub use json_patch::{apply_json_patch, json_patch_reads};
 pub use merge_patch::apply_merge_patch;
+pub use strategic::apply_strategic_merge_patch;
 
 /// Maximum number of operations in one JSON Patch, as upstream.
 pub const MAX_OPERATIONS: usize = 10_000;

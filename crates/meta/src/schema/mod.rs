@@ -14,7 +14,7 @@ mod transforms;
 mod walk;
 
 pub use walk::TypeMismatch;
-pub(crate) use walk::{Branches, branches};
+pub(crate) use walk::{Branches, Field, branches, field_of};
 
 /// Where references to definitions point.
 const DEFINITIONS_PREFIX: &str = "#/components/schemas/";

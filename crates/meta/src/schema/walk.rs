@@ -87,7 +87,7 @@ fn fields_of(at: &Value) -> Fields<'_> {
 }
 
 /// What the schema says about one field.
-pub(super) enum Field<'a> {
+pub(crate) enum Field<'a> {
     /// It may have any value.
     Free,
     /// It has a schema.
@@ -97,7 +97,7 @@ pub(super) enum Field<'a> {
 }
 
 /// Returns what the first branch that has the field says about it.
-pub(super) fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
+pub(crate) fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
     let known = branches.iter().find_map(|branch| match fields_of(branch) {
         Fields::Free => {
             let property = branch.get("properties").and_then(|known| known.get(name));

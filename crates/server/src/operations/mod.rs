@@ -4,11 +4,13 @@
 //! What does not live here: whether a write is allowed (`stages`), how it is stored (`registry`).
 
 mod access_keys;
+mod apply;
 mod create;
 mod delete;
 mod update;
 
 pub(crate) use access_keys::{remove_expired_keys, remove_keys_without_owner};
+pub(crate) use apply::{Applied, apply};
 pub(crate) use create::create;
 pub(crate) use delete::{delete, delete_collection, release};
 pub(crate) use update::{replace, update};

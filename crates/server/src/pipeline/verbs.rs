@@ -7,16 +7,19 @@ use postern_kinds::audit_event_list::AuditEventList;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::decode::{Decoded, Format, decode};
-use postern_meta::object::Object;
+use postern_meta::object::{Object, Operation};
 use postern_meta::options::{
     DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
 };
-use postern_meta::patch::{apply_json_patch, apply_merge_patch, json_patch_reads};
+use postern_meta::patch::{
+    apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, json_patch_reads,
+};
 use postern_meta::status::{ApiError, Status};
 
 use super::{Outcome, Server, audit_events};
 use crate::actions::{self, ActionOutput};
-use crate::operations;
+use crate::endpoints::openapi::v3::SERVED_PATCHES;
+use crate::operations::{self, Applied};
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
@@ -26,11 +29,11 @@ use crate::wire::encode::Negotiated;
 use crate::wire::input::{self, ReceivedBody};
 use crate::wire::{respond, websocket};
 
-/// The patch types that are served.
-const SERVED_PATCHES: &[PatchType] = &[PatchType::Json, PatchType::Merge];
-
 /// Bytes of YAML from which on reading them counts as large: it takes several times as long as JSON.
 const LARGE_YAML_BYTES: usize = 8 * 1024;
+
+/// Why JSON Patch is refused to callers who may not get an object.
+const PATCH_READS: &str = "test, copy and move in a JSON Patch need the right to get the object";
 
 /// Longest name of a field manager, as upstream.
 const MAX_MANAGER_BYTES: usize = 128;
@@ -88,7 +91,7 @@ pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: 
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
         return false;
     }
-    let from = if input::is_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
+    let from = if input::is_yaml(parsed, body) { LARGE_YAML_BYTES } else { LARGE_BYTES };
     body.len() > from || server.registry.stored_bytes(permit) > LARGE_BYTES
 }
 
@@ -231,7 +234,7 @@ fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
         if name.is_empty() { "unknown".to_owned() } else { name }
     };
     let manager = options.field_manager.clone().unwrap_or_else(agent);
-    Writing { manager, part, dry_run: options.dry_run }
+    Writing { manager, operation: Operation::Update, part, dry_run: options.dry_run }
 }
 
 async fn create(
@@ -276,23 +279,27 @@ async fn patch(
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     // The patch's type is checked before anything else.
-    let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), SERVED_PATCHES)?;
+    let patch_type = patch_type(parsed.header(header::CONTENT_TYPE), &SERVED_PATCHES)?;
     let negotiated = negotiated_object(server, parsed)?;
+    if patch_type == PatchType::Apply {
+        return apply(server, parsed, permit, part, body, negotiated).await;
+    }
     let options = WriteOptions::parse(parsed.query(), WriteKind::Patch)?;
     let Decoded { value: patch, duplicates } =
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
     let warnings = parking_lot::Mutex::new(Vec::new());
     if patch_type == PatchType::Json && json_patch_reads(&patch) {
-        server.registry.check_may_read(permit)?;
+        server.registry.check_may_read(permit, PATCH_READS)?;
     }
-    if patch_type == PatchType::Merge {
+    if patch_type != PatchType::Json {
         input::check_patch_is_strict(kind, permit.name(), &patch)?;
     }
     let change = |current: &Object| {
         let current = current.clone().into_value();
         let patched = match patch_type {
             PatchType::Json => apply_json_patch(current, &patch)?,
+            PatchType::Strategic => apply_strategic_merge_patch(current, &patch, kind.schema())?,
             _ => apply_merge_patch(current, &patch)?,
         };
         let validation = options.field_validation;
@@ -306,6 +313,31 @@ async fn patch(
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings: warnings.into_inner(), ..response.into() })
+}
+
+/// Serves a patch that is a server-side apply.
+async fn apply(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    part: Part,
+    body: ReceivedBody,
+    negotiated: Negotiated,
+) -> Result<Outcome, ApiError> {
+    let options = WriteOptions::parse(parsed.query(), WriteKind::Apply)?;
+    let (kind, name) = (permit.kind(), permit.name());
+    let decoded = input::decode_configuration(&body)?;
+    let validation = options.field_validation;
+    let (configuration, warnings) = input::configuration_of(kind, name, decoded, validation)?;
+    let writing = Writing { operation: Operation::Apply, ..writing(parsed, &options, part) };
+    let applied =
+        Applied { configuration: &configuration, writing: &writing, force: options.force };
+    let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
+    let created = is_new.then(|| object.json.clone());
+    let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let object = server.registry.for_writer(permit, object)?;
+    let response = respond::object(kind, code, object, negotiated)?;
+    Ok(Outcome { response, warnings, created })
 }
 
 async fn delete(

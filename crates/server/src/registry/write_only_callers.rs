@@ -38,17 +38,17 @@ impl Registry {
         Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()) })
     }
 
-    /// Checks that a caller may get the object that they write, for what compares or copies it.
+    /// Checks that a caller may get the object that they write, for what compares or copies it. `reason`
+    /// says what does.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words.
-    pub(crate) fn check_may_read(&self, permit: &Permit) -> Result<(), ApiError> {
+    pub(crate) fn check_may_read(&self, permit: &Permit, reason: &str) -> Result<(), ApiError> {
         let is_open = permit.kind().read_protected().is_empty();
         if is_open || self.may_read(permit, permit.name()) {
             return Ok(());
         }
-        let text = "test, copy and move in a JSON Patch need the right to get the object";
-        Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), text))
+        Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), reason))
     }
 
     /// The newest policy decides: whoever has just made an object owns it since.

@@ -7,11 +7,13 @@ use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use postern_kinds::{AnyKind, StrictFields, Verb};
-use postern_meta::accept::content_type_of_body;
+use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
+use postern_meta::apply::check_lists;
 use postern_meta::decode::{self, BodyFormat, Decoded, Format};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::options::FieldValidation;
+use postern_meta::schema::TypeMismatch;
 use postern_meta::status::ApiError;
 use postern_meta::validate::dedup_owner_references;
 use serde_json::Value;
@@ -28,6 +30,9 @@ const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
 /// What a body counts at least, in bytes: a request that waits for one takes some memory, too.
 const MIN_COUNTED_BYTES: usize = 4096;
+
+/// The most characters of a name or type that an error repeats.
+const MAX_REPEATED_CHARS: usize = 128;
 
 /// Seconds after which a client may try again, when there was no room for its body.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -120,10 +125,32 @@ fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
     Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
 }
 
-/// Returns whether the Content-Type names YAML.
-pub(crate) fn is_yaml(parsed: &Parsed) -> bool {
-    let format = content_type_of_body(parsed.header(CONTENT_TYPE));
-    format.is_ok_and(|format| format == BodyFormat::Text(Format::Yaml))
+/// Returns whether a body is YAML: by its Content-Type, and for an apply by its first character.
+pub(crate) fn is_yaml(parsed: &Parsed, body: &[u8]) -> bool {
+    let header = parsed.header(CONTENT_TYPE);
+    if patch_type(header, &[PatchType::Apply]).is_ok() {
+        return !looks_like_json(body);
+    }
+    content_type_of_body(header).is_ok_and(|format| format == BodyFormat::Text(Format::Yaml))
+}
+
+fn looks_like_json(body: &[u8]) -> bool {
+    body.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// Returns the configuration of an apply, decoded. JSON is YAML, too, but read faster and within the
+/// limits of JSON: so it is tried first where the body looks like it.
+///
+/// # Errors
+/// 400 for a body that is neither.
+pub(crate) fn decode_configuration(body: &[u8]) -> Result<Decoded, ApiError> {
+    let json = looks_like_json(body).then(|| decode::decode(body, Format::Json));
+    let decoded = match json {
+        Some(Ok(decoded)) => Ok(decoded),
+        Some(Err(error)) => decode::decode(body, Format::Yaml).map_err(|_| error),
+        None => decode::decode(body, Format::Yaml),
+    };
+    decoded.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 /// Returns a body, decoded in the format that its Content-Type names.
@@ -186,12 +213,71 @@ pub(crate) fn patched_object_of(
 ) -> Result<(Object, Vec<String>), ApiError> {
     check_strict_fields(kind, name, &value)?;
     let problems = field_problems(kind, &mut value, duplicates);
-    let warnings = validated(problems, validation).map_err(|reason| {
-        let mut errors = FieldErrors::default();
-        errors.push(FieldError::invalid("patch", BadValue::Omitted, reason));
-        ApiError::invalid(kind.info().group_kind(), name, errors)
-    })?;
+    let warnings =
+        validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
     finish(kind, value, warnings)
+}
+
+fn bad_patch(kind: &dyn AnyKind, name: &str, reason: String) -> ApiError {
+    let mut errors = FieldErrors::default();
+    errors.push(FieldError::invalid("patch", BadValue::Omitted, reason));
+    ApiError::invalid(kind.info().group_kind(), name, errors)
+}
+
+/// Returns the configuration of an apply, for the object of this name, with the warnings about it. It
+/// may leave out the name where the object is there, which clients do.
+///
+/// # Errors
+/// 400 when it is for an object of another kind or name, or has `managedFields`; 422 when it does
+/// not fit the schema, and under strict validation for unknown and duplicate fields.
+pub(crate) fn configuration_of(
+    kind: &dyn AnyKind,
+    name: &str,
+    decoded: Decoded,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>), ApiError> {
+    let Decoded { mut value, duplicates } = decoded;
+    check_type(kind, &value)?;
+    let metadata = &value["metadata"];
+    if !metadata["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let sent = metadata["name"].as_str().unwrap_or_default();
+    if !sent.is_empty() && sent != name {
+        let sent: String = sent.chars().take(MAX_REPEATED_CHARS).collect();
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({sent}) does not match the name on the URL ({name})"
+        )));
+    }
+    check_strict_fields(kind, name, &value)?;
+    let problems = field_problems(kind, &mut value, &duplicates);
+    let mut warnings =
+        validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
+    if let Err(TypeMismatch { path, expected, found }) = kind.schema().check_types(&value) {
+        let mut errors = FieldErrors::default();
+        errors.push(FieldError::type_invalid(path, format!("expected {expected}, got {found}")));
+        return Err(ApiError::invalid(kind.info().group_kind(), name, errors));
+    }
+    errors_to_result(kind, name, check_lists(&value, kind.schema()))?;
+    let mut object = Object::from_value(value).map_err(|reason| bad_patch(kind, name, reason))?;
+    warnings.extend(dedup_owner_references(&mut object.metadata));
+    warnings.extend(kind.warnings(&object.metadata));
+    Ok((object, warnings))
+}
+
+/// Checks that a configuration says that it is of this kind.
+fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (version, sent) = (text("apiVersion"), text("kind"));
+    let info = kind.info();
+    if sent == info.kind && info.version.matches(version) {
+        return Ok(());
+    }
+    // As Go writes a group, version and kind.
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+    let invalid = format!("{version}, Kind={sent}");
+    let invalid: String = invalid.chars().take(MAX_REPEATED_CHARS).collect();
+    Err(ApiError::bad_request(format!("invalid object type: {invalid}")))
 }
 
 /// Checks the fields in which nothing may be ignored.
@@ -304,7 +390,7 @@ fn infer(
         None | Some(Value::Null) => {}
         Some(Value::String(sent)) if sent.is_empty() => {}
         Some(Value::String(sent)) if sent == expected => return Ok(()),
-        Some(Value::String(sent)) => return Err(sent.chars().take(128).collect()),
+        Some(Value::String(sent)) => return Err(sent.chars().take(MAX_REPEATED_CHARS).collect()),
         Some(_) => return Err("not a string".to_owned()),
     }
     fields.insert(field.to_owned(), Value::String(expected.to_owned()));

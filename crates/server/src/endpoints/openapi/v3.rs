@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use aws_lc_rs::digest::{SHA512, digest};
 use postern_kinds::action::{Action, Response};
 use postern_kinds::{AnyKind, BASE_PATH, Info, Verb, all};
+use postern_meta::accept::PatchType;
 use postern_meta::gvk::GroupVersion;
 use postern_meta::schema::Schema;
 use postern_meta::status::Status;
@@ -15,9 +16,9 @@ use super::gnostic_v3;
 use crate::endpoints::discovery::versions;
 use crate::endpoints::fixed::Fixed;
 
-/// The patch types that are served, as Content-Types.
-pub(crate) const PATCH_TYPES: [&str; 2] =
-    ["application/json-patch+json", "application/merge-patch+json"];
+/// The patch types that are served, in upstream's order.
+pub(crate) const SERVED_PATCHES: [PatchType; 4] =
+    [PatchType::Json, PatchType::Merge, PatchType::Strategic, PatchType::Apply];
 
 /// The media types by which clients ask for protobuf.
 pub(crate) const PROTOBUF_TYPES: [&str; 2] = [gnostic_v3::MEDIA_TYPE, gnostic_v3::OLD_MEDIA_TYPE];
@@ -277,8 +278,11 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
             operation["requestBody"] = json!({ "required": true, "content": content });
         }
         Verb::Patch => {
-            let content = content(&PATCH_TYPES, &reference(PATCH_NAME));
+            let content =
+                content(&SERVED_PATCHES.map(PatchType::media_type), &reference(PATCH_NAME));
             operation["requestBody"] = json!({ "required": true, "content": content });
+            // An apply creates what is not there.
+            operation["responses"]["201"] = operation["responses"]["200"].clone();
         }
         _ => {}
     }
@@ -309,6 +313,11 @@ fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
     let id = format!("{}{words}", operation["operationId"].as_str().unwrap_or_default());
     operation["operationId"] = id.into();
     operation["description"] = action.description.into();
+    if action.verb == Verb::Patch
+        && let Some(responses) = operation["responses"].as_object_mut()
+    {
+        responses.remove("201");
+    }
     let response = match action.response {
         Response::Same => reference(&component_name(kind)),
         Response::Object(other) => reference(&component_name(other)),
@@ -357,6 +366,12 @@ fn query_parameters(verb: Verb) -> Value {
             "What to do about unknown and duplicate fields: Ignore, Warn or Strict.",
         ),
     ];
+    const PATCH: &[(&str, &str, &str)] = &[
+        WRITE[0],
+        WRITE[1],
+        WRITE[2],
+        ("force", "boolean", "An apply takes over the fields that other managers own."),
+    ];
     const LIST: &[(&str, &str, &str)] = &[
         ("labelSelector", "string", "Only objects with such labels."),
         (
@@ -381,7 +396,8 @@ fn query_parameters(verb: Verb) -> Value {
         ("propagationPolicy", "string", "What happens to dependents."),
     ];
     let parameters = match verb {
-        Verb::Create | Verb::Update | Verb::Patch => WRITE,
+        Verb::Create | Verb::Update => WRITE,
+        Verb::Patch => PATCH,
         Verb::List | Verb::Watch => LIST,
         Verb::Get => GET,
         Verb::Delete | Verb::DeleteCollection => DELETE,

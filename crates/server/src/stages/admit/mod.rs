@@ -6,6 +6,7 @@
 
 mod deletion;
 mod dependents;
+mod fields;
 mod kubeconfig;
 mod metadata;
 mod migrate;
@@ -14,22 +15,19 @@ mod view;
 mod write;
 mod writer;
 
-use std::sync::LazyLock;
-
-use postern_kinds::access::OWNER_UID;
 use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{AnyKind, Verb};
-use postern_meta::apply::{FieldSet, Manager, TrackedKind, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::status::ApiError;
-use postern_meta::time::Timestamp;
 use postern_meta::validate;
 use serde_json::{Map, Value};
 
 use self::deletion::with_companions;
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
+use self::fields::track_write;
+pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata, set_namespace};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
@@ -47,6 +45,8 @@ use crate::secret_record::SecretRecord;
 pub(crate) struct Writing {
     /// The field manager, for `managedFields`.
     pub(crate) manager: String,
+    /// Is it an apply, whose object is what [`apply`] made, or any other write?
+    pub(crate) operation: Operation,
     /// Which part of the object is written.
     pub(crate) part: Part,
     /// Is it a dry run?
@@ -56,44 +56,9 @@ pub(crate) struct Writing {
 impl Writing {
     /// Returns how the server itself writes.
     pub(crate) fn by_server() -> Self {
-        Self { manager: "postern".to_owned(), part: Part::Main, dry_run: false }
+        let manager = "postern".to_owned();
+        Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
     }
-}
-
-/// Records in an object which manager set which of its fields.
-pub(crate) fn track(
-    kind: &'static dyn AnyKind,
-    object: &mut Object,
-    old: Option<&Object>,
-    manager: &str,
-    part: Part,
-    now: Timestamp,
-) {
-    const STATUS: &[&str] = &["status"];
-    const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
-    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
-    // A client that writes managedFields itself could name what is write-only.
-    let write_only = kind.write_only().iter().map(|field| field.path);
-    // The status is the server's own, or has a subresource.
-    let status = (part == Part::Main).then_some(STATUS);
-    let is_usual = status.is_some() && kind.write_only().is_empty();
-    let ignored = if is_usual {
-        &*USUAL
-    } else {
-        &FieldSet::of_fields(&write_only.chain(status).chain([OWNER]).collect::<Vec<_>>())
-    };
-    let tracked = TrackedKind { schema: kind.schema(), ignored };
-    let subresource = match part {
-        Part::Main => "",
-        Part::Status => "status",
-        Part::Action(name) => name,
-    };
-    let manager = Manager {
-        name: manager.to_owned(),
-        api_version: kind.info().version.to_string(),
-        subresource: subresource.to_owned(),
-    };
-    track_update(old, object, &tracked, &manager, now);
 }
 
 /// Prepares and checks an object that is answered and not stored: a review.
@@ -135,7 +100,7 @@ pub(crate) fn create(
     if let Some(owner) = &prepared.owner {
         check_count(view, permit, &object.metadata.name, owner)?;
     }
-    track(kind, &mut object, None, &writing.manager, Part::Main, view.now);
+    track_write(kind, &mut object, None, writing, view.now);
     let mut errors =
         validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
     errors.extend(prepared.verdict?);
@@ -161,6 +126,23 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Leaves in a configuration only what may be applied through this part.
+    fn keep_applicable(self, kind: &'static dyn AnyKind, configuration: &mut Object) {
+        match self {
+            Self::Main if has_status_subresource(kind) => {
+                configuration.fields.remove("status");
+            }
+            Self::Main | Self::Action(_) => {}
+            Self::Status => {
+                configuration.fields.retain(|name, _| name == "status");
+                let ObjectMeta { name, namespace, uid, resource_version, .. } =
+                    std::mem::take(&mut configuration.metadata);
+                configuration.metadata =
+                    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+            }
+        }
+    }
+
     /// Leaves in `object` only what may be written through this part; the rest is as it was.
     fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
         match self {
@@ -232,7 +214,7 @@ pub(crate) fn update(
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;
     remember_writer(view, permit, &mut object, Some(old))?;
-    track(kind, &mut object, Some(old), &writing.manager, writing.part, view.now);
+    track_write(kind, &mut object, Some(old), writing, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);

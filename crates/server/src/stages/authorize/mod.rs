@@ -309,6 +309,17 @@ impl Permit {
         Ok(Self { target, coverage: Coverage::All, ..self.clone() })
     }
 
+    /// Returns the caller's permit for creating the object that this one is for: an apply makes what is
+    /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
+    ///
+    /// # Errors
+    /// As [`authorize`].
+    pub(crate) fn creating(&self) -> Result<Self, ApiError> {
+        let target = ResourceTarget { verb: Verb::Create, ..self.target.clone() };
+        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
+        Ok(Self { target, coverage, ..self.clone() })
+    }
+
     /// Returns a permit for changing the object that this one is for, where an action changes it.
     pub(crate) fn updating(&self) -> Self {
         self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())

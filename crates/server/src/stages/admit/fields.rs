@@ -1,0 +1,141 @@
+//! Which manager owns which fields of an object: tracked on every write, and decided by applies.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use postern_kinds::AnyKind;
+use postern_kinds::access::OWNER_UID;
+use postern_meta::apply::{self, Apply, FieldSet, Manager, TrackedKind, track_apply, track_update};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::{Object, Operation};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+
+use super::view::AdmissionView;
+use super::{Part, Writing};
+use crate::stages::authorize::Permit;
+
+const STATUS: &[&str] = &["status"];
+const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
+
+/// Returns the object that an apply makes of `live`, or of nothing. It is admitted as any other new
+/// state, and then has the `managedFields` that it has here.
+///
+/// # Errors
+/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object; where
+/// there is no object, 400 without a name, and 409 for a uid or a version.
+pub(crate) fn apply(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    live: Option<&Object>,
+    configuration: &Object,
+    writing: &Writing,
+    force: bool,
+) -> Result<Object, ApiError> {
+    let kind = permit.kind();
+    match live {
+        Some(live) => check_same_uid(kind, configuration, live)?,
+        None => check_creates(permit, configuration)?,
+    }
+    let mut configuration = configuration.clone();
+    writing.part.keep_applicable(kind, &mut configuration);
+    let manager = &manager(kind, &writing.manager, writing.part);
+    let ignored = ignored(kind, writing.part);
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+    let asked = Apply { configuration: &configuration, manager, force, now: view.now };
+    apply::apply(live, &asked, &tracked).map_err(apply::Conflicts::into_error)
+}
+
+/// Checks that a uid in a configuration is that of the object. It is a field that cannot be changed,
+/// as in kube-apiserver, and no precondition as in an update.
+fn check_same_uid(
+    kind: &'static dyn AnyKind,
+    configuration: &Object,
+    live: &Object,
+) -> Result<(), ApiError> {
+    let (sent, uid) = (&configuration.metadata.uid, &live.metadata.uid);
+    if sent.is_empty() || sent == uid {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::invalid("metadata.uid", sent.as_str(), "field is immutable"));
+    Err(ApiError::invalid(kind.info().group_kind(), &live.metadata.name, errors))
+}
+
+/// Checks that a configuration can create an object: that it has the object's name, and is not for one
+/// that was there before.
+fn check_creates(permit: &Permit, configuration: &Object) -> Result<(), ApiError> {
+    let (resource, metadata) = (permit.kind().info().group_resource(), &configuration.metadata);
+    if metadata.name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if !metadata.uid.is_empty() {
+        let message = format!(
+            "uid mismatch: the provided object specified uid {}, and no existing object was found",
+            metadata.uid
+        );
+        return Err(ApiError::conflict(resource, permit.name(), message));
+    }
+    if !metadata.resource_version.is_empty() {
+        return Err(ApiError::conflict_modified(resource, permit.name()));
+    }
+    Ok(())
+}
+
+/// Records in an object which manager set which of its fields.
+pub(crate) fn track(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    manager_name: &str,
+    part: Part,
+    now: Timestamp,
+) {
+    let ignored = ignored(kind, part);
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+    track_update(old, object, &tracked, &manager(kind, manager_name, part), now);
+}
+
+/// Records in an object what a write has changed, by an apply or otherwise.
+pub(super) fn track_write(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    writing: &Writing,
+    now: Timestamp,
+) {
+    if writing.operation != Operation::Apply {
+        return track(kind, object, old, &writing.manager, writing.part, now);
+    }
+    let ignored = ignored(kind, writing.part);
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+    let manager = manager(kind, &writing.manager, writing.part);
+    track_apply(old, object, &tracked, &manager);
+}
+
+fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
+    let subresource = match part {
+        Part::Main => "",
+        Part::Status => "status",
+        Part::Action(name) => name,
+    };
+    Manager {
+        name: name.to_owned(),
+        api_version: kind.info().version.to_string(),
+        subresource: subresource.to_owned(),
+    }
+}
+
+/// Returns what nobody owns.
+fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
+    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
+    // A client that writes managedFields itself could name what is write-only.
+    let write_only = kind.write_only().iter().map(|field| field.path);
+    // The status is the server's own, or has a subresource.
+    let status = (part == Part::Main).then_some(STATUS);
+    if status.is_some() && kind.write_only().is_empty() {
+        return Cow::Borrowed(&*USUAL);
+    }
+    let paths: Vec<_> = write_only.chain(status).chain([OWNER]).collect();
+    Cow::Owned(FieldSet::of_fields(&paths))
+}
