@@ -108,3 +108,49 @@ async fn malformed_bodies_are_400_without_content() {
     let text = failure(&client.post(&path).body(PROTOBUF, other).send().await);
     assert!(text.starts_with("400 BadRequest\n") && text.contains("does not match"), "{text}");
 }
+
+/// Every kind that is read in protobuf, and the options of deletions, with where they are posted.
+#[tokio::test]
+async fn lengths_that_lie_are_400_for_every_kind() {
+    let server = Server::start().await;
+    let client = server.client();
+    let apis = "/kubernetes/management/apis";
+    let (core, access) = ("v1", "authorization.k8s.io/v1");
+    let (who, leases) = ("authentication.k8s.io/v1", "coordination.k8s.io/v1");
+    let here = "namespaces/default";
+    for (version, kind, path) in [
+        (core, "Namespace", format!("{CORE}/namespaces")),
+        (core, "Secret", format!("{CORE}/{here}/secrets")),
+        (core, "Event", format!("{CORE}/{here}/events")),
+        (leases, "Lease", format!("{apis}/{leases}/{here}/leases")),
+        (access, "SelfSubjectAccessReview", format!("{apis}/{access}/selfsubjectaccessreviews")),
+        (access, "SubjectAccessReview", format!("{apis}/{access}/subjectaccessreviews")),
+        (access, "SelfSubjectRulesReview", format!("{apis}/{access}/selfsubjectrulesreviews")),
+        (
+            access,
+            "LocalSubjectAccessReview",
+            format!("{apis}/{access}/{here}/localsubjectaccessreviews"),
+        ),
+        (who, "SelfSubjectReview", format!("{apis}/{who}/selfsubjectreviews")),
+        (who, "TokenReview", format!("{apis}/{who}/tokenreviews")),
+        (core, "DeleteOptions", format!("{CORE}/{here}/secrets/none")),
+    ] {
+        // A message that says it is longer than what is there, by one and by far; at its end, and inside.
+        let lying = [
+            &b"\x0a\x09hunter-2"[..],
+            b"\x0a\xff\xff\xff\xff\x0f",
+            b"\x0a\x80",
+            b"\x0a\x03\x0a\x07x",
+        ];
+        let whole = body(version, kind, b"");
+        let cut = whole[..whole.len() - 5].to_vec();
+        let sent = lying.iter().map(|object| body(version, kind, object)).chain([cut]);
+        for sent in sent {
+            let method = if kind == "DeleteOptions" { "DELETE" } else { "POST" };
+            let reply = client.request(method, &path).body(PROTOBUF, sent.clone()).send().await;
+            let text = failure(&reply);
+            assert!(text.starts_with("400 BadRequest\n"), "{kind} {sent:?}: {text}");
+            assert!(!text.contains("hunter"), "{text}");
+        }
+    }
+}
