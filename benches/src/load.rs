@@ -28,6 +28,9 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 5;
 /// So many requests may fail without a response before the run is given up.
 const FAILURES_MAX: u64 = 1000;
 
+/// The manager that applies whole objects.
+const WHOLE_OBJECTS: &str = "bench";
+
 /// The kind of request.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq)]
 pub(crate) enum Operation {
@@ -39,6 +42,9 @@ pub(crate) enum Operation {
     Update,
     /// PATCH of an annotation of an object by name, a random one of those that exist
     Patch,
+    /// PATCH as server-side apply, of one object after the other: of a whole object by the manager
+    /// `bench`, and of a label by any other
+    Apply,
     /// GET of the collection's own path: a list, or any other page
     #[value(alias = "raw")]
     List,
@@ -88,6 +94,9 @@ pub(crate) struct Options {
     /// The slowest connection's 99th percentile is in the result
     #[arg(long, conflicts_with = "objects")]
     own_object: bool,
+    /// The field manager of applies
+    #[arg(long, default_value = WHOLE_OBJECTS)]
+    manager: String,
     /// Bytes of a body that is sent
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     body_bytes: u32,
@@ -314,6 +323,15 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
         Operation::Get => (Method::GET, under(&one_of(options, worker)), Bytes::new(), None),
         Operation::Patch => {
             (Method::PATCH, under(&one_of(options, worker)), Maker::patch(sent), None)
+        }
+        Operation::Apply => {
+            let name = object::name(&options.prefix, options.first + ticket % options.objects);
+            let body = match options.manager.as_str() {
+                WHOLE_OBJECTS => run.maker.secret(&name, None, sent),
+                manager => Maker::label(&name, manager, sent),
+            };
+            let path = format!("{}?fieldManager={}&force=true", under(&name), options.manager);
+            (Method::PATCH, path, body, None)
         }
         Operation::Update => {
             let index = turn % worker.versions.len();

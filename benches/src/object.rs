@@ -54,6 +54,14 @@ impl Maker {
         Bytes::from(format!(r#"{{"metadata":{{"annotations":{{"bench-sent":"{stamp:020}"}}}}}}"#))
     }
 
+    /// Returns a configuration of nothing but a label of this name.
+    pub(crate) fn label(object: &str, label: &str, sent: Duration) -> Bytes {
+        let stamp = sent.as_nanos();
+        Bytes::from(format!(
+            r#"{{"apiVersion":"management.platform.sh/v1","kind":"SharedSecret","metadata":{{"name":"{object}","labels":{{"{label}":"{stamp}"}}}}}}"#
+        ))
+    }
+
     fn padded(&self, head: String, name: &str, tail: &str) -> Bytes {
         let mut body = head.into_bytes();
         let wanted = self.body_bytes.saturating_sub(body.len() + tail.len());

@@ -152,7 +152,12 @@ fn request(
     }
     if !body.is_empty() {
         let patches = request.method_ref() == Some(&Method::PATCH);
-        let kind = if patches { "application/merge-patch+json" } else { "application/json" };
+        let kind = match path.contains("fieldManager=") {
+            // Only applies name one here.
+            true if patches => "application/apply-patch+yaml",
+            false if patches => "application/merge-patch+json",
+            _ => "application/json",
+        };
         request = request.header(http::header::CONTENT_TYPE, kind);
     }
     if let Some((name, value)) = &target.credential {
