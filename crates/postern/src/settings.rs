@@ -68,12 +68,12 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
-    /// Requests that read, in flight at once; one owner of access keys has at most half of them, and
+    /// Requests that read, in flight at once; one owner of access keys has at most an eighth of them, and
     /// more wait in a queue for each owner [default: 64]
     #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
     max_reads_in_flight: Option<usize>,
 
-    /// Requests that write, in flight at once, as for those that read [default: 64]
+    /// Requests that write, in flight at once; one owner has at most a quarter of them [default: 64]
     #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
     max_writes_in_flight: Option<usize>,
 

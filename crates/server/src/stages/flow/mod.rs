@@ -54,6 +54,15 @@ const READS_WAITING_PER_OWNER: usize = 400;
 const WRITES_WAITING_PER_OWNER: usize = 200;
 const PROXIED_WAITING_PER_OWNER: usize = 400;
 
+/// The part of the seats that one owner has at most. Whatever has a seat waits for a thread before those who
+/// come later, and reads wait for nothing else: a few of them keep all threads busy, and more would only make
+/// others wait. Writes wait for the disk together.
+const READS_SHARE: usize = 8;
+const WRITES_SHARE: usize = 4;
+const PROXIED_SHARE: usize = 2;
+const SYSTEM_SHARE: usize = 1;
+const LARGE_SHARE: usize = 2;
+
 /// Requests to clusters that wait for the heads of their answers, at once. They cost little but memory.
 const PROXIED_SEATS: usize = 512;
 
@@ -93,9 +102,9 @@ const RESPONSE_BYTES: ByteLimits =
 /// The limits of flow control.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests that read, in flight at once. One owner has at most half of them.
+    /// Requests that read, in flight at once. One owner has at most an eighth of them.
     pub reading: usize,
-    /// Requests that write, in flight at once. One owner has at most half of them.
+    /// Requests that write, in flight at once. One owner has at most a quarter of them.
     pub writing: usize,
     /// Open watches of one owner of access keys.
     pub watches_per_owner: usize,
@@ -200,10 +209,11 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-fn class_queue(seats: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
+/// Returns a queue of which one owner has at most this share of the seats.
+fn class_queue(seats: usize, share: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
     FairQueue::new(QueueLimits {
         seats,
-        seats_per_owner: seats.div_ceil(2),
+        seats_per_owner: seats.div_ceil(share),
         waiting_per_owner,
         waiting: MOST_WAITING,
         wait: LONGEST_WAIT,
@@ -219,12 +229,12 @@ impl Flow {
         Self {
             limits,
             seats: [
-                class_queue(limits.reading, reads),
-                class_queue(limits.writing, writes),
-                class_queue(PROXIED_SEATS, proxied),
+                class_queue(limits.reading, READS_SHARE, reads),
+                class_queue(limits.writing, WRITES_SHARE, writes),
+                class_queue(PROXIED_SEATS, PROXIED_SHARE, proxied),
             ],
-            system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, waiting)),
-            large: class_queue(LARGE_SEATS, READS_WAITING_PER_OWNER),
+            system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, SYSTEM_SHARE, waiting)),
+            large: class_queue(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER),
             large_threads: LargeThreads::start(LARGE_SEATS),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
