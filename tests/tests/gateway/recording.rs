@@ -103,6 +103,11 @@ async fn answer(
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = parts.uri.path().to_owned();
     let line = format!("{} {}", parts.method, parts.uri);
+    if path.ends_with("/selfsubjectaccessreviews")
+        && !parts.headers.contains_key("impersonate-user")
+    {
+        return Ok(may_impersonate());
+    }
     record.lock().unwrap().push(Arrived { line, headers: parts.headers, body });
     if path.contains("held") {
         std::future::pending::<()>().await;
@@ -138,4 +143,13 @@ async fn answer(
         });
     }
     Ok(response)
+}
+
+/// The answer to an agent that asks for itself what it may do.
+fn may_impersonate() -> Response<Full<Bytes>> {
+    let review = br#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
+    let mut response = Response::new(Full::new(Bytes::from_static(review)));
+    response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    *response.status_mut() = StatusCode::CREATED;
+    response
 }
