@@ -6,6 +6,7 @@ use postern_tests::objects::make;
 use postern_tests::rights::path;
 use postern_tests::{Home, wait};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
 
@@ -116,4 +117,66 @@ async fn only_the_agent_of_a_cluster_reports_and_only_what_is_a_record() {
     let refused = agent.post(&events("member")).json(&many).send().await.expect(422);
     assert!(refused["message"].as_str().unwrap().contains("at most 1000"), "{refused}");
     assert_eq!(reported(&central).len(), 1, "nothing of what was refused");
+}
+
+/// What anybody may send without a token: no path, none that begins with `/`, no method that is a word, and what may
+/// be an access key.
+#[tokio::test]
+async fn strangers_keep_no_record_of_others_from_the_central_server() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let agent = Agent::start(&central, &member, &home).await;
+    agent.ready().await;
+    let good = token(&central.ada, json!({})).await;
+    let client = agent.client(&good);
+    for line in ["GET /pst_x", "OPTIONS *", "CONNECT agent.test:443", "GET! /"] {
+        let mut stream = client.raw().await.unwrap();
+        let head = format!("{line} HTTP/1.1\r\nhost: agent.test\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 ", "{line}");
+    }
+    client.get(&format!("{CLUSTER}{SECRETS}")).send().await.expect(200);
+    ended(&central, "list", 200).await;
+    let refused = std::fs::read_dir(home.path().join("state/audit")).unwrap();
+    let refused = refused.map(|file| file.unwrap().path());
+    let refused = refused.filter(|path| path.extension().is_some_and(|end| end == "refused"));
+    assert_eq!(refused.count(), 0);
+    agent.stop().await;
+}
+
+/// Whatever is in a list that the central server refuses, every other record of it arrives.
+#[tokio::test]
+async fn a_record_that_the_central_server_refuses_keeps_no_other_from_it() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let record = |id: &str, verb: &str| {
+        json!({
+            "level": "Metadata", "auditID": id, "stage": "ResponseComplete", "verb": verb,
+            "requestURI": "/kubernetes/cluster/version",
+            "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+            "stageTimestamp": "2026-01-01T00:00:00.000000Z",
+        })
+    };
+    let records = [("one", "get"), ("bad", "get!"), ("two", "get"), ("three", "get")];
+    let text: String = records.iter().map(|(id, verb)| format!("{}\n", record(id, verb))).collect();
+    let queue = home.path().join("state/audit");
+    std::fs::create_dir_all(&queue).unwrap();
+    std::fs::write(queue.join(format!("{:020}.jsonl", 1)), text).unwrap();
+    let agent = Agent::start(&central, &member, &home).await;
+    wait::until("the other records in the audit log of the central server", async || {
+        let ids: BTreeSet<String> = reported(&central)
+            .iter()
+            .filter_map(|record| record["auditID"].as_str().map(str::to_owned))
+            .collect();
+        let all = ["one", "two", "three"].iter().all(|id| ids.contains(*id));
+        assert!(!ids.contains("bad"));
+        all.then_some(())
+    })
+    .await;
+    let aside = queue.join(format!("{:020}.refused", 1));
+    let aside =
+        wait::until("the record that is set aside", async || std::fs::read_to_string(&aside).ok())
+            .await;
+    assert_eq!(aside.lines().count(), 1, "{aside}");
+    agent.stop().await;
 }

@@ -118,8 +118,6 @@ impl Audit {
             self.all_lost.fetch_add(lost, Ordering::Relaxed);
             event.annotations.insert(LEFT_OUT.to_owned(), lost.to_string());
         }
-        let mut line = serde_json::to_vec(&event).unwrap_or_default();
-        line.push(b'\n');
-        line
+        queue::line_of(&event)
     }
 }

@@ -7,7 +7,7 @@
 //! The records of changes may fill the whole queue, all others three quarters of it: who reads must not keep
 //! others from writing. What does not fit is counted.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -39,9 +39,15 @@ const WAITING_RECORDS: usize = 1024;
 /// How long a change waits for its record.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The ends of the names of files: with records, and with records that the central server does not take.
+/// The ends of the names of files: with records, with records that the central server does not take, and with
+/// such records before all of them are written.
 const SEGMENT: &str = "jsonl";
 const SET_ASIDE: &str = "refused";
+const PARTIAL: &str = "partial";
+
+/// The bytes of all files that were set aside. They are not counted among those of the queue, so that what the
+/// central server does not take keeps nobody from changing something.
+const MAX_ASIDE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The bytes of all files, unless a test says otherwise.
 pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -57,10 +63,12 @@ pub(crate) struct Queue {
 struct Shared {
     dir: PathBuf,
     max_bytes: u64,
-    /// The bytes of all files.
+    /// The bytes of all files but those that were set aside.
     bytes: AtomicU64,
     /// The closed files with records, by number.
     closed: Mutex<VecDeque<Segment>>,
+    /// The files that were set aside since the start, oldest first, and how many records they have.
+    aside: Mutex<VecDeque<(Segment, usize)>>,
 }
 
 /// A closed file.
@@ -101,6 +109,7 @@ impl Queue {
             max_bytes,
             bytes: AtomicU64::new(bytes),
             closed: Mutex::new(closed),
+            aside: Mutex::default(),
         });
         let (commands, received) = sync_channel(WAITING_RECORDS);
         let writer = Writer { shared: shared.clone(), next, current: None, is_failing: false };
@@ -187,11 +196,42 @@ impl Queue {
         self.shared.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
     }
 
-    /// Sets a file aside whose records the central server does not take. They are sent again after a restart.
-    pub(crate) async fn set_aside(&self, segment: Segment) {
-        let from = self.shared.path(segment.number, SEGMENT);
-        let to = self.shared.path(segment.number, SET_ASIDE);
-        self.finish(segment, move || fs::rename(from, to)).await;
+    /// Removes a file of which the central server has all records but these. They are set aside, and sent again
+    /// after a restart. Returns how many records there is no room for: the oldest that were set aside go first.
+    pub(crate) async fn set_aside(&self, segment: Segment, refused: &[AuditEvent]) -> u64 {
+        let path = |end: &str| self.shared.path(segment.number, end);
+        let (from, partial, to) = (path(SEGMENT), path(PARTIAL), path(SET_ASIDE));
+        let text: Vec<u8> = refused.iter().flat_map(line_of).collect();
+        let bytes = text.len() as u64;
+        self.finish(segment, move || {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&partial)?
+                .write_all(&text)?;
+            // After a crash right here, the file that was set aside takes the place of the other one.
+            fs::rename(partial, to)?;
+            fs::remove_file(from)
+        })
+        .await;
+        self.shared.bytes.fetch_sub(segment.bytes, Ordering::Relaxed);
+        let aside = Segment { number: segment.number, bytes };
+        self.shared.aside.lock().push_back((aside, refused.len()));
+        self.forget_oldest().await
+    }
+
+    /// Removes the oldest files that were set aside, until the others have room. Returns how many records they
+    /// had.
+    async fn forget_oldest(&self) -> u64 {
+        let mut forgotten = 0;
+        while let Some((oldest, records)) = self.shared.too_much_aside() {
+            let path = self.shared.path(oldest.number, SET_ASIDE);
+            self.finish(oldest, move || fs::remove_file(path)).await;
+            forgotten += records as u64;
+        }
+        forgotten
     }
 
     async fn finish(
@@ -207,14 +247,28 @@ impl Queue {
 }
 
 impl Shared {
+    /// Takes the oldest file that was set aside, when there are too many bytes of them.
+    fn too_much_aside(&self) -> Option<(Segment, usize)> {
+        let mut aside = self.aside.lock();
+        let bytes: u64 = aside.iter().map(|(segment, _)| segment.bytes).sum();
+        if bytes > MAX_ASIDE_BYTES { aside.pop_front() } else { None }
+    }
+
     fn path(&self, number: u64, end: &str) -> PathBuf {
         self.dir.join(format!("{number:020}.{end}"))
     }
 }
 
+/// Returns the line of a record.
+pub(crate) fn line_of(event: &AuditEvent) -> Vec<u8> {
+    let mut line = serde_json::to_vec(event).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
 /// Returns the files of an earlier run, oldest first. Those that were set aside are tried again.
 fn segments(dir: &Path) -> anyhow::Result<VecDeque<Segment>> {
-    let mut numbers = BTreeSet::new();
+    let mut lengths = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
@@ -224,9 +278,9 @@ fn segments(dir: &Path) -> anyhow::Result<VecDeque<Segment>> {
         if end == SET_ASIDE {
             fs::rename(&path, &kept)?;
         }
-        numbers.insert((number, fs::metadata(&kept)?.len()));
+        lengths.insert(number, fs::metadata(&kept)?.len());
     }
-    Ok(numbers.into_iter().map(|(number, bytes)| Segment { number, bytes }).collect())
+    Ok(lengths.into_iter().map(|(number, bytes)| Segment { number, bytes }).collect())
 }
 
 /// The thread's part.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::Method;
 use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -69,8 +70,8 @@ impl Record {
         let event = AuditEvent {
             level: "Metadata".to_owned(),
             audit_id: id.clone(),
-            request_uri: clean(head.uri.path(), MAX_TEXT_BYTES),
-            verb: head.method.as_str().to_ascii_lowercase(),
+            request_uri: uri_of(head.uri.path()),
+            verb: verb_of(&head.method),
             source_ips: vec![from.to_string()],
             user_agent: clean(header(USER_AGENT.as_str()).unwrap_or_default(), MAX_STRANGER_BYTES),
             request_received_timestamp: Some(clock()),
@@ -210,6 +211,32 @@ fn object_of(kube: &KubeRequest) -> Option<AuditObjectReference> {
         api_version: text(kube.version()),
         subresource: text(subresource),
     })
+}
+
+/// The methods that are recorded by their names.
+const METHODS: [Method; 9] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::CONNECT,
+    Method::TRACE,
+];
+
+/// Returns the verb of a request of which nothing but the method is known. Anybody can send any method, and the
+/// central server takes only words.
+fn verb_of(method: &Method) -> String {
+    let known = METHODS.contains(method);
+    if known { method.as_str().to_ascii_lowercase() } else { "other".to_owned() }
+}
+
+/// Returns a path as it is recorded: it begins with `/`, also for `OPTIONS *` and CONNECT, which have none.
+fn uri_of(path: &str) -> String {
+    let path = clean(path, MAX_TEXT_BYTES);
+    if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
 /// Returns a text as it is recorded: without what may be an access key, and not longer than it may be.

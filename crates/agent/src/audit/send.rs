@@ -1,6 +1,7 @@
 //! Sends the records that wait to the central server, file by file.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postern_client::{Client, Collection, Error};
@@ -49,22 +50,46 @@ async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::
     if damaged > 0 {
         tracing::warn!(damaged, "audit records were cut off, and are left out");
     }
-    if !items.is_empty() {
-        let clusters = Collection::of::<Cluster>(None);
-        let sent = client.act(clusters, cluster, "auditevents", &list_of(items), false).await;
-        if let Err(error) = sent {
-            if !is_refused(&error) {
-                return Err(error.into());
+    let refused = send_all(client, cluster, items).await?;
+    if refused.is_empty() {
+        audit.queue.remove(segment).await;
+    } else {
+        let forgotten = audit.queue.set_aside(segment, &refused).await;
+        audit.lost.fetch_add(forgotten, Ordering::Relaxed);
+    }
+    Ok(true)
+}
+
+/// Sends records, and returns those that the central server does not take. It refuses lists as a whole: of one that
+/// it refuses, each half is sent on its own, so that one record keeps no other from it.
+async fn send_all(
+    client: &mut Client,
+    cluster: &str,
+    items: Vec<AuditEvent>,
+) -> Result<Vec<AuditEvent>, Error> {
+    let clusters = Collection::of::<Cluster>(None);
+    let (mut lists, mut refused) = (vec![items], Vec::new());
+    while let Some(mut items) = lists.pop() {
+        if items.is_empty() {
+            continue;
+        }
+        let list = list_of(&items);
+        match client.act(clusters, cluster, "auditevents", &list, false).await {
+            Ok(_) => {}
+            Err(error) if !is_refused(&error) => return Err(error),
+            Err(error) if items.len() == 1 => {
+                tracing::error!(
+                    "the central server does not take an audit record, which is set aside: {error}"
+                );
+                refused.append(&mut items);
             }
-            tracing::error!(
-                "the central server does not take audit records, which are set aside: {error}"
-            );
-            audit.queue.set_aside(segment).await;
-            return Ok(true);
+            Err(_) => {
+                let second = items.split_off(items.len() / 2);
+                lists.extend([second, items]);
+            }
         }
     }
-    audit.queue.remove(segment).await;
-    Ok(true)
+    Ok(refused)
 }
 
 /// Would the same records be refused again?
@@ -72,7 +97,7 @@ fn is_refused(error: &Error) -> bool {
     error.status().is_some_and(|status| [400, 413, 422].contains(&status.code))
 }
 
-fn list_of(items: Vec<AuditEvent>) -> Object {
+fn list_of(items: &[AuditEvent]) -> Object {
     let items = serde_json::to_value(items).unwrap_or_default();
     Object {
         api_version: AUDIT_V1.to_string(),

@@ -164,3 +164,35 @@ async fn failed_authentications_do_not_fill_the_queue() {
     assert_eq!(scene.records().await.len(), 10);
     assert_eq!(scene.agent.audit.lost(), 40);
 }
+
+/// Nobody needs a token for these, and the central server refuses a list with a record that has no word for a
+/// verb, or no path.
+#[tokio::test]
+async fn whatever_strangers_send_the_central_server_takes_its_record() {
+    let scene = Scene::new().await;
+    let long = "G".repeat(200);
+    for (method, target) in [
+        ("GET", "/pst_x"),
+        ("OPTIONS", "*"),
+        ("CONNECT", "agent.test:443"),
+        ("GET!", POD),
+        (long.as_str(), POD),
+    ] {
+        let mut request = scene.request(method, target);
+        request.headers_mut().remove("authorization");
+        let mut client = scene.client().await;
+        let answer = client.send_request(request).await.unwrap();
+        assert!(read(answer).await.0 >= 400);
+    }
+    let records = scene.records().await;
+    let of = |record: &AuditEvent| (record.verb.clone(), record.request_uri.clone());
+    let found: Vec<_> = records.iter().map(of).collect();
+    let want = [
+        ("get", "/(left-out)"),
+        ("options", "/*"),
+        ("connect", "/"),
+        ("other", POD),
+        ("other", POD),
+    ];
+    assert_eq!(found, want.map(|(verb, uri)| (verb.to_owned(), uri.to_owned())));
+}

@@ -79,12 +79,29 @@ async fn what_the_central_server_does_not_take_is_sent_again_after_a_restart() {
     let queue = open(&home, MAX_BYTES);
     queue.append_first(line("1")).await.unwrap();
     let segment = queue.oldest().await.unwrap();
-    queue.set_aside(segment).await;
-    assert_eq!(queue.oldest().await, None);
-    assert!(queue.bytes() > 0);
+    queue.append_first(line("3")).await.unwrap();
+    assert_eq!(queue.set_aside(segment, &[event("1")]).await, 0);
+    assert_eq!(read_all(&queue).await, ["3"], "the central server has the others");
+    assert_eq!(queue.bytes(), 0, "what is set aside takes no room from changes");
     queue.append_first(line("2")).await.unwrap();
     drop(queue);
     assert_eq!(read_all(&open(&home, MAX_BYTES)).await, ["1", "2"]);
+}
+
+#[tokio::test]
+async fn what_is_set_aside_is_bounded_and_the_oldest_is_forgotten() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = open(&home, MAX_BYTES);
+    let large = AuditEvent { user_agent: "x".repeat(1024 * 1024), ..event("1") };
+    let mut forgotten = Vec::new();
+    for _ in 0..5 {
+        queue.append_first(line("1")).await.unwrap();
+        let segment = queue.oldest().await.unwrap();
+        forgotten.push(queue.set_aside(segment, &[large.clone(), event("2")]).await);
+    }
+    assert_eq!(forgotten, [0, 0, 0, 2, 2], "records of a MiB each, and there are 4");
+    drop(queue);
+    assert_eq!(read_all(&open(&home, MAX_BYTES)).await.len(), 6);
 }
 
 #[tokio::test]
