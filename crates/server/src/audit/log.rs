@@ -23,6 +23,9 @@ use super::file::LogFile;
 /// Bytes of lines that wait to be written; with more, requests are rejected.
 const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
+/// With more bytes that wait, who is not this server's own client waits before they append more.
+const FILLING_BYTES: usize = MAX_WAITING_BYTES / 4;
+
 /// While a write takes longer than this, requests are rejected.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -143,6 +146,11 @@ impl Log {
         let full = state.waiting.len() > MAX_WAITING_BYTES;
         drop(state);
         !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether more lines than a few wait to be written.
+    pub(super) fn is_filling(&self) -> bool {
+        self.shared.state.lock().waiting.len() > FILLING_BYTES
     }
 
     /// Returns how many lines were appended, and how many writes failed.

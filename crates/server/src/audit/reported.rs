@@ -1,13 +1,14 @@
 //! Records that come from the agents of connected clusters. They are written next to those of this server, and
 //! say from where they are: nobody can take them for what this server has seen itself.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
 use parking_lot::Mutex;
 use postern_kinds::audit_event_list::AuditEvent;
 use postern_meta::field::{BadValue, FieldError};
 use postern_meta::status::ApiError;
+use postern_meta::time::MicroTimestamp;
 use serde_json::{Value, json};
 
 use super::Audit;
@@ -18,6 +19,17 @@ use super::log::Unwritten;
 /// own has them.
 const CLUSTER: &str = "platform.sh/cluster";
 const REPORTED_BY: &str = "platform.sh/reported-by";
+
+/// The annotation with the time at which this server got a record. The other times are those of the agent's clock.
+const RECEIVED_AT: &str = "platform.sh/received-at";
+
+/// Bytes that one cluster may report in a second, and at once: more than the longest list. Otherwise an agent's
+/// key would be enough to have the log rotated until nothing of this server's own is left in it.
+const BYTES_PER_SECOND: u64 = 256 * 1024;
+const MAX_BYTES_AT_ONCE: u64 = 4 * 1024 * 1024;
+
+/// How long an agent waits whose last report is still being written.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// Records that are remembered, so that they are written once when an agent repeats them: more than any
 /// agent sends in one list, for many agents.
@@ -37,6 +49,69 @@ const STAGES: [&str; 4] = ["RequestReceived", "ResponseStarted", "ResponseComple
 pub(super) struct Reported {
     state: RandomState,
     seen: Mutex<Seen>,
+    clusters: Mutex<HashMap<String, OfCluster>>,
+    /// Held while lines are appended: all agents together must not fill what waits to be written.
+    appending: tokio::sync::Mutex<()>,
+}
+
+/// What of one cluster is reported.
+#[derive(Clone, Copy, Default)]
+struct OfCluster {
+    is_reporting: bool,
+    /// Bytes that were reported and do not count as forgotten yet, at a time in microseconds.
+    bytes: u64,
+    at: i64,
+}
+
+impl OfCluster {
+    fn forget_until(&mut self, now: MicroTimestamp) {
+        let now = now.unix_microseconds();
+        let passed = now.saturating_sub(self.at).max(0).unsigned_abs();
+        let forgotten = u128::from(passed) * u128::from(BYTES_PER_SECOND) / 1_000_000;
+        self.bytes = self.bytes.saturating_sub(u64::try_from(forgotten).unwrap_or(u64::MAX));
+        self.at = now;
+    }
+}
+
+/// The only report of a cluster that is under way.
+pub(crate) struct Reporting<'a> {
+    reported: &'a Reported,
+    cluster: &'a str,
+}
+
+impl Reporting<'_> {
+    /// Counts what is about to be written.
+    ///
+    /// # Errors
+    /// 429 when the cluster has reported too much.
+    fn count(&self, bytes: u64, now: MicroTimestamp) -> Result<(), ApiError> {
+        let mut clusters = self.reported.clusters.lock();
+        let of_cluster = clusters.entry(self.cluster.to_owned()).or_default();
+        of_cluster.forget_until(now);
+        // A list that is longer than what may be reported at once is taken when nothing else was.
+        let left = MAX_BYTES_AT_ONCE.saturating_sub(of_cluster.bytes);
+        let missing = bytes.min(MAX_BYTES_AT_ONCE).saturating_sub(left);
+        if missing == 0 {
+            of_cluster.bytes += bytes;
+            return Ok(());
+        }
+        drop(clusters);
+        let seconds = missing.div_ceil(BYTES_PER_SECOND);
+        Err(ApiError::too_many_requests(
+            format!(
+                "a cluster may report {BYTES_PER_SECOND} bytes of audit records in a second: send them later"
+            ),
+            u32::try_from(seconds).unwrap_or(RETRY_AFTER_SECONDS),
+        ))
+    }
+}
+
+impl Drop for Reporting<'_> {
+    fn drop(&mut self) {
+        if let Some(of_cluster) = self.reported.clusters.lock().get_mut(self.cluster) {
+            of_cluster.is_reporting = false;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +121,36 @@ struct Seen {
 }
 
 impl Reported {
+    /// Begins the report of a cluster.
+    ///
+    /// # Errors
+    /// 429 while another one is under way.
+    fn begin<'a>(
+        &'a self,
+        cluster: &'a str,
+        now: MicroTimestamp,
+    ) -> Result<Reporting<'a>, ApiError> {
+        let mut clusters = self.clusters.lock();
+        if !clusters.contains_key(cluster) {
+            // Those of whom nothing is to be known any more.
+            clusters.retain(|_, one| {
+                one.forget_until(now);
+                one.is_reporting || one.bytes > 0
+            });
+        }
+        let of_cluster = clusters
+            .entry(cluster.to_owned())
+            .or_insert_with(|| OfCluster { at: now.unix_microseconds(), ..OfCluster::default() });
+        if std::mem::replace(&mut of_cluster.is_reporting, true) {
+            drop(clusters);
+            let message =
+                "another report of this cluster is being written: send one after the other";
+            return Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS));
+        }
+        drop(clusters);
+        Ok(Reporting { reported: self, cluster })
+    }
+
     /// Notes a record. Returns whether it is new.
     fn note(&self, hash: u64) -> bool {
         let mut seen = self.seen.lock();
@@ -69,6 +174,14 @@ pub(crate) struct ReportedLine {
 }
 
 impl Audit {
+    /// Begins the report of a cluster, which lasts until what is returned is dropped.
+    ///
+    /// # Errors
+    /// 429 while another one is under way.
+    pub(crate) fn begin_report<'a>(&'a self, cluster: &'a str) -> Result<Reporting<'a>, ApiError> {
+        self.reported.begin(cluster, self.source.now_micro())
+    }
+
     /// Returns the lines of an agent's records.
     ///
     /// # Errors
@@ -79,14 +192,15 @@ impl Audit {
         agent: &str,
         events: Vec<AuditEvent>,
     ) -> Result<Vec<ReportedLine>, FieldError> {
+        let received = self.source.now_micro();
         let lines = events.into_iter().enumerate().map(|(index, event)| {
             let id = (cluster, &event.audit_id, &event.stage);
             let hash = self.reported.state.hash_one(id);
-            line_of(cluster, agent, event).map(|line| ReportedLine { hash, line }).map_err(
-                |(field, detail)| {
+            line_of(cluster, agent, received, event)
+                .map(|line| ReportedLine { hash, line })
+                .map_err(|(field, detail)| {
                     FieldError::invalid(format!("items[{index}]{field}"), BadValue::Omitted, detail)
-                },
-            )
+                })
         });
         lines.collect()
     }
@@ -94,18 +208,33 @@ impl Audit {
     /// Writes lines that are new, and returns when they are in the file.
     ///
     /// # Errors
-    /// 503 when they cannot be written.
-    pub(crate) async fn report(&self, lines: Vec<ReportedLine>) -> Result<(), ApiError> {
+    /// 503 when they cannot be written; 429 when the cluster has reported too much.
+    pub(crate) async fn report(
+        &self,
+        reporting: &Reporting<'_>,
+        lines: Vec<ReportedLine>,
+    ) -> Result<(), ApiError> {
         self.check()?;
-        let mut last = None;
-        for one in lines.into_iter().filter(|one| self.reported.note(one.hash)) {
-            last = Some(self.log.append(&one.line));
-        }
+        let bytes = lines.iter().map(|one| one.line.len() as u64).sum();
+        reporting.count(bytes, self.source.now_micro())?;
+        let last = self.append_reported(lines).await.map_err(|Unwritten| self.reject())?;
         match last {
             Some(line) => self.log.written(line).await.map_err(|Unwritten| self.reject()),
             // Those that were written before may be repeated because they are not in the file yet.
             None => self.log.flushed().await.map_err(|Unwritten| self.reject()),
         }
+    }
+}
+
+impl Audit {
+    /// Appends lines that are new, when there is room for them. Returns the number of the last one.
+    async fn append_reported(&self, lines: Vec<ReportedLine>) -> Result<Option<u64>, Unwritten> {
+        let _appending = self.reported.appending.lock().await;
+        if self.log.is_filling() {
+            self.log.flushed().await?;
+        }
+        let new = lines.into_iter().filter(|one| self.reported.note(one.hash));
+        Ok(new.map(|one| self.log.append(&one.line)).last())
     }
 }
 
@@ -116,6 +245,7 @@ impl Audit {
 fn line_of(
     cluster: &str,
     agent: &str,
+    received: MicroTimestamp,
     event: AuditEvent,
 ) -> Result<Vec<u8>, (&'static str, String)> {
     check(&event)?;
@@ -128,6 +258,7 @@ fn line_of(
     }
     value["annotations"][CLUSTER] = Value::from(cluster);
     value["annotations"][REPORTED_BY] = Value::from(agent);
+    value["annotations"][RECEIVED_AT] = Value::from(received.to_string());
     let mut line = value.to_string().into_bytes();
     if line.len() > MAX_EVENT_BYTES {
         return Err(("", format!("must have at most {MAX_EVENT_BYTES} bytes")));
@@ -168,9 +299,32 @@ fn check(event: &AuditEvent) -> Result<(), (&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use postern_meta::time::MicroTimestamp;
-
     use super::*;
+
+    /// So many milliseconds after 1970.
+    fn at(milliseconds: i64) -> MicroTimestamp {
+        MicroTimestamp::from_unix_microseconds(milliseconds * 1000)
+    }
+
+    #[test]
+    fn a_cluster_reports_one_after_the_other_and_so_many_bytes() {
+        let reported = Reported::default();
+        let east = reported.begin("east", at(0)).ok().unwrap();
+        assert_eq!(reported.begin("east", at(0)).err().unwrap().code(), 429);
+        let west = reported.begin("west", at(0)).ok().unwrap();
+        assert!(east.count(MAX_BYTES_AT_ONCE, at(0)).is_ok());
+        let refused = east.count(2 * BYTES_PER_SECOND, at(500)).unwrap_err();
+        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(2)));
+        assert!(west.count(1, at(500)).is_ok(), "another cluster");
+        drop(east);
+        let east = reported.begin("east", at(1000)).ok().unwrap();
+        let refused = east.count(BYTES_PER_SECOND, at(0));
+        assert!(refused.is_err(), "a clock that goes back forgets nothing");
+        assert!(east.count(2 * BYTES_PER_SECOND, at(2000)).is_ok());
+        drop((east, west));
+        let _north = reported.begin("north", at(60_000)).ok().unwrap();
+        assert_eq!(reported.clusters.lock().len(), 1, "the others are forgotten");
+    }
 
     fn event() -> AuditEvent {
         let at = Some(MicroTimestamp::from_unix_microseconds(0));
@@ -190,11 +344,16 @@ mod tests {
     fn a_reported_record_says_who_has_reported_it_and_has_no_key() {
         let mut forged = event();
         let note = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        forged.annotations = [note(CLUSTER, "other"), note("x", "pst_secret")].into();
-        let line = line_of("east", "agent:east", forged).unwrap();
+        forged.annotations =
+            [note(CLUSTER, "other"), note("x", "pst_secret"), note(RECEIVED_AT, "never")].into();
+        let line = line_of("east", "agent:east", at(0), forged).unwrap();
         let text = String::from_utf8(line).unwrap();
         assert!(text.contains(r#""platform.sh/cluster":"east""#), "{text}");
         assert!(text.contains(r#""platform.sh/reported-by":"agent:east""#), "{text}");
+        assert!(
+            text.contains(r#""platform.sh/received-at":"1970-01-01T00:00:00.000000Z""#),
+            "{text}"
+        );
         assert!(!text.contains("other") && !text.contains("pst_secret"), "{text}");
         assert!(text.ends_with("}\n") && text.matches('\n').count() == 1);
     }
@@ -215,7 +374,7 @@ mod tests {
         for (change, field) in changes {
             let mut one = event();
             change(&mut one);
-            let (found, detail) = line_of("east", "agent:east", one).unwrap_err();
+            let (found, detail) = line_of("east", "agent:east", at(0), one).unwrap_err();
             assert_eq!(found, field, "{detail}");
         }
     }

@@ -21,7 +21,8 @@ use crate::storage_key;
 ///
 /// # Errors
 /// 403 for anybody but the agent of this cluster; 404 without the cluster; 422 for what is no record of an agent;
-/// 503 when the audit log cannot be written.
+/// 429 while another report of this cluster is being written, or when it has reported too much; 503 when the audit
+/// log cannot be written.
 pub(super) async fn report(
     server: &Server,
     permit: &Permit,
@@ -40,6 +41,7 @@ pub(super) async fn report(
     let key = storage_key::object(Cluster.info(), None, cluster);
     let found = server.registry.cache().of(Cluster.info()).get(&key)?;
     found.ok_or_else(|| not_found(&Cluster, cluster))?;
+    let reporting = server.audit.begin_report(cluster)?;
     let sent = sent.ok_or_else(|| ApiError::bad_request("records are sent in a body"))?;
     let fields = serde_json::Value::Object(sent.fields);
     let events = Spec::deserialize(fields)
@@ -51,7 +53,7 @@ pub(super) async fn report(
     }
     let lines = server.audit.reported_lines(cluster, &agent, events).map_err(invalid)?;
     if !writing.dry_run {
-        server.audit.report(lines).await?;
+        server.audit.report(&reporting, lines).await?;
     }
     let info = AuditEventList.info();
     let object = Object {
