@@ -18,6 +18,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 use uuid::Uuid;
 
+use self::queue::{Line, Lost};
 pub(crate) use self::queue::{MAX_BYTES, Queue};
 pub(crate) use self::record::Record;
 pub(crate) use self::send::send;
@@ -43,10 +44,7 @@ pub(crate) struct Audit {
     first_id: u128,
     next: AtomicU64,
     failures: Mutex<Failures>,
-    /// Records that are missing before the next one.
-    lost: Arc<AtomicU64>,
-    /// Records that are missing since the start.
-    all_lost: AtomicU64,
+    lost: Arc<Lost>,
 }
 
 /// The failed authentications of one second.
@@ -65,13 +63,12 @@ impl Audit {
             next: AtomicU64::new(0),
             failures: Mutex::default(),
             lost: Arc::default(),
-            all_lost: AtomicU64::new(0),
         })
     }
 
     /// Returns how many records are missing since the start.
     pub(crate) fn lost(&self) -> u64 {
-        self.all_lost.load(Ordering::Relaxed) + self.lost.load(Ordering::Relaxed)
+        self.lost.total()
     }
 
     fn next_id(&self) -> String {
@@ -90,7 +87,7 @@ impl Audit {
         let is_recorded = failures.count <= MAX_FAILURES_PER_SECOND;
         drop(failures);
         if !is_recorded {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.note(1);
         }
         is_recorded
     }
@@ -107,17 +104,16 @@ impl Audit {
     /// 503 when that is not possible.
     async fn append_first(&self, event: AuditEvent) -> Result<(), ApiError> {
         let line = self.line_of(event);
-        self.queue.append_first(line).await.map_err(|queue::Unrecorded| {
+        self.queue.append_first(line, &self.lost).await.map_err(|queue::Unrecorded| {
             ApiError::unavailable(UNRECORDED, Some(RETRY_AFTER_SECONDS))
         })
     }
 
-    fn line_of(&self, mut event: AuditEvent) -> Vec<u8> {
-        let lost = self.lost.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            self.all_lost.fetch_add(lost, Ordering::Relaxed);
-            event.annotations.insert(LEFT_OUT.to_owned(), lost.to_string());
+    fn line_of(&self, mut event: AuditEvent) -> Line {
+        let tells = self.lost.take();
+        if tells > 0 {
+            event.annotations.insert(LEFT_OUT.to_owned(), tells.to_string());
         }
-        queue::line_of(&event)
+        Line { text: queue::line_of(&event), tells }
     }
 }

@@ -4,7 +4,7 @@
 //! A file has as many records as are sent at once, and is removed when the central server has them: so what was
 //! not acknowledged is sent again. What was cut off by a crash at the end of a file is left out.
 //!
-//! The records of changes may fill the whole queue, all others three quarters of it: who reads must not keep
+//! The records of changes may fill the whole queue, and what waits for the thread, all others three quarters of it: who reads must not keep
 //! others from writing. What does not fit is counted.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,14 +14,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use postern_kinds::audit_event_list::AuditEvent;
 use postern_meta::decode::decode_typed;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::state_dir::read_if_there;
@@ -33,8 +33,14 @@ const SEGMENT_RECORDS: usize = 500;
 /// Bytes that are written at once, about.
 const BATCH_BYTES: usize = 64 * 1024;
 
+/// Records that are written at once, so that a file has never more than are sent at once.
+const BATCH_RECORDS: usize = SEGMENT_RECORDS / 2;
+
 /// Records that wait for the thread.
 const WAITING_RECORDS: usize = 1024;
+
+/// Those of them that are of what changes nothing.
+const WAITING_READS: usize = WAITING_RECORDS / 4 * 3;
 
 /// How long a change waits for its record.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,6 +62,8 @@ pub(crate) const MAX_BYTES: u64 = 256 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Queue {
     commands: SyncSender<Command>,
+    /// One for each record of what changes nothing that may still come.
+    reads: Arc<Semaphore>,
     shared: Arc<Shared>,
 }
 
@@ -78,19 +86,75 @@ pub(crate) struct Segment {
     bytes: u64,
 }
 
+/// How many records are missing.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// Since the start.
+    all: AtomicU64,
+    /// Those of which no record tells yet.
+    untold: AtomicU64,
+}
+
+impl Lost {
+    /// Counts records that are missing.
+    pub(crate) fn note(&self, records: u64) {
+        self.all.fetch_add(records, Ordering::Relaxed);
+        self.untold.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Returns how many are missing since the start.
+    pub(crate) fn total(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    /// Returns of how many the next record tells.
+    pub(crate) fn take(&self) -> u64 {
+        self.untold.swap(0, Ordering::Relaxed)
+    }
+
+    /// Takes back what a record would have told that is not written.
+    fn give_back(&self, tells: u64) {
+        self.untold.fetch_add(tells, Ordering::Relaxed);
+    }
+}
+
+/// A record as its line.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) text: Vec<u8>,
+    /// Of how many missing records it tells.
+    pub(crate) tells: u64,
+}
+
 /// The record is not in the queue: that is full, or the disk does not take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unrecorded;
 
 #[derive(Debug)]
 enum Command {
-    Append {
-        line: Vec<u8>,
-        written: Option<oneshot::Sender<()>>,
-        lost: Arc<AtomicU64>,
-    },
+    Append(Waiting),
     /// Close the file, if it has records.
     Close(oneshot::Sender<()>),
+}
+
+/// A record that waits to be written.
+#[derive(Debug)]
+struct Waiting {
+    line: Line,
+    /// Who waits for it: it is that of a change.
+    written: Option<oneshot::Sender<()>>,
+    /// Its place among those of what changes nothing.
+    _read: Option<OwnedSemaphorePermit>,
+    lost: Arc<Lost>,
+}
+
+impl Waiting {
+    /// Notes that it is not written. Who waits for it hears that by the drop, and makes no change: so the record
+    /// is not missing.
+    fn drop_unwritten(self) {
+        self.lost.give_back(self.line.tells);
+        self.lost.note(u64::from(self.written.is_none()));
+    }
 }
 
 impl Queue {
@@ -115,34 +179,47 @@ impl Queue {
         let writer = Writer { shared: shared.clone(), next, current: None, is_failing: false };
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || writer.run(&received)).with_context(unusable)?;
-        Ok(Self { commands, shared })
+        Ok(Self { commands, reads: Arc::new(Semaphore::new(WAITING_READS)), shared })
     }
 
     /// Appends the record of what changes nothing. When there is no room, it is counted in `lost`.
-    pub(crate) fn append(&self, line: Vec<u8>, lost: &Arc<AtomicU64>) {
+    pub(crate) fn append(&self, line: Line, lost: &Arc<Lost>) {
         let room = self.shared.max_bytes / 4 * 3;
-        if self.bytes() + line.len() as u64 > room {
-            lost.fetch_add(1, Ordering::Relaxed);
-            return;
+        let read = self.reads.clone().try_acquire_owned().ok();
+        let has_place = read.is_some();
+        let waiting = Waiting { line, written: None, _read: read, lost: lost.clone() };
+        if !has_place || self.bytes() + waiting.line.text.len() as u64 > room {
+            return waiting.drop_unwritten();
         }
-        let command = Command::Append { line, written: None, lost: lost.clone() };
-        if self.commands.try_send(command).is_err() {
-            lost.fetch_add(1, Ordering::Relaxed);
-        }
+        let _ = self.send(waiting);
     }
 
     /// Appends the record of a change, and returns when it is in its file.
     ///
     /// # Errors
     /// [`Unrecorded`]: then nothing may be changed.
-    pub(crate) async fn append_first(&self, line: Vec<u8>) -> Result<(), Unrecorded> {
+    pub(crate) async fn append_first(
+        &self,
+        line: Line,
+        lost: &Arc<Lost>,
+    ) -> Result<(), Unrecorded> {
         let (written, is_written) = oneshot::channel();
-        let command = Command::Append { line, written: Some(written), lost: Arc::default() };
-        self.commands.try_send(command).map_err(|_| Unrecorded)?;
+        self.send(Waiting { line, written: Some(written), _read: None, lost: lost.clone() })?;
         match timeout(WRITE_TIMEOUT, is_written).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(Unrecorded),
         }
+    }
+
+    /// Hands a record to the thread.
+    fn send(&self, waiting: Waiting) -> Result<(), Unrecorded> {
+        let sent = self.commands.try_send(Command::Append(waiting));
+        sent.map_err(|(TrySendError::Full(command) | TrySendError::Disconnected(command))| {
+            if let Command::Append(waiting) = command {
+                waiting.drop_unwritten();
+            }
+            Unrecorded
+        })
     }
 
     /// Returns the bytes of all files.
@@ -304,7 +381,7 @@ struct Current {
 #[derive(Default)]
 struct Batch {
     text: Vec<u8>,
-    records: Vec<(Option<oneshot::Sender<()>>, Arc<AtomicU64>)>,
+    records: Vec<Waiting>,
 }
 
 impl Writer {
@@ -315,11 +392,9 @@ impl Writer {
             while let Some(command) = next.take() {
                 match command {
                     Command::Close(done) => closes.push(done),
-                    Command::Append { line, written, lost } => {
-                        self.take(&mut batch, &line, written, lost);
-                    }
+                    Command::Append(waiting) => self.take(&mut batch, waiting),
                 }
-                if batch.text.len() < BATCH_BYTES {
+                if batch.text.len() < BATCH_BYTES && batch.records.len() < BATCH_RECORDS {
                     next = received.try_recv().ok();
                 }
             }
@@ -334,21 +409,13 @@ impl Writer {
     }
 
     /// Takes a record into a batch, if there is room.
-    fn take(
-        &self,
-        batch: &mut Batch,
-        line: &[u8],
-        written: Option<oneshot::Sender<()>>,
-        lost: Arc<AtomicU64>,
-    ) {
+    fn take(&self, batch: &mut Batch, mut waiting: Waiting) {
         let bytes = self.shared.bytes.load(Ordering::Relaxed) + batch.text.len() as u64;
-        if bytes + line.len() as u64 > self.shared.max_bytes {
-            // Who waits for it hears that by the drop.
-            lost.fetch_add(1, Ordering::Relaxed);
-            return;
+        if bytes + waiting.line.text.len() as u64 > self.shared.max_bytes {
+            return waiting.drop_unwritten();
         }
-        batch.text.extend_from_slice(line);
-        batch.records.push((written, lost));
+        batch.text.append(&mut waiting.line.text);
+        batch.records.push(waiting);
     }
 
     fn write(&mut self, batch: Batch) {
@@ -360,17 +427,15 @@ impl Writer {
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("the audit queue can be written again");
                 }
-                for (written, _) in batch.records {
-                    written.map(|written| written.send(()));
+                for waiting in batch.records {
+                    waiting.written.map(|written| written.send(()));
                 }
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
                     tracing::error!("the audit queue cannot be written: {error:#}");
                 }
-                for (_, lost) in batch.records {
-                    lost.fetch_add(1, Ordering::Relaxed);
-                }
+                batch.records.into_iter().for_each(Waiting::drop_unwritten);
             }
         }
         let is_full = |current: &Current| {

@@ -1,7 +1,6 @@
 //! Sends the records that wait to the central server, file by file.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postern_client::{Client, Collection, Error};
@@ -55,7 +54,7 @@ async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::
         audit.queue.remove(segment).await;
     } else {
         let forgotten = audit.queue.set_aside(segment, &refused).await;
-        audit.lost.fetch_add(forgotten, Ordering::Relaxed);
+        audit.lost.note(forgotten);
     }
     Ok(true)
 }

@@ -8,10 +8,8 @@ fn event(id: &str) -> AuditEvent {
     AuditEvent { audit_id: id.to_owned(), ..AuditEvent::default() }
 }
 
-fn line(id: &str) -> Vec<u8> {
-    let mut line = serde_json::to_vec(&event(id)).unwrap();
-    line.push(b'\n');
-    line
+fn line(id: &str) -> Line {
+    Line { text: line_of(&event(id)), tells: 0 }
 }
 
 fn open(home: &tempfile::TempDir, max_bytes: u64) -> Queue {
@@ -31,13 +29,13 @@ async fn read_all(queue: &Queue) -> Vec<String> {
 #[tokio::test]
 async fn records_are_there_in_order_after_a_restart_without_what_was_cut_off() {
     let home = tempfile::tempdir().unwrap();
-    let lost = Arc::default();
+    let lost = Arc::<Lost>::default();
     let queue = open(&home, MAX_BYTES);
     queue.append(line("1"), &lost);
-    queue.append_first(line("2")).await.unwrap();
+    queue.append_first(line("2"), &Arc::default()).await.unwrap();
     let first = queue.oldest().await.unwrap();
     assert_eq!(queue.oldest().await, Some(first), "until it is removed");
-    queue.append_first(line("3")).await.unwrap();
+    queue.append_first(line("3"), &Arc::default()).await.unwrap();
     drop(queue);
     let files =
         || fs::read_dir(home.path().join("audit")).unwrap().map(|file| file.unwrap().path());
@@ -46,7 +44,7 @@ async fn records_are_there_in_order_after_a_restart_without_what_was_cut_off() {
     let mut file = OpenOptions::new().append(true).open(&newest).unwrap();
     file.write_all(b"{\"auditID\":\"4").unwrap();
     let queue = open(&home, MAX_BYTES);
-    queue.append_first(line("5")).await.unwrap();
+    queue.append_first(line("5"), &Arc::default()).await.unwrap();
     assert_eq!(read_all(&queue).await, ["1", "2", "3", "5"]);
     assert_eq!((queue.bytes(), files().count()), (0, 0));
 }
@@ -54,9 +52,9 @@ async fn records_are_there_in_order_after_a_restart_without_what_was_cut_off() {
 #[tokio::test]
 async fn what_is_read_fills_three_quarters_and_changes_the_rest() {
     let home = tempfile::tempdir().unwrap();
-    let one = line("1").len() as u64;
+    let one = line("1").text.len() as u64;
     let queue = open(&home, one * 8);
-    let lost = Arc::default();
+    let lost = Arc::<Lost>::default();
     for _ in 0..10 {
         queue.append(line("1"), &lost);
         // Each is in the file before the next one comes.
@@ -64,26 +62,26 @@ async fn what_is_read_fills_three_quarters_and_changes_the_rest() {
         queue.commands.send(Command::Close(close)).unwrap();
         is_closed.await.unwrap();
     }
-    assert_eq!((queue.bytes(), lost.load(Ordering::Relaxed)), (6 * one, 4));
-    assert_eq!(queue.append_first(line("2")).await, Ok(()));
-    assert_eq!(queue.append_first(line("2")).await, Ok(()));
-    assert_eq!(queue.append_first(line("2")).await, Err(Unrecorded));
+    assert_eq!((queue.bytes(), lost.total()), (6 * one, 4));
+    assert_eq!(queue.append_first(line("2"), &Arc::default()).await, Ok(()));
+    assert_eq!(queue.append_first(line("2"), &Arc::default()).await, Ok(()));
+    assert_eq!(queue.append_first(line("2"), &Arc::default()).await, Err(Unrecorded));
     let oldest = queue.oldest().await.unwrap();
     queue.remove(oldest).await;
-    assert_eq!(queue.append_first(line("2")).await, Ok(()));
+    assert_eq!(queue.append_first(line("2"), &Arc::default()).await, Ok(()));
 }
 
 #[tokio::test]
 async fn what_the_central_server_does_not_take_is_sent_again_after_a_restart() {
     let home = tempfile::tempdir().unwrap();
     let queue = open(&home, MAX_BYTES);
-    queue.append_first(line("1")).await.unwrap();
+    queue.append_first(line("1"), &Arc::default()).await.unwrap();
     let segment = queue.oldest().await.unwrap();
-    queue.append_first(line("3")).await.unwrap();
+    queue.append_first(line("3"), &Arc::default()).await.unwrap();
     assert_eq!(queue.set_aside(segment, &[event("1")]).await, 0);
     assert_eq!(read_all(&queue).await, ["3"], "the central server has the others");
     assert_eq!(queue.bytes(), 0, "what is set aside takes no room from changes");
-    queue.append_first(line("2")).await.unwrap();
+    queue.append_first(line("2"), &Arc::default()).await.unwrap();
     drop(queue);
     assert_eq!(read_all(&open(&home, MAX_BYTES)).await, ["1", "2"]);
 }
@@ -95,7 +93,7 @@ async fn what_is_set_aside_is_bounded_and_the_oldest_is_forgotten() {
     let large = AuditEvent { user_agent: "x".repeat(1024 * 1024), ..event("1") };
     let mut forgotten = Vec::new();
     for _ in 0..5 {
-        queue.append_first(line("1")).await.unwrap();
+        queue.append_first(line("1"), &Arc::default()).await.unwrap();
         let segment = queue.oldest().await.unwrap();
         forgotten.push(queue.set_aside(segment, &[large.clone(), event("2")]).await);
     }
@@ -108,12 +106,12 @@ async fn what_is_set_aside_is_bounded_and_the_oldest_is_forgotten() {
 async fn files_have_no_more_records_than_are_sent_at_once() {
     let home = tempfile::tempdir().unwrap();
     let queue = open(&home, MAX_BYTES);
-    let lost = Arc::default();
+    let lost = Arc::<Lost>::default();
     for _ in 0..3 {
         for _ in 0..SEGMENT_RECORDS {
-            let command =
-                Command::Append { line: line("1"), written: None, lost: Arc::clone(&lost) };
-            queue.commands.send(command).unwrap();
+            let waiting =
+                Waiting { line: line("1"), written: None, _read: None, lost: Arc::clone(&lost) };
+            queue.commands.send(Command::Append(waiting)).unwrap();
         }
     }
     let mut counts = Vec::new();
@@ -132,13 +130,55 @@ async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
     let queue = open(&home, MAX_BYTES);
     let dir = home.path().join("audit");
     fs::remove_dir(&dir).unwrap();
-    assert_eq!(queue.append_first(line("1")).await, Err(Unrecorded));
-    let lost = Arc::default();
+    assert_eq!(queue.append_first(line("1"), &Arc::default()).await, Err(Unrecorded));
+    let lost = Arc::<Lost>::default();
     queue.append(line("2"), &lost);
     // It is behind the other one.
-    assert_eq!(queue.append_first(line("3")).await, Err(Unrecorded));
-    assert_eq!(lost.load(Ordering::Relaxed), 1);
+    assert_eq!(queue.append_first(line("3"), &Arc::default()).await, Err(Unrecorded));
+    assert_eq!(lost.total(), 1);
     fs::create_dir(&dir).unwrap();
-    assert_eq!(queue.append_first(line("4")).await, Ok(()));
+    assert_eq!(queue.append_first(line("4"), &Arc::default()).await, Ok(()));
     assert_eq!(read_all(&queue).await, ["4"]);
+}
+
+/// A full queue, one whose thread is behind, and a disk that takes nothing.
+#[tokio::test]
+async fn what_a_record_would_have_told_is_told_by_the_next_one() {
+    let home = tempfile::tempdir().unwrap();
+    let full = open(&home, 1);
+    let lost = Arc::<Lost>::default();
+    lost.note(5);
+    let telling = |lost: &Lost| Line { tells: lost.take(), ..line("1") };
+    full.append(telling(&lost), &lost);
+    assert_eq!((lost.total(), lost.untold.load(Ordering::Relaxed)), (6, 6));
+    assert_eq!(full.append_first(telling(&lost), &lost).await, Err(Unrecorded));
+    assert_eq!(lost.take(), 6, "nothing was changed, so no record is missing");
+    lost.note(1);
+    let (commands, _received) = sync_channel(0);
+    let behind = Queue { commands, reads: full.reads.clone(), shared: full.shared.clone() };
+    assert_eq!(behind.append_first(telling(&lost), &lost).await, Err(Unrecorded));
+    assert_eq!((lost.total(), lost.take()), (7, 1));
+    let queue = open(&home, MAX_BYTES);
+    fs::remove_dir(home.path().join("audit")).unwrap();
+    lost.note(1);
+    queue.append(telling(&lost), &lost);
+    // It is behind the other one.
+    assert_eq!(queue.append_first(line("2"), &lost).await, Err(Unrecorded));
+    assert_eq!((lost.total(), lost.take()), (9, 2));
+}
+
+/// The thread writes nothing, as when the disk stalls.
+#[tokio::test(start_paused = true)]
+async fn reads_leave_room_for_the_records_of_changes_that_wait_for_the_thread() {
+    let home = tempfile::tempdir().unwrap();
+    let (commands, received) = sync_channel(WAITING_RECORDS);
+    let queue = Queue { commands, ..open(&home, MAX_BYTES) };
+    let lost = Arc::<Lost>::default();
+    for _ in 0..WAITING_RECORDS {
+        queue.append(line("1"), &lost);
+    }
+    assert_eq!(lost.total(), 256);
+    // It waits, and nobody writes it.
+    assert_eq!(queue.append_first(line("2"), &lost).await, Err(Unrecorded));
+    assert_eq!(received.try_iter().count(), 769);
 }
