@@ -15,6 +15,9 @@ const MAX_REQUESTS: usize = 400;
 /// Watches and streams of one caller that are open, as at the central server.
 const MAX_LONG_REQUESTS: usize = 1000;
 
+/// The part of all connections that one caller may take for either, as of those that are accepted.
+const MANY_PART: usize = 8;
+
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// How much may be under way.
@@ -24,14 +27,17 @@ pub(crate) struct FlowLimits {
     pub(crate) long_requests: usize,
 }
 
-impl Default for FlowLimits {
-    fn default() -> Self {
-        Self { requests: MAX_REQUESTS, long_requests: MAX_LONG_REQUESTS }
+impl FlowLimits {
+    /// Returns the limits with so many connections to the cluster. Each caller has an eighth of them at most for
+    /// either.
+    pub(crate) fn of_connections(connections: usize) -> Self {
+        let part = (connections / MANY_PART).max(1);
+        Self { requests: MAX_REQUESTS.min(part), long_requests: MAX_LONG_REQUESTS.min(part) }
     }
 }
 
 /// What is under way, by caller.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Flow {
     limits: FlowLimits,
     callers: Mutex<HashMap<String, UnderWay>>,
@@ -110,6 +116,18 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_caller_has_an_eighth_of_the_connections_at_most() {
+        let of = |connections| {
+            let limits = FlowLimits::of_connections(connections);
+            (limits.requests, limits.long_requests)
+        };
+        assert_eq!(
+            (of(384), of(4000), of(10_000), of(1)),
+            ((48, 48), (400, 500), (400, 1000), (1, 1))
+        );
+    }
 
     #[test]
     fn requests_and_watches_are_counted_apart_and_by_caller() {

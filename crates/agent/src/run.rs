@@ -146,7 +146,7 @@ pub async fn run(
         max_session: settings.max_session,
         audit: Audit::new(queue, first_id),
         metrics: Metrics::default(),
-        flow: Flow::new(FlowLimits::default()),
+        flow: Flow::new(FlowLimits::of_connections(limits.total)),
         connections: ConnectionTable::new(limits),
         reach: Arc::default(),
         draining: watch::Sender::new(false),
