@@ -40,6 +40,9 @@ const TOKEN_ID: &str = "platform.sh/token-id";
 const CLIENT_ID: &str = "platform.sh/client-audit-id";
 
 const DECISION: &str = "authorization.k8s.io/decision";
+/// The annotation of a request that was allowed, and whose right ended before its answer.
+const ENDED: &str = "platform.sh/ended-by";
+
 const REASON: &str = "authorization.k8s.io/reason";
 
 /// The code of a request whose client closed the connection before the answer, as proxies log it.
@@ -146,8 +149,14 @@ impl Record {
         });
         if let Some(error) = error.filter(|error| error.reason() == Reason::Forbidden) {
             let message = clean(&error.status().message, MAX_TEXT_BYTES);
-            inner.event.annotations.insert(DECISION.to_owned(), "forbid".to_owned());
-            inner.event.annotations.insert(REASON.to_owned(), message);
+            let annotations = &mut inner.event.annotations;
+            // What was sent on may have been done, whatever ended it.
+            if annotations.contains_key(DECISION) {
+                annotations.insert(ENDED.to_owned(), message);
+            } else {
+                annotations.insert(DECISION.to_owned(), "forbid".to_owned());
+                annotations.insert(REASON.to_owned(), message);
+            }
         }
         if goes_on {
             let event = self.at("ResponseStarted", &inner.event);

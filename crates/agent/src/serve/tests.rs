@@ -196,3 +196,25 @@ async fn whatever_strangers_send_the_central_server_takes_its_record() {
     ];
     assert_eq!(found, want.map(|(verb, uri)| (verb.to_owned(), uri.to_owned())));
 }
+
+/// The cluster may have made it: only the answer says that it was refused.
+#[tokio::test]
+async fn a_change_that_was_sent_on_stays_allowed_in_its_record() {
+    let mut scene = Scene::new().await;
+    let state = scene.agent.state.clone();
+    scene.holds.send_replace(true);
+    let mut client = scene.client().await;
+    let change = client.send_request(scene.request("DELETE", POD));
+    let unused = Spec { uses: Vec::new(), ..spec_with(&scene.key) };
+    let end = async {
+        scene.arrived.recv().await.unwrap();
+        state.hear(unused, NOW);
+    };
+    let (answer, ()) = tokio::join!(change, end);
+    assert_eq!(read(answer.unwrap()).await.0, 403);
+    drop(client);
+    let records = scene.records().await;
+    let last = &records.last().unwrap().annotations;
+    assert_eq!(last["authorization.k8s.io/decision"], "allow");
+    assert!(last["platform.sh/ended-by"].contains("cannot use"), "{last:?}");
+}
