@@ -29,7 +29,7 @@ const MAX_TEXT_BYTES: usize = 4096;
 /// Bytes of the id that the client gives a request.
 const MAX_ID_BYTES: usize = 64;
 
-/// Stands for what may be an access key.
+/// Stands for what may be an access key or a JWT.
 const LEFT_OUT: &str = "(left-out)";
 
 /// Names of what else is known of the user: the access key, and the token.
@@ -248,11 +248,32 @@ fn uri_of(path: &str) -> String {
     if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
-/// Returns a text as it is recorded: without what may be an access key, and not longer than it may be.
+/// Returns whether there is something like a JWT in a text: an object of JSON in base64, and a dot (RFC 7519).
+fn has_jwt(text: &str) -> bool {
+    let is_base64 = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
+    text.split("eyJ").skip(1).any(|rest| rest.trim_start_matches(is_base64).starts_with('.'))
+}
+
+/// Returns a text as it is recorded: without what may be an access key or a JWT, and not longer than it may be.
 fn clean(text: &str, max_bytes: usize) -> String {
-    if text.contains(access_key::PREFIX) {
+    if text.contains(access_key::PREFIX) || has_jwt(text) {
         return LEFT_OUT.to_owned();
     }
     let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text[..end.unwrap_or_default()].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_credential_is_left_out() {
+        for text in ["/x/pst_1", "/eyJhbGciOiJFUzI1NiJ9.eyJzdWIi", "curl eyJeyJ.x.y"] {
+            assert_eq!(clean(text, 100), LEFT_OUT, "{text}");
+        }
+        for text in ["/api/v1/pods", "/keyJ/a.b", "eyJ"] {
+            assert_eq!(clean(text, 100), text);
+        }
+    }
 }
