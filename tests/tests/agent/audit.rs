@@ -158,7 +158,8 @@ async fn a_record_that_the_central_server_refuses_keeps_no_other_from_it() {
         })
     };
     let records = [("one", "get"), ("bad", "get!"), ("two", "get"), ("three", "get")];
-    let text: String = records.iter().map(|(id, verb)| format!("{}\n", record(id, verb))).collect();
+    let lines: Vec<_> = records.iter().map(|(id, verb)| record(id, verb).to_string()).collect();
+    let text = lines.join("\n") + "\n";
     let queue = home.path().join("state/audit");
     std::fs::create_dir_all(&queue).unwrap();
     std::fs::write(queue.join(format!("{:020}.jsonl", 1)), text).unwrap();
