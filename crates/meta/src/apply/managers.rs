@@ -142,6 +142,19 @@ impl Managers {
         }
     }
 
+    /// Gives each entry the time that it has in `live`, if it has the same fields there.
+    pub(super) fn keep_times(&mut self, live: &Self) {
+        let before: BTreeMap<_, _> =
+            live.entries.iter().map(|entry| (entry.identity(), entry)).collect();
+        for entry in &mut self.entries {
+            if let Some(before) = before.get(&entry.identity())
+                && before.fields == entry.fields
+            {
+                entry.time = before.time;
+            }
+        }
+    }
+
     /// Drops entries without fields, and merges the oldest updates if there are too many.
     pub(super) fn tidy(&mut self) {
         self.entries.retain(|entry| !entry.fields.is_empty());

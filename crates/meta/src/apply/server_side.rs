@@ -221,6 +221,7 @@ pub fn track_apply(
         new.metadata.managed_fields = live_entries.to_vec();
         return;
     }
+    let is_change = !changed.is_empty();
     let mut managers = Managers::decode_stored(&new.metadata.managed_fields);
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
@@ -228,5 +229,11 @@ pub fn track_apply(
     let present = compare(&Value::Object(Map::new()), &ownable(new), kind.schema).added;
     managers.keep_only(manager, &present);
     managers.tidy();
-    new.metadata.managed_fields = managers.encode();
+    if !is_change {
+        // Admission made of what was applied what is there already: an apply that changes nothing.
+        managers.keep_times(&Managers::decode_stored(live_entries));
+    }
+    let entries = managers.encode();
+    let is_same = !is_change && equal_except_times(live_entries, &entries);
+    new.metadata.managed_fields = if is_same { live_entries.to_vec() } else { entries };
 }

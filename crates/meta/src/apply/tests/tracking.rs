@@ -167,6 +167,38 @@ fn updates_and_applies_and_subresources_have_entries_of_their_own() {
     );
 }
 
+/// Applies, and normalises as admission does: empty texts go, and an owner has a team.
+fn apply_and_admit(live: Option<&Object>, spec: &Value, name: &str, seconds: i64) -> Object {
+    let ignored = FieldSet::new();
+    let kind = TrackedKind { schema: schema(), ignored: &ignored };
+    let configuration = &object(&json!({ "spec": spec }));
+    let (manager, now) = (&manager(name), at(seconds));
+    let mut new = apply(live, &Apply { configuration, manager, force: false, now }, &kind).unwrap();
+    let spec = new.fields["spec"].as_object_mut().unwrap();
+    spec.retain(|_, value| *value != json!(""));
+    for owner in spec.get_mut("access").and_then(Value::as_array_mut).into_iter().flatten() {
+        owner["team"] = json!("all");
+    }
+    track_apply(live, &mut new, &kind, manager);
+    new
+}
+
+#[test]
+fn an_apply_that_admission_normalises_changes_nothing_the_second_time() {
+    let dropped = json!({ "displayName": "", "replicas": 1 });
+    let filled = json!({ "access": [{ "user": "ann" }], "tags": ["a"] });
+    let first = apply_and_admit(None, &dropped, "a", 1);
+    let mut live = apply_and_admit(Some(&first), &filled, "b", 2);
+    assert_eq!(live.metadata.managed_fields.len(), 2);
+    for seconds in 3..6 {
+        for (name, spec) in [("a", &dropped), ("b", &filled)] {
+            let next = apply_and_admit(Some(&live), spec, name, seconds);
+            assert_eq!(next.clone().into_value(), live.into_value(), "{name} {seconds}");
+            live = next;
+        }
+    }
+}
+
 #[test]
 fn one_empty_entry_ends_tracking() {
     let live = write(None, &created(), &manager("a"), 1);
