@@ -21,7 +21,7 @@ pub const MAX_LABELS: usize = 1024;
 pub const MAX_FINALIZERS: usize = 128;
 /// Maximum number of owner references of one object.
 pub const MAX_OWNERS: usize = 128;
-/// Maximum bytes of a uid that a warning repeats.
+/// Maximum bytes of an owner's uid: it is part of a path in `managedFields`.
 const MAX_UID_BYTES: usize = 128;
 /// Maximum bytes of the name of a subresource in `managedFields`.
 pub const MAX_SUBRESOURCE_BYTES: usize = 256;
@@ -195,6 +195,9 @@ fn validate_owners(metadata: &ObjectMeta, errors: &mut FieldErrors) {
                 errors.push(FieldError::invalid(path(field), value.as_str(), why));
             }
         }
+        if owner.uid.len() > MAX_UID_BYTES {
+            errors.push(FieldError::too_long(path("uid"), MAX_UID_BYTES));
+        }
         if owner.api_version == "v1" && owner.kind == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
             errors.push(FieldError::invalid(format!("{PATH}[{index}]"), BadValue::Omitted, why));
@@ -320,6 +323,10 @@ mod tests {
             [&mut bad.api_version, &mut bad.kind, &mut bad.name, &mut bad.uid][clear].clear();
             assert!(wrong(|m| m.owner_references = vec![bad]).contains("ownerReferences[0]."));
         }
+        let uid = |bytes| vec![OwnerReference { uid: "u".repeat(bytes), ..owner("x") }];
+        assert_eq!(wrong(|m| m.owner_references = uid(128)), "[]");
+        let long = wrong(|m| m.owner_references = uid(129));
+        assert!(long.contains("ownerReferences[0].uid: Too long"), "{long}");
         let controller = |name| OwnerReference { controller: Some(true), ..owner(name) };
         let two = wrong(|m| m.owner_references = vec![controller("x"), controller("y")]);
         assert!(two.contains("Found \"true\" in references for x and y"), "{two}");
