@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use postern_auth::identity::Identity;
 use postern_kinds::Verb;
 use postern_kinds::action::Handler;
-use postern_meta::accept::content_type_of_body;
+use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
 use postern_meta::time::MicroTimestamp;
@@ -32,7 +32,7 @@ use crate::stages::authenticate::Credential;
 use crate::stages::parse::{GatewayRequest, Parsed, ResourceTarget, Target};
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
-use crate::wire::input::RequestBody;
+use crate::wire::input::{RequestBody, decode_configuration};
 
 /// Bodies with more bytes are left out of records.
 const MAX_BODY_BYTES: usize = 128 * 1024;
@@ -532,13 +532,7 @@ impl AuditContext {
         let fits = |body: &&Bytes| (1..=MAX_BODY_BYTES).contains(&body.len());
         let body = self.body.as_ref()?.get().filter(fits)?;
         let content_type = self.headers.content_type.as_ref().and_then(|value| value.to_str().ok());
-        let format = content_type_of_body(content_type).ok();
-        let decoded = match format {
-            Some(format) => decode::decode_body(body, format),
-            // Patches have types of their own, and are JSON.
-            None => decode::decode(body, Format::Json),
-        };
-        decoded.ok().map(|decoded| self.for_record(decoded.value))
+        decode_sent(content_type, body).map(|value| self.for_record(value))
     }
 
     /// Returns a body as the policy wants it, without access keys.
@@ -561,6 +555,19 @@ impl Drop for AuditContext {
             State::Open | State::Streaming => self.record(Stage::ResponseComplete),
         }
     }
+}
+
+/// Returns the value in a body; `None` for one that cannot be read.
+fn decode_sent(content_type: Option<&str>, body: &[u8]) -> Option<Value> {
+    if patch_type(content_type, &[PatchType::Apply]).is_ok() {
+        return decode_configuration(body).ok().map(|decoded| decoded.value);
+    }
+    let decoded = match content_type_of_body(content_type).ok() {
+        Some(format) => decode::decode_body(body, format),
+        // Other patches have types of their own, and are JSON.
+        None => decode::decode(body, Format::Json),
+    };
+    decoded.ok().map(|decoded| decoded.value)
 }
 
 fn drop_managed_fields(object: &mut Value) {
@@ -603,6 +610,16 @@ mod tests {
         assert_eq!(addresses.len(), MAX_FORWARDED);
         let last: Vec<String> = addresses[5..].iter().map(ToString::to_string).collect();
         assert_eq!(last, ["192.0.2.7", "2001:db8::1", "192.0.2.8"]);
+    }
+
+    #[test]
+    fn an_apply_in_yaml_is_recorded_without_its_key() {
+        let key = format!("pst_{}", "Canary7".repeat(8));
+        let body = format!("kind: OwnedAccessKey\nspec:\n  displayName: a\n  key: {key}\n");
+        let mut value = decode_sent(Some("application/apply-patch+yaml"), body.as_bytes()).unwrap();
+        clean_value(&mut value);
+        assert_eq!(value["spec"]["displayName"], "a");
+        assert!(!value.to_string().contains(&key), "{value}");
     }
 
     #[test]
