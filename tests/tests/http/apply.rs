@@ -502,3 +502,39 @@ async fn kinds_of_kubernetes_are_applied_too() {
     let reply = apply(&client, &one, "you", &secret(json!({ "a": "djI=" }))).send().await;
     assert!(failure(&reply).contains("conflict with \"me\": .data.a"), "{}", reply.text());
 }
+
+#[tokio::test]
+async fn there_are_not_endlessly_many_managers() {
+    let server = Server::start().await;
+    let client = server.client();
+    let spec = json!({ "displayName": "A" });
+    for number in 0..100 {
+        let reply = applied(&client, "s1", &format!("m{number}"), spec.clone()).await;
+        reply.expect(if number == 0 { 201 } else { 200 });
+    }
+    let reply = applied(&client, "s1", "m100", spec.clone()).await;
+    let text = failure(&reply);
+    assert!(text.starts_with("422 Invalid\n"), "{text}");
+    assert!(text.contains("100 managers apply this object already: apply as one"), "{text}");
+    applied(&client, "s1", "m7", spec).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_apply_does_not_widen_a_key_by_leaving_out_its_scope() {
+    let server = Server::start().await;
+    let client = server.client();
+    let body = |spec: Value| {
+        json!({
+            "apiVersion": "management.platform.sh/v1", "kind": "OwnedAccessKey",
+            "metadata": { "name": "ci" }, "spec": spec,
+        })
+    };
+    let one = path("ownedaccesskeys", "ci");
+    let narrow = json!({ "scope": { "allowPlatformCli": true }, "displayName": "A" });
+    apply(&client, &one, "me", &body(narrow)).send().await.expect(201);
+    let reply = apply(&client, &one, "me", &body(json!({ "displayName": "A" }))).send().await;
+    let text = failure(&reply);
+    assert!(text.starts_with("422 Invalid\n") && text.contains("spec.scope: Forbidden"), "{text}");
+    let stored = client.get(&one).send().await.expect(200);
+    assert_eq!(stored["spec"]["scope"]["allowPlatformCli"], true);
+}

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// it, the oldest are merged into one, as upstream.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// Maximum number of entries that are decoded from one object.
+/// Maximum number of entries that a client may send.
 pub const MAX_ENTRIES: usize = 1000;
 
 /// The manager that the oldest updates are attributed to when there are too many.
@@ -73,8 +73,7 @@ impl Managers {
 
     /// Decodes the entries of a stored object, without those that are invalid.
     pub fn decode_stored(entries: &[ManagedFieldsEntry]) -> Self {
-        let entries = entries.iter().take(MAX_ENTRIES);
-        Self::of(entries.filter_map(|entry| decode_entry(entry).ok()).collect())
+        Self::of(entries.iter().filter_map(|entry| decode_entry(entry).ok()).collect())
     }
 
     /// Returns the managers with these entries. Of several with one identity, the last counts.

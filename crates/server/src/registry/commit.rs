@@ -175,7 +175,7 @@ impl Registry {
                 let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
                 let side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
-                let stored = to_stored(object);
+                let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 (key, None, Some(stored.clone()), stored, side)
             }
             Write::Replace { object, previous, write_only, secrets } => {
@@ -185,7 +185,7 @@ impl Registry {
                     kind.on_cluster(&object).filter(|new| old_cluster.as_ref() != Some(new));
                 let side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
-                let stored = to_stored(object);
+                let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 before = Some(cached.json());
                 let at = Some(cached.position());
                 (cached.key().clone(), at, Some(stored.clone()), stored, side)
@@ -416,6 +416,23 @@ impl Registry {
     }
 }
 
+/// Returns an object as it is stored. One that is too long loses its `managedFields`, as upstream: a
+/// list of owners is no reason to refuse what they write.
+fn stored_within_limit(object: Object, max_bytes: usize) -> Bytes {
+    let whole = to_stored(object);
+    if whole.len() <= max_bytes {
+        return whole;
+    }
+    match decode_typed::<Value>(&whole).map(Object::from_value) {
+        Ok(Ok(mut object)) => {
+            object.metadata.managed_fields.clear();
+            to_stored(object)
+        }
+        // The store says what it refuses.
+        _ => whole,
+    }
+}
+
 /// Lets an object that is moved keep its unique keys: what goes in one namespace comes in another.
 fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     for index in 0..staged.len() {
@@ -506,5 +523,27 @@ fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> 
         ApiError::already_exists_deleting(resource, name)
     } else {
         ApiError::already_exists(resource, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_too_long_goes_without_its_managed_fields() {
+        let entry = json!({ "manager": "m", "operation": "Apply", "apiVersion": "v1" });
+        let value = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": { "a": "djE=" },
+            "metadata": { "name": "s", "managedFields": [entry] },
+        });
+        let object = Object::from_value(value).unwrap();
+        let whole = to_stored(object.clone());
+        assert_eq!(stored_within_limit(object.clone(), whole.len()), whole);
+        let mut without = object.clone();
+        without.metadata.managed_fields.clear();
+        assert_eq!(stored_within_limit(object, whole.len() - 1), to_stored(without));
     }
 }

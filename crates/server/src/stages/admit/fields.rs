@@ -15,6 +15,10 @@ use super::view::AdmissionView;
 use super::{Part, Writing};
 use crate::stages::authorize::Permit;
 
+/// The most managers whose applies own something of one object. Each has an entry with its own paths,
+/// so that without a limit equal values under ever new names would fill the object.
+const MAX_APPLY_MANAGERS: usize = 100;
+
 const STATUS: &[&str] = &["status"];
 const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
 
@@ -22,8 +26,9 @@ const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
 /// state, and then has the `managedFields` that it has here.
 ///
 /// # Errors
-/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object; where
-/// there is no object, 400 without a name, and 409 for a uid or a version.
+/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object, for one
+/// manager too many, and when it takes away what narrows a right; where there is no object, 400 without
+/// a name, and 409 for a uid or a version.
 pub(crate) fn apply(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -43,7 +48,51 @@ pub(crate) fn apply(
     let ignored = ignored(kind, writing.part);
     let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
     let asked = Apply { configuration: &configuration, manager, force, now: view.now };
-    apply::apply(live, &asked, &tracked).map_err(apply::Conflicts::into_error)
+    let made = apply::apply(live, &asked, &tracked).map_err(apply::Conflicts::into_error)?;
+    let mut errors = FieldErrors::new();
+    if let Some(live) = live {
+        check_managers(&made, live, &mut errors);
+        check_narrowing(kind, &made, live, &mut errors);
+    }
+    super::finish(kind, &made.metadata, errors)?;
+    Ok(made)
+}
+
+/// Checks that an apply adds no manager to too many.
+fn check_managers(made: &Object, live: &Object, errors: &mut FieldErrors) {
+    let applies = |object: &Object| {
+        let entries = object.metadata.managed_fields.iter();
+        entries.filter(|entry| entry.operation == Operation::Apply).count()
+    };
+    let count = applies(made);
+    if count > MAX_APPLY_MANAGERS && count > applies(live) {
+        let why = format!(
+            "{MAX_APPLY_MANAGERS} managers apply this object already: apply as one of them, or remove \
+             the entries of those that are gone from metadata.managedFields"
+        );
+        errors.push(FieldError::forbidden("metadata.managedFields", why));
+    }
+}
+
+/// Checks that an apply does not take away a field that narrows a right, by leaving it out: a part of
+/// it may be of somebody else, or of nobody, and without it the right is a wide one.
+fn check_narrowing(
+    kind: &'static dyn AnyKind,
+    made: &Object,
+    live: &Object,
+    errors: &mut FieldErrors,
+) {
+    for path in kind.strict_fields().not_null {
+        let has = |object: &Object| {
+            let mut names = path.split('.');
+            let first = names.next().and_then(|name| object.fields.get(name));
+            names.try_fold(first?, |value, name| value.get(name)).map(|_| ())
+        };
+        if has(live).is_some() && has(made).is_none() {
+            let why = "an apply does not remove it: apply it as it is to be, or replace the object";
+            errors.push(FieldError::forbidden(*path, why));
+        }
+    }
 }
 
 /// Checks that a uid in a configuration is that of the object. It is a field that cannot be changed,
