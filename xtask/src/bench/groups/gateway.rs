@@ -128,15 +128,15 @@ fn measure_get_next_to_watches(
         "1",
     ];
     let watchers = bench.pick("300", "30");
-    // One event at the beginning, and none next to the requests.
+    // Few events: it is the open watches that count.
     let watch = [
         "watch",
         "--watchers",
         watchers,
         "--events",
-        "2",
+        "8",
         "--rate",
-        "0.1",
+        "1",
         "--prefix",
         "next-to",
         "--path",
