@@ -11,7 +11,7 @@ use crate::identity::{Identity, MASTERS_GROUP};
 use crate::kind_scope::has_namespaces;
 use crate::object_set::ObjectSet;
 use crate::own::{self, KEY_VERBS, OWN_VERBS};
-use crate::rbac::place::Held;
+use crate::rbac::place::{Given, OnKind};
 
 /// The objects of a kind on which an identity holds a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,19 +130,14 @@ impl Policy {
             return set;
         }
         let possible = has_namespaces(group, resource);
+        let question = OnKind { verb, group, resource };
+        let concerned = self.index.of(identity);
+        let concerned =
+            concerned.filter(|all| all.concern(group, resource, possible != Some(false)));
+        let given: Vec<_> = concerned.flat_map(|holdings| holdings.given(question)).collect();
         let mut objects = Named::default();
-        for holdings in self.index.of(identity) {
-            if holdings.concern(group, resource, possible != Some(false)) {
-                for (namespace, held) in holdings.all() {
-                    add_role(
-                        namespace,
-                        held,
-                        &on_kind(verb, group, resource),
-                        &mut set,
-                        &mut objects,
-                    );
-                }
-            }
+        for (namespace, given) in &given {
+            add_given(*namespace, given, &mut set, &mut objects);
         }
         for (namespace, names) in self.owners.of(identity, group, resource).flat_map(|of| of.iter())
         {
@@ -204,37 +199,32 @@ fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> 
 type Named<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// Returns the set of these objects. It is made faster from all of them, in order, than one by one.
+#[expect(clippy::stable_sort_primitive, reason = "it makes use of the runs that names come in")]
 fn in_order(objects: Named<'_>) -> BTreeSet<(String, String)> {
     let in_order = objects.into_iter().flat_map(|(namespace, mut names)| {
-        names.sort_unstable();
+        names.sort();
         names.dedup();
         names.into_iter().map(move |name| (namespace.to_owned(), name.to_owned()))
     });
     in_order.collect()
 }
 
-/// Adds the objects on which a role gives a verb, where it is held.
-fn add_role<'a>(
+/// Adds the objects on which roles give a verb, where they are held.
+fn add_given<'a>(
     namespace: Option<&'a str>,
-    held: &'a Held,
-    question: &Attributes<'_>,
+    given: &'a Given,
     set: &mut ObjectSet,
     objects: &mut Named<'a>,
 ) {
-    let Attributes::Resource { verb, group, resource, .. } = *question else { return };
-    for rule in held.role.rules() {
-        if !(rule.verbs.has(verb) && rule.groups.has(group) && rule.resources.has(resource, "")) {
-            continue;
-        }
-        match (namespace, &rule.names) {
-            (None, None) => set.all = true,
-            (None, Some(names)) => set.names.extend(names.iter().map(ToString::to_string)),
-            (Some(namespace), None) => {
-                set.namespaces.insert(namespace.to_owned());
-            }
-            (Some(namespace), Some(names)) => {
-                objects.entry(namespace).or_default().extend(names.iter().map(|name| &**name));
-            }
-        }
+    let Some(namespace) = namespace else {
+        set.all |= given.every;
+        set.names.extend(given.names.iter().map(ToString::to_string));
+        return;
+    };
+    if given.every {
+        set.namespaces.insert(namespace.to_owned());
+    }
+    if !given.names.is_empty() {
+        objects.entry(namespace).or_default().extend(given.names.iter().map(|name| &**name));
     }
 }

@@ -174,3 +174,46 @@ fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
         assert_ne!(of(&plain), of(&changed), "{changed:?}");
     }
 }
+
+/// Returns what a role with the name of one secret says.
+fn on_secret(number: usize) -> PolicyChange {
+    let texts = |text: &str| vec![text.to_owned()];
+    PolicyChange::Role(Some(vec![postern_kinds::rbac::PolicyRule {
+        verbs: texts("get"),
+        api_groups: texts("management.platform.sh"),
+        resources: texts("sharedsecrets"),
+        resource_names: vec![format!("s{number}")],
+        ..Default::default()
+    }]))
+}
+
+/// What many roles give is found once. A change of one of them, in place or in a next snapshot, is seen all
+/// the same, and a snapshot from before answers as before.
+#[test]
+fn what_many_roles_give_follows_each_change() {
+    use postern_kinds::rbac::{BindingFacts, BoundSubject};
+    let ada = identity(&["system:authenticated"]);
+    let mut policy = Policy::default();
+    for number in 0..20 {
+        let (role, subjects) = (format!("r{number}"), vec![BoundSubject::User("ada".to_owned())]);
+        let facts = BindingFacts { is_cluster_role: false, role: role.clone(), subjects };
+        policy.apply(Some("n"), &role, on_secret(number));
+        policy.apply(Some("n"), &role, PolicyChange::Binding(Some(facts)));
+    }
+    let count = |policy: &Policy| match policy.readable(
+        &ada,
+        "get",
+        "management.platform.sh",
+        "sharedsecrets",
+    ) {
+        Readable::Some { objects, .. } => objects.len(),
+        Readable::All => usize::MAX,
+    };
+    assert_eq!((count(&policy), count(&policy)), (20, 20));
+    assert!(policy.readable(&ada, "delete", "management.platform.sh", "sharedsecrets").is_empty());
+    let fewer = policy.with(&[(Some("n"), "r3", PolicyChange::Binding(None))]);
+    assert_eq!((count(&fewer), count(&policy)), (19, 20));
+    policy.apply(Some("n"), "r4", PolicyChange::Role(None));
+    policy.apply(Some("n"), "r5", on_secret(6));
+    assert_eq!((count(&policy), count(&fewer)), (18, 19));
+}

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::cells::Cells;
 use super::role::{PolicyKey, Role};
 use super::rule::ResourceQuery;
@@ -33,6 +35,82 @@ pub(crate) struct Many {
     cells: Cells,
     /// The roles that have rules without cells.
     wide: SharedMap<PolicyKey, Arc<Role>>,
+    answers: Answers,
+}
+
+/// A verb on the objects of a kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnKind<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+}
+
+/// The objects of a kind on which roles give a verb.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// Every object, where the roles are held.
+    pub(crate) every: bool,
+    /// Objects of these names, in order.
+    pub(crate) names: Vec<Arc<str>>,
+}
+
+/// So many answers are kept for a place.
+const MAX_ANSWERS: usize = 4;
+
+/// What many roles have been found to give: whoever lists a kind again asks the same. It is gone with the
+/// first change.
+#[derive(Debug, Default)]
+struct Answers(Mutex<Vec<([String; 3], Arc<Given>)>>);
+
+impl Clone for Answers {
+    /// Returns none: a clone is made in order to be changed.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Answers {
+    /// Returns the answer to a question, which is found only once.
+    fn get(&self, question: OnKind<'_>, find: impl FnOnce() -> Given) -> Arc<Given> {
+        let OnKind { verb, group, resource } = question;
+        let known = |answers: &[([String; 3], Arc<Given>)]| {
+            let is_it = |asked: &[String; 3]| *asked == [verb, group, resource];
+            answers.iter().find(|(asked, _)| is_it(asked)).map(|(_, given)| given.clone())
+        };
+        if let Some(given) = known(&self.0.lock()) {
+            return given;
+        }
+        let given = Arc::new(find());
+        let mut answers = self.0.lock();
+        if known(&answers).is_none() {
+            let is_full = answers.len() == MAX_ANSWERS;
+            answers.drain(..usize::from(is_full));
+            answers.push(([verb, group, resource].map(str::to_owned), given.clone()));
+        }
+        given
+    }
+}
+
+impl Given {
+    /// Returns what these roles give.
+    fn by<'a>(roles: impl Iterator<Item = &'a Held>, question: OnKind<'_>) -> Self {
+        let OnKind { verb, group, resource } = question;
+        let mut given = Self::default();
+        for rule in roles.flat_map(|held| held.role.rules()) {
+            if !(rule.verbs.has(verb) && rule.groups.has(group) && rule.resources.has(resource, ""))
+            {
+                continue;
+            }
+            match &rule.names {
+                None => given.every = true,
+                Some(names) => given.names.extend(names.iter().cloned()),
+            }
+        }
+        given.names.sort_unstable();
+        given.names.dedup();
+        given
+    }
 }
 
 impl Default for Place {
@@ -43,6 +121,7 @@ impl Default for Place {
 
 impl Many {
     fn add(&mut self, held: Held) {
+        self.answers = Answers::default();
         let key = held.role.key.clone();
         held.role.rules().iter().for_each(|rule| self.cells.add(rule));
         if held.role.is_wide() {
@@ -52,6 +131,7 @@ impl Many {
     }
 
     fn remove(&mut self, role: &Role) {
+        self.answers = Answers::default();
         role.rules().iter().for_each(|rule| self.cells.remove(rule));
         self.wide.remove_mut(&role.key);
         self.roles.remove_mut(&role.key);
@@ -130,6 +210,16 @@ impl Place {
         match self {
             Self::Few(few) => Box::new(few.iter()),
             Self::Many(many) => Box::new(many.roles.values()),
+        }
+    }
+
+    /// Returns the objects of a kind on which the roles give a verb.
+    fn given(&self, question: OnKind<'_>) -> Arc<Given> {
+        match self {
+            Self::Few(few) => Arc::new(Given::by(few.iter(), question)),
+            Self::Many(many) => {
+                many.answers.get(question, || Given::by(many.roles.values(), question))
+            }
         }
     }
 
@@ -238,11 +328,13 @@ impl Holdings {
         self.everywhere.roles().map(|held| (None, held)).chain(there)
     }
 
-    /// Returns all roles, with the namespace where they are held.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Option<&str>, &Held)> {
+    /// Returns the objects of a kind on which the roles give a verb: everywhere, and in each namespace.
+    pub(crate) fn given(
+        &self,
+        question: OnKind<'_>,
+    ) -> impl Iterator<Item = (Option<&str>, Arc<Given>)> {
         let there = self.namespaces.iter();
-        let there =
-            there.flat_map(|(name, place)| place.roles().map(move |held| (Some(&**name), held)));
-        self.everywhere.roles().map(|held| (None, held)).chain(there)
+        let there = there.map(move |(name, place)| (Some(&**name), place.given(question)));
+        std::iter::once((None, self.everywhere.given(question))).chain(there)
     }
 }
