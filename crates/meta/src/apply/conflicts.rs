@@ -72,8 +72,11 @@ impl Conflicts {
         };
         let (mut causes, mut bytes) = (Vec::new(), 0);
         for conflict in &self.with {
+            if is_full(causes.len(), bytes) {
+                break;
+            }
             let manager = conflict.manager_text();
-            if count > 1 && !is_full(causes.len(), bytes) {
+            if count > 1 {
                 let separator = if causes.is_empty() { ' ' } else { '\n' };
                 // Writing to a text cannot fail.
                 let _ = write!(message, "{separator}conflicts with {manager}:");

@@ -104,7 +104,7 @@ impl<'a> Pruner<'a> {
                 self.items(items, &of, owners.below());
                 (items.is_empty(), was_empty)
             }
-            _ => return owners.last.is_member && owners.now.is_none_or(|now| !now.is_member),
+            _ => return owners.last.is_member && owners.is_gone(),
         };
         owners.is_gone() && is_empty && (owners.last.is_member || !was_empty)
     }

@@ -187,7 +187,8 @@ fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) ->
     let Value::Object(mut fields) = merged else { return configuration.clone() };
     let written = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
     // Both sides of the merge were metadata, so the result is.
-    let written = ObjectMeta::from_value(&written).unwrap_or_default();
+    let written = ObjectMeta::from_value(&written)
+        .unwrap_or_else(|()| unreachable!("metadata merged into metadata is none"));
     let entries = managers.encode();
     let mut metadata = live.map_or(&configuration.metadata, |live| &live.metadata).clone();
     metadata.labels = written.labels;

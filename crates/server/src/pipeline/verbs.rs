@@ -91,7 +91,7 @@ pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: 
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
         return false;
     }
-    let from = if input::is_yaml(parsed, body) { LARGE_YAML_BYTES } else { LARGE_BYTES };
+    let from = if input::can_be_yaml(parsed) { LARGE_YAML_BYTES } else { LARGE_BYTES };
     body.len() > from || server.registry.stored_bytes(permit) > LARGE_BYTES
 }
 

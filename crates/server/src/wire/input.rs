@@ -125,13 +125,11 @@ fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
     Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
 }
 
-/// Returns whether a body is YAML: by its Content-Type, and for an apply by its first character.
-pub(crate) fn is_yaml(parsed: &Parsed, body: &[u8]) -> bool {
+/// Returns whether a body can be YAML, by its Content-Type. That of an apply can, whatever it looks like.
+pub(crate) fn can_be_yaml(parsed: &Parsed) -> bool {
     let header = parsed.header(CONTENT_TYPE);
-    if patch_type(header, &[PatchType::Apply]).is_ok() {
-        return !looks_like_json(body);
-    }
-    content_type_of_body(header).is_ok_and(|format| format == BodyFormat::Text(Format::Yaml))
+    patch_type(header, &[PatchType::Apply]).is_ok()
+        || content_type_of_body(header).is_ok_and(|format| format == BodyFormat::Text(Format::Yaml))
 }
 
 fn looks_like_json(body: &[u8]) -> bool {
