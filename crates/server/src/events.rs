@@ -57,16 +57,20 @@ pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
     report(what, recorded);
 }
 
-/// Records something that can happen only once: an event that is there is left as it is.
-pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) {
+/// Records something that can happen only once: an event that is there is left as it is. Returns whether
+/// there was none.
+pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) -> bool {
     let name = name_of(what);
     let key = storage_key::object(Event.info(), Some(namespace_of(what)), &name);
     if !matches!(registry.cache().of(Event.info()).get(&key), Ok(None)) {
-        return;
+        return false;
     }
     match create(registry, what, &name).await {
-        Err(error) if error.code() == 409 => {}
-        recorded => report(what, recorded),
+        Err(error) if error.code() == 409 => false,
+        recorded => {
+            report(what, recorded);
+            true
+        }
     }
 }
 

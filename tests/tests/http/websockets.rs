@@ -156,6 +156,14 @@ async fn pages_of_other_origins_are_refused() {
     let reply =
         client.get(&of_secrets("&timeoutSeconds=1")).header("origin", "https://evil.example");
     assert_eq!(reply.send().await.status, 200, "what is no WebSocket is as it was");
+    server.stop().await;
+    let audit = std::fs::read_to_string(home.audit_log()).unwrap();
+    let refused = audit
+        .lines()
+        .filter(|line| line.contains("\"ResponseComplete\"") && line.contains("\"code\":403"));
+    let decisions: Vec<bool> =
+        refused.map(|line| line.contains("\"authorization.k8s.io/decision\":\"forbid\"")).collect();
+    assert_eq!(decisions, [true; 4], "{audit}");
 }
 
 #[tokio::test]

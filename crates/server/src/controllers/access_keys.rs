@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use postern_kinds::AnyKind as _;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_meta::object::Object;
 
 use crate::events::{self, Happening};
 use crate::operations;
@@ -22,11 +21,14 @@ const INTERVAL: Duration = Duration::from_mins(1);
 const WARNING_SECONDS: i64 = 24 * 3600;
 const LONG_LIFE_SECONDS: i64 = 2 * WARNING_SECONDS;
 
+/// Why there is an event about a key that is to end.
+const EXPIRES_SOON: &str = "KeyExpiresSoon";
+
 /// An end, or the time of a warning, is told of for as long as its event lives: after that it would come again.
 const TOLD_FOR_SECONDS: i64 = 3600;
 
-/// Events about keys in one interval, of each reason. More are left out: keys that end all the time must not
-/// fill the store.
+/// Events about keys in one interval, of each reason. The others follow in the next: keys that end all the
+/// time must not fill the store.
 const MAX_EVENTS: usize = 100;
 
 /// Runs until it is dropped.
@@ -59,33 +61,36 @@ pub(crate) async fn finish(registry: &Registry) {
 /// there are, and however often they start.
 pub(crate) async fn record_ends(registry: &Registry) {
     let now = registry.source().now().unix_seconds();
-    for key in keys_that_end(registry, now - TOLD_FOR_SECONDS, now) {
-        let message = "the access key has expired: make a new one";
-        events::warn_once(registry, &Happening { object: &key, reason: "KeyExpired", message })
-            .await;
-    }
-    let soon = now + WARNING_SECONDS;
-    for key in keys_that_end(registry, soon - TOLD_FOR_SECONDS, soon) {
+    record(registry, now, "KeyExpired", "the access key has expired: make a new one").await;
+    let soon = "the access key expires within 24 hours: replace it, or let it live longer";
+    record(registry, now + WARNING_SECONDS, EXPIRES_SOON, soon).await;
+}
+
+/// Records an event about each key that has reached a time at its end, or before.
+async fn record(registry: &Registry, until: i64, reason: &'static str, message: &str) {
+    let mut left = MAX_EVENTS;
+    for name in keys_that_end(registry, until - TOLD_FOR_SECONDS, until) {
+        // There may be many, and most have been told of.
+        tokio::task::consume_budget().await;
+        let stored = storage_key::object(OwnedAccessKey.info(), None, &name);
+        let key = registry.cache().of(OwnedAccessKey.info()).get(&stored).ok().flatten();
+        let Some(key) = key.and_then(|key| key.decode().ok()) else { continue };
         let ttl = key.fields.get("spec").and_then(|spec| spec.get("ttl")?.as_i64());
-        if ttl.is_some_and(|ttl| ttl >= LONG_LIFE_SECONDS) {
-            let message =
-                "the access key expires within 24 hours: replace it, or let it live longer";
-            let what = Happening { object: &key, reason: "KeyExpiresSoon", message };
-            events::warn_once(registry, &what).await;
+        if reason == EXPIRES_SOON && ttl.is_none_or(|ttl| ttl < LONG_LIFE_SECONDS) {
+            continue;
+        }
+        if events::warn_once(registry, &Happening { object: &key, reason, message }).await {
+            left -= 1;
+            if left == 0 {
+                return;
+            }
         }
     }
 }
 
-/// Returns the keys that end from one time on, and before another, in seconds since 1970; not more than there
-/// are events about.
-fn keys_that_end(registry: &Registry, from: i64, until: i64) -> Vec<Object> {
+/// Returns the names of the keys that end from one time on, and before another, in seconds since 1970.
+fn keys_that_end(registry: &Registry, from: i64, until: i64) -> Vec<String> {
     let principals = registry.cache().principals();
     let names = principals.ended_before(until);
-    let names = names.filter(|name| !principals.has_ended_before(name, from)).take(MAX_EVENTS);
-    let info = OwnedAccessKey.info();
-    let found = names.filter_map(|name| {
-        let found = registry.cache().of(info).get(&storage_key::object(info, None, name));
-        found.ok().flatten()?.decode().ok()
-    });
-    found.collect()
+    names.filter(|name| !principals.has_ended_before(name, from)).map(str::to_owned).collect()
 }

@@ -35,6 +35,7 @@ use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
 use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
+use crate::stages::websocket;
 use crate::wire::body::Body;
 use crate::wire::encode;
 use crate::wire::incoming::IncomingBody;
@@ -407,8 +408,11 @@ async fn act(
     audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
     let policy = server.registry.cache().policy();
-    let authorized =
-        authorize(acting, policy).inspect_err(|error| audit_context.set_forbidden(error))?;
+    let authorized = authorize(acting, policy).and_then(|authorized| {
+        check_origin(server, &authorized)?;
+        Ok(authorized)
+    });
+    let authorized = authorized.inspect_err(|error| audit_context.set_forbidden(error))?;
     audit_context.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
@@ -425,6 +429,18 @@ async fn act(
             document(server, &parsed).map(Outcome::from)
         }
     }
+}
+
+/// Checks that a WebSocket is asked for by no page but this server's.
+///
+/// # Errors
+/// 403 for a page of another origin.
+fn check_origin(server: &Server, authorized: &Authorized) -> Result<(), ApiError> {
+    let (Authorized::Resource(parsed, _) | Authorized::Document(parsed)) = authorized;
+    if !parsed.is_websocket() {
+        return Ok(());
+    }
+    websocket::check_origin(parsed.headers(), &server.registry.token_policy().issuer)
 }
 
 /// Checks that a WebSocket is asked for only where there is one. An upgrade to anything else is ignored, as

@@ -202,7 +202,7 @@ async fn watch(
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
-    let handshake = websocket::handshake(parsed, &server.registry.token_policy().issuer)?;
+    let handshake = websocket::handshake(parsed)?;
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
     let watcher = server.registry.watch(permit, &options, server.draining()).await?;
     let meter = server.metrics.watch(permit.target());

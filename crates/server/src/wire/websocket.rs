@@ -72,18 +72,17 @@ pub(crate) struct Socket {
     upgrade: OnUpgrade,
 }
 
-/// Returns the handshake of a request for a watch; `None` when it does not ask for a WebSocket. `own_url` is
-/// the server's address.
+/// Returns the handshake of a request for a watch; `None` when it does not ask for a WebSocket. Its
+/// origin has been checked.
 ///
 /// # Errors
-/// 403 for a page of another origin; 426 for another version of the protocol; 400 for a handshake that is
-/// malformed, and for sub-protocols of which none is known.
-pub(crate) fn handshake(parsed: &Parsed, own_url: &str) -> Result<Option<Handshake>, ApiError> {
+/// 426 for another version of the protocol; 400 for a handshake that is malformed, and for sub-protocols of
+/// which none is known.
+pub(crate) fn handshake(parsed: &Parsed) -> Result<Option<Handshake>, ApiError> {
     if !parsed.is_websocket() {
         return Ok(None);
     }
     let headers = parsed.headers();
-    websocket::check_origin(headers, own_url)?;
     let is_possible = parsed.version() == Version::HTTP_11 && *parsed.method() == Method::GET;
     let Some(upgrade) = parsed.upgrade().filter(|_| is_possible) else {
         return Err(ApiError::bad_request("a WebSocket is asked for with GET, over HTTP/1.1"));

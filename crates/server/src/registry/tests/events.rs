@@ -145,6 +145,23 @@ async fn the_end_of_a_key_is_told_once_and_a_day_before() {
     assert_eq!(third.told().await, []);
 }
 
+/// Each interval has events about a hundred keys at most, and tells of those that have none yet.
+#[tokio::test]
+async fn the_ends_of_many_keys_are_told_bit_by_bit() {
+    let fixture = over(Arc::new(Memory::new())).await;
+    for number in 0..130 {
+        fixture.key(&format!("k{number}"), json!({ "ttl": 60 })).await;
+    }
+    fixture.pass_seconds(61);
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        record_ends(&fixture.registry).await;
+        counts.push(fixture.told().await.len());
+    }
+    assert_eq!(counts, [100, 130, 130]);
+}
+
 #[tokio::test]
 async fn what_comes_again_is_one_event_with_a_count() {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
