@@ -100,8 +100,9 @@ pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
     ApiError::new(403, Reason::Forbidden, message)
 }
 
-/// Returns the error of a request that could not be sent on. Where the cluster is, callers need not know.
-pub(crate) fn failed(error: ProxyError) -> ApiError {
+/// Returns the error of a request that could not be sent on to a target, which is in words. Where the target is,
+/// callers need not know.
+pub(crate) fn failed(error: ProxyError, target: &str) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
             return ApiError::bad_request(error.to_string());
@@ -109,16 +110,21 @@ pub(crate) fn failed(error: ProxyError) -> ApiError {
         ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
-        ProxyError::Unreachable { .. } => "no connection to the cluster could be made",
+        ProxyError::AddressRefused { .. } => format!(
+            "{target} is on a loopback or link-local address, which takes --allow-local-upstreams at its agent"
+        ),
+        ProxyError::Unreachable { .. } => format!("no connection to {target} could be made"),
         ProxyError::Tls { .. } => {
-            "the cluster's certificate is not trusted, or it does not speak TLS"
+            format!("the certificate of {target} is not trusted, or it does not speak TLS")
         }
         ProxyError::ConnectTimeout { .. } | ProxyError::AnswerTimeout { .. } => {
-            "the cluster did not answer in time"
+            format!("{target} did not answer in time")
         }
-        ProxyError::Redirect { .. } => "the cluster answered with a redirect to another place",
-        ProxyError::Lost { .. } => "the connection to the cluster was lost",
-        _ => "the cluster did not answer as HTTP does",
+        ProxyError::Redirect { .. } => {
+            format!("{target} answered with a redirect to another place")
+        }
+        ProxyError::Lost { .. } => format!("the connection to {target} was lost"),
+        _ => format!("{target} did not answer as HTTP does"),
     };
     let reason = match error.status() {
         StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,

@@ -9,9 +9,11 @@ use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::policy::Policy;
 use postern_auth::policy::target::{InstanceRef, TargetPlace};
 use postern_kinds::MANAGEMENT_V1;
-use postern_kinds::agent_config::{Instance, PublicKey, Spec, Use, UseSubject};
+use postern_kinds::agent_config::{Instance, PlaceInCluster, PublicKey, Spec, Use, UseSubject};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_meta::gvk::GroupResource;
+
+use crate::virtual_clusters::Place;
 
 /// The kinds of instances with the resources that they are.
 const VIRTUAL_CLUSTERS: (&str, &str) = ("VirtualClusterInstance", "virtualclusterinstances");
@@ -74,6 +76,15 @@ impl Feed {
             .map(|one| one.cluster_ref.namespace.as_str())
             .filter(|namespace| !namespace.is_empty());
         TargetPlace { target: target.request_target(), instance, space_namespace }
+    }
+
+    /// Returns where a virtual cluster is in the cluster; `None` when that is not known.
+    pub(crate) fn virtual_cluster(&self, target: &GatewayTarget) -> Option<Place> {
+        let GatewayTarget::ProjectVirtualCluster { project, name } = target else { return None };
+        let PlaceInCluster { namespace, virtual_cluster } =
+            &self.instance(VIRTUAL_CLUSTERS.1, project, name)?.cluster_ref;
+        let is_known = !namespace.is_empty() && !virtual_cluster.is_empty();
+        is_known.then(|| Place { namespace: namespace.clone(), name: virtual_cluster.clone() })
     }
 
     /// Returns an instance of this cluster by its project and name.

@@ -3,7 +3,7 @@
 //!
 //! What it decides from is a `feed`: the configuration that the central server has for it. `follow` asks
 //! for it again and again, `state_dir` keeps the last one, `state` decides from it. `listen` takes
-//! connections, and `serve` answers a request. Decisions themselves are in `postern-auth`, and sending is
+//! connections, and `serve` answers a request. `virtual_clusters` knows where those of the cluster are. Decisions themselves are in `postern-auth`, and sending is
 //! `postern-proxy`'s.
 
 mod answer;
@@ -26,6 +26,8 @@ mod state_dir;
 #[cfg(test)]
 mod testing;
 mod upstream;
+mod virtual_clusters;
+mod way;
 
 pub use run::{AdvertisedCa, MAX_SESSION, Settings, run};
 pub use state::Clock;

@@ -31,6 +31,7 @@ use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
+use crate::virtual_clusters::{Reader, VirtualClusters};
 use crate::{audit, follow, listen, reach, scrape, upstream};
 
 /// How long one request to the central server may take.
@@ -89,6 +90,8 @@ pub struct Settings {
     pub key_file: PathBuf,
     /// The kubeconfig of the cluster.
     pub upstream: PathBuf,
+    /// May virtual clusters be on loopback and link-local addresses? For development.
+    pub allow_local_upstreams: bool,
     /// Where the agent listens.
     pub listen: SocketAddr,
     /// Where its metrics are served, to everybody; nowhere, when absent.
@@ -138,11 +141,14 @@ pub async fn run(
     // A request can take two: one to its client, and one to the cluster.
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
     let limits = ConnectionLimits::of_descriptors(descriptors);
+    let proxy = proxy(limits.total);
+    let reader = Reader::new(proxy.clone(), upstream.clone(), settings.allow_local_upstreams);
     let agent = Arc::new(Agent {
         state,
         cluster: settings.cluster.clone(),
-        proxy: proxy(limits.total),
+        proxy,
         upstream,
+        virtual_clusters: VirtualClusters::new(reader),
         max_session: settings.max_session,
         audit: Audit::new(queue, first_id),
         metrics: Metrics::default(),

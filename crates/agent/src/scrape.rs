@@ -59,6 +59,9 @@ fn text(agent: &Agent) -> String {
     metric("postern_agent_sessions", "gauge", help, &one(size(counts.sessions)));
     let help = "Connections to the cluster that are open.";
     metric("postern_agent_upstream_connections", "gauge", help, &one(size(counts.connections)));
+    let help = "Virtual clusters in use, whose Secrets are followed.";
+    let followed = size(agent.virtual_clusters.followed());
+    metric("postern_agent_virtual_clusters", "gauge", help, &one(followed));
     let accepted = metrics.accepted();
     metric("postern_agent_tokens_accepted_total", "counter", "Tokens that count.", &one(accepted));
     let help = "Tokens that were refused, by the reason.";
@@ -154,6 +157,7 @@ mod tests {
             "postern_agent_requests_total{verb=\"unknown\",code=\"404\"} 1",
             "postern_agent_requests_in_flight{kind=\"short\"} 0",
             "postern_agent_sessions 0",
+            "postern_agent_virtual_clusters 0",
             "postern_agent_tokens_accepted_total 1",
             "postern_agent_tokens_refused_total{reason=\"malformed\"} 1",
             "postern_agent_feed_age_seconds 0",

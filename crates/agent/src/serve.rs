@@ -28,6 +28,8 @@ use crate::reach::Reach;
 use crate::review::{self, Asked};
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
+use crate::virtual_clusters::VirtualClusters;
+use crate::way::Way;
 
 /// The longest time from the head of a request until that of its answer, for those that are not long: that
 /// of kube-apiserver.
@@ -42,6 +44,8 @@ pub(crate) struct Agent {
     pub(crate) cluster: String,
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
+    /// The ways to the virtual clusters in it.
+    pub(crate) virtual_clusters: Arc<VirtualClusters>,
     pub(crate) max_session: Duration,
     pub(crate) audit: Arc<Audit>,
     pub(crate) metrics: Metrics,
@@ -113,9 +117,9 @@ impl Agent {
         record.set_asked(&kube);
         let mut allowed = self.allowed(&bearer, &at.target, &kube)?;
         refuse_impersonation(&head.headers)?;
-        way_to(&at.target)?;
         let (is_long, is_watch) = (kube.is_long(), kube.is_watch());
         let place = self.flow.enter(&owner, is_long)?;
+        let way = self.way_to(&feed, &at.target).await?;
         record.allowed(kube.changes()).await?;
         if let Ok(id) = record.id().parse() {
             allowed.headers.insert(AUDIT_ID, id);
@@ -131,6 +135,7 @@ impl Agent {
             token: allowed.token,
             target: at.target,
             kube,
+            way,
             _place: place,
             _record: record.clone(),
         });
@@ -161,18 +166,21 @@ impl Agent {
     {
         let Passage { caller, forward, .. } = passage;
         let limit = forward.answer_timeout;
-        let sent = self.proxy.forward(&self.upstream, request, forward);
+        let (way, target) = (&caller.way, caller.way.target());
+        let sent = self.proxy.forward(way.upstream(), request, forward);
         let response = match limit {
             None => sent.await,
             Some(limit) => {
                 let timed = tokio::time::timeout(limit, sent).await;
-                timed.map_err(|_| ApiError::timeout("the cluster did not answer in time"))?
+                let late = format!("{target} did not answer in time");
+                timed.map_err(|_| ApiError::timeout(late))?
             }
         };
         let response = response.map_err(|error| unsent(error, &caller))?;
         if response.status() == StatusCode::UNAUTHORIZED {
+            way.suspect_credential();
             // The caller's own token is good: it was never sent there.
-            let message = "the cluster does not accept the credential of its agent";
+            let message = format!("{target} does not accept the credential of its agent");
             return Err(ApiError::new(502, Reason::Unknown, message));
         }
         Ok(response)
@@ -203,6 +211,27 @@ impl Agent {
             return review::cut(policy, identity, &place, value, response).await;
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// Returns the way to a target.
+    ///
+    /// # Errors
+    /// 503 that says why there is none.
+    async fn way_to(&self, feed: &Feed, target: &GatewayTarget) -> Result<Way, ApiError> {
+        match target {
+            GatewayTarget::Cluster { .. } | GatewayTarget::Space { .. } => {
+                Ok(Way::Cluster(self.upstream.clone()))
+            }
+            GatewayTarget::ProjectVirtualCluster { .. } | GatewayTarget::VirtualCluster { .. } => {
+                let place = feed.virtual_cluster(target).ok_or_else(|| {
+                    let message =
+                        "there is no way to the target: where it is in the cluster is not known";
+                    ApiError::unavailable(message, None)
+                })?;
+                let reached = self.virtual_clusters.reach(&place).await?;
+                Ok(Way::VirtualCluster(place, reached))
+            }
+        }
     }
 
     fn allowed(
@@ -236,11 +265,13 @@ struct Passage {
 /// Returns the error of a request that was not answered. When it was ended by what the central server said
 /// meanwhile, that is the error which the same request gets now: to try it again would not help.
 fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
+    caller.way.suspect_after(&error);
+    let target = caller.way.target();
     match &error {
         ProxyError::SessionEnded(_) => {
-            caller.refusal().map_or_else(|| failed(error), |why| logged(&why))
+            caller.refusal().map_or_else(|| failed(error, target), |why| logged(&why))
         }
-        _ => failed(error),
+        _ => failed(error, target),
     }
 }
 
@@ -273,21 +304,6 @@ fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
         return Err(forbidden(message));
     }
     Ok(())
-}
-
-/// Is there a way to the target?
-///
-/// # Errors
-/// 503, when there is none.
-fn way_to(target: &GatewayTarget) -> Result<(), ApiError> {
-    match target {
-        GatewayTarget::Cluster { .. } | GatewayTarget::Space { .. } => Ok(()),
-        GatewayTarget::ProjectVirtualCluster { .. } | GatewayTarget::VirtualCluster { .. } => {
-            let message = "there is no way to the target: virtual clusters are not reached through \
-                           this agent yet";
-            Err(ApiError::unavailable(message, None))
-        }
-    }
 }
 
 #[cfg(test)]

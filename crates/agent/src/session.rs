@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::audit::Record;
 use crate::flow::Place;
 use crate::state::{Refused, State};
+use crate::way::Way;
 
 /// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,14 +26,15 @@ pub(crate) struct Caller {
     pub(crate) token: Arc<VerifiedToken>,
     pub(crate) target: GatewayTarget,
     pub(crate) kube: Arc<KubeRequest>,
+    pub(crate) way: Way,
     /// Counts it among the caller's requests.
     pub(crate) _place: Place,
     /// Records its end.
     pub(crate) _record: Arc<Record>,
 }
 
-/// Returns the session of a request: it ends when its token would not be let through any more, a watch also
-/// when the agent drains. A stream in both ways may go on after the token's end, until the end of the access key
+/// Returns the session of a request: it ends when its token would not be let through any more, or when
+/// its target is reached in another way, a watch also when the agent drains. A stream in both ways may go on after the token's end, until the end of the access key
 /// or `max_session`; every other long request ends with the token.
 pub(crate) fn of(
     caller: Arc<Caller>,
@@ -48,6 +50,7 @@ pub(crate) fn of(
     let session = Session::until(async move {
         tokio::select! {
             () = caller.refused() => {}
+            () = caller.way.changed() => {}
             () = drained(draining), if is_watch => {}
         }
     });
@@ -71,13 +74,22 @@ impl Caller {
         decided.err().or_else(|| is_over.then_some(Refused::Token(TokenRefusal::Expired)))
     }
 
+    /// Is the target still where it was?
+    fn is_in_place(&self) -> bool {
+        self.way.place().is_none_or(|place| {
+            let feed = self.state.feed();
+            feed.is_ok_and(|feed| feed.virtual_cluster(&self.target).as_ref() == Some(place))
+        })
+    }
+
     /// Waits until the request would not be let through any more.
     async fn refused(&self) {
         // Subscribed first: what changes from here on is not missed.
         let mut changes = self.state.subscribe();
         let allows = || {
             let bearer = self.bearer.expose();
-            self.state.still_allows(bearer, &self.token, &self.target, &self.kube)
+            self.is_in_place()
+                && self.state.still_allows(bearer, &self.token, &self.target, &self.kube)
         };
         while allows() {
             tokio::select! {

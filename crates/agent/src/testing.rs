@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::State;
+use crate::virtual_clusters::{Reader, VirtualClusters};
 
 /// The time in tests, in seconds since 1970.
 pub(crate) const NOW: i64 = 1_700_000_000;
@@ -126,11 +127,14 @@ impl Scene {
         let state = State::new(Arc::new(|| at_second(NOW)), 500);
         let key = SigningKey::generate().unwrap();
         state.hear(spec_with(&key), NOW);
+        let (proxy, upstream) = (Proxy::new(), upstream(cluster));
+        let reader = Reader::new(proxy.clone(), upstream.clone(), true);
         let agent = Arc::new(Agent {
             state: Arc::new(state),
             cluster: "c".to_owned(),
-            proxy: Proxy::new(),
-            upstream: upstream(cluster),
+            proxy,
+            upstream,
+            virtual_clusters: VirtualClusters::new(reader),
             max_session: Duration::from_mins(1),
             metrics: Metrics::default(),
             audit: Audit::new(queue, 1),

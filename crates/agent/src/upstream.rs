@@ -1,10 +1,14 @@
-//! How the agent reaches its own cluster: by the current context of a kubeconfig that the operator names.
+//! How the agent reaches its own cluster: by the current context of a kubeconfig that the operator names; and what
+//! else is reached by a kubeconfig.
 
 use std::path::Path;
 
 use anyhow::Context as _;
+use http::Uri;
 use postern_kinds::kubeconfig::Kubeconfig;
-use postern_proxy::{ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig};
+use postern_proxy::{
+    ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig, UpstreamError,
+};
 
 use crate::state_dir::read_given;
 
@@ -20,23 +24,37 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<Upstream> {
 fn of_text(text: &[u8]) -> anyhow::Result<Upstream> {
     let kubeconfig = Kubeconfig::parse(text)?;
     let url = kubeconfig.server.parse().ok().context("server is no URL")?;
+    let server_name = kubeconfig.tls_server_name.clone();
+    // The operator has chosen it.
+    Ok(of(&kubeconfig, url, server_name, LocalAddresses::Allowed)?)
+}
+
+/// Returns what is at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
+/// certificate must be for the URL's host.
+///
+/// # Errors
+/// What is wrong with it. No error has a value of the kubeconfig.
+pub(crate) fn of(
+    kubeconfig: &Kubeconfig,
+    url: Uri,
+    server_name: Option<String>,
+    local: LocalAddresses,
+) -> Result<Upstream, UpstreamError> {
     let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
     let authorization = kubeconfig.token.as_ref().map(|token| bearer(token.expose()));
-    let client_certificate = kubeconfig.client_certificate.map(|one| ClientCertificate {
-        certificate_pem: one.chain_pem.into_bytes(),
+    let client_certificate = kubeconfig.client_certificate.as_ref().map(|one| ClientCertificate {
+        certificate_pem: one.chain_pem.clone().into_bytes(),
         key_pem: bytes(one.key_pem.expose()),
     });
-    let config = UpstreamConfig {
-        ca_pem: kubeconfig.ca_pem.map(String::into_bytes),
-        server_name: kubeconfig.tls_server_name,
+    Upstream::new(UpstreamConfig {
+        ca_pem: kubeconfig.ca_pem.clone().map(String::into_bytes),
+        server_name,
         insecure: kubeconfig.is_insecure,
         client_certificate,
         authorization,
-        // The operator has chosen it.
-        local: LocalAddresses::Allowed,
+        local,
         ..UpstreamConfig::new(url)
-    };
-    Ok(Upstream::new(config)?)
+    })
 }
 
 /// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.

@@ -46,6 +46,11 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
     upstream: PathBuf,
 
+    /// Virtual clusters may be on loopback and link-local addresses, as in development. Otherwise no request is sent
+    /// there: whoever writes a virtual cluster's Secret could reach what only this machine should
+    #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
+    allow_local_upstreams: bool,
+
     /// The address to listen on; port 0 takes a free one
     #[arg(
         long,
@@ -132,6 +137,7 @@ impl Agent {
             cluster: self.cluster,
             key_file: self.key_file,
             upstream: self.upstream,
+            allow_local_upstreams: self.allow_local_upstreams,
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,

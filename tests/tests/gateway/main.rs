@@ -12,3 +12,4 @@ mod same_decision;
 mod scene;
 mod spaces;
 mod streams;
+mod virtual_clusters;

@@ -9,7 +9,7 @@ use postern_auth::kube_request::KubeRequest;
 use postern_auth::policy::WhoCan;
 use postern_auth::policy::target::TargetRequest;
 use postern_auth::scope::ScopeRules;
-use postern_kinds::agent_config::{ClusterId, PlaceInCluster, Revocation};
+use postern_kinds::agent_config::{ClusterId, Revocation};
 use postern_kinds::scope::Scope;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

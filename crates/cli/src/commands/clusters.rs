@@ -34,6 +34,19 @@ rules:
   verbs: [impersonate]
 ";
 
+/// What it needs besides in a namespace with virtual clusters: their kubeconfigs.
+const VIRTUAL_CLUSTERS_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: postern-agent
+  namespace: NAMESPACE
+rules:
+- apiGroups: ['']
+  resources: [secrets]
+  resourceNames: [vc-NAME]
+  verbs: [get]
+";
+
 /// A new cluster.
 #[derive(Args, Debug)]
 pub(crate) struct CreateCluster {
@@ -104,6 +117,10 @@ impl CreateCluster {
              --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --listen 0.0.0.0:9443 \
              --state-dir DIR --advertise HOST\n\nCA.pem has the certificate authority of this server. In \
              the cluster, the user of KUBECONFIG needs this role:\n\n{LEAST_ROLE}"
+        ));
+        process.print_note(&format!(
+            "only where the agent is to reach virtual clusters, this one too, in the namespace of each, with a \
+             RoleBinding:\n\n{VIRTUAL_CLUSTERS_ROLE}"
         ));
         process.print_note(&format!(
             "nobody else may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"

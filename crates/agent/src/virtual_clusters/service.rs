@@ -1,0 +1,145 @@
+//! Where the kubeconfig of a virtual cluster may lead: to a Service of the virtual cluster's own namespace. Whoever
+//! writes the Secret could otherwise send the agent to any address that it reaches.
+
+use http::Uri;
+use postern_kinds::kubeconfig::Kubeconfig;
+use postern_meta::names::dns1123_label;
+use postern_proxy::LocalAddresses;
+use std::net::IpAddr;
+
+use super::Place;
+
+/// The port of a Service that a kubeconfig does not name.
+const HTTPS_PORT: u16 = 443;
+
+/// What is dialled for a virtual cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// The Service, and the path that the kubeconfig has.
+    pub(super) url: Uri,
+    /// The name that the certificate must be for, as the kubeconfig says: whom it trusts is not changed.
+    pub(super) server_name: String,
+    pub(super) local: LocalAddresses,
+}
+
+/// The server names something else.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotInNamespace;
+
+impl Address {
+    /// Returns what is dialled for a kubeconfig: the Service that it names. `localhost` stands for the Service with
+    /// the name of the virtual cluster: such a kubeconfig is made for a port that is forwarded there. With
+    /// `allow_local`, it is dialled as it is.
+    ///
+    /// A Service is dialled as `SERVICE.NAMESPACE.svc`, whatever follows in the kubeconfig: no other domain can take
+    /// its place.
+    ///
+    /// # Errors
+    /// When the kubeconfig names no Service of this namespace.
+    pub(super) fn of(
+        kubeconfig: &Kubeconfig,
+        place: &Place,
+        allow_local: bool,
+    ) -> Result<Self, NotInNamespace> {
+        let named: Uri = kubeconfig.server.parse().map_err(|_| NotInNamespace)?;
+        let host = named.host().ok_or(NotInNamespace)?.to_ascii_lowercase();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let server_name = kubeconfig.tls_server_name.clone().unwrap_or_else(|| host.to_owned());
+        let local = if allow_local { LocalAddresses::Allowed } else { LocalAddresses::Refused };
+        let (service, port) = match (is_loopback(host), allow_local) {
+            (true, true) => return Ok(Self { url: named, server_name, local }),
+            (true, false) => (place.name.as_str(), HTTPS_PORT),
+            (false, _) => {
+                let service = service_of(host, &place.namespace).ok_or(NotInNamespace)?;
+                (service, named.port_u16().unwrap_or(HTTPS_PORT))
+            }
+        };
+        dns1123_label(service).map_err(|_| NotInNamespace)?;
+        let path = named.path();
+        let url = format!("https://{service}.{}.svc:{port}{path}", place.namespace);
+        let url = url.parse().map_err(|_| NotInNamespace)?;
+        Ok(Self { url, server_name, local })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Returns the Service that a host names in a namespace: `SERVICE.NAMESPACE`, and perhaps `.svc` and the domain of
+/// the cluster.
+fn service_of<'a>(host: &'a str, namespace: &str) -> Option<&'a str> {
+    let mut labels = host.split('.');
+    let (service, in_namespace, rest) = (labels.next()?, labels.next()?, labels.next());
+    let is_service = in_namespace == namespace && rest.is_none_or(|label| label == "svc");
+    is_service.then_some(service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(server: &str, allow_local: bool) -> Result<(String, String), NotInNamespace> {
+        let kubeconfig = Kubeconfig {
+            server: server.to_owned(),
+            tls_server_name: None,
+            ca_pem: None,
+            is_insecure: false,
+            token: None,
+            client_certificate: None,
+        };
+        let place = Place { namespace: "ns".to_owned(), name: "v".to_owned() };
+        let address = Address::of(&kubeconfig, &place, allow_local)?;
+        assert_eq!(address.local == LocalAddresses::Allowed, allow_local);
+        Ok((address.url.to_string(), address.server_name))
+    }
+
+    #[test]
+    fn a_service_of_the_namespace_is_dialled_and_the_certificate_is_as_the_kubeconfig_says() {
+        for (server, url, name) in [
+            ("https://v.ns", "https://v.ns.svc:443/", "v.ns"),
+            ("https://V.ns.svc:8443", "https://v.ns.svc:8443/", "v.ns.svc"),
+            (
+                "https://lb.ns.svc.cluster.local",
+                "https://lb.ns.svc:443/",
+                "lb.ns.svc.cluster.local",
+            ),
+            // Nobody's domain takes the place of the Service.
+            ("https://v.ns.svc.evil.example/k", "https://v.ns.svc:443/k", "v.ns.svc.evil.example"),
+            // The kubeconfig of a virtual cluster is made for a forwarded port, unless it is told otherwise.
+            ("https://localhost:8443", "https://v.ns.svc:443/", "localhost"),
+            ("https://127.0.0.1:8443/k", "https://v.ns.svc:443/k", "127.0.0.1"),
+            ("https://[::1]:8443", "https://v.ns.svc:443/", "::1"),
+            ("https://[::ffff:127.0.0.1]", "https://v.ns.svc:443/", "::ffff:127.0.0.1"),
+        ] {
+            assert_eq!(of(server, false), Ok((url.to_owned(), name.to_owned())), "{server}");
+        }
+        let at_home = of("https://127.0.0.1:8443/k", true).unwrap();
+        assert_eq!(at_home, ("https://127.0.0.1:8443/k".to_owned(), "127.0.0.1".to_owned()));
+    }
+
+    #[test]
+    fn whatever_is_not_in_the_namespace_is_refused() {
+        for server in [
+            "https://v",
+            "https://v.other",
+            "https://v.other.svc",
+            "https://v.ns.evil.example",
+            "https://ns.svc",
+            "https://evil.example",
+            "https://evil.example:443/v.ns.svc",
+            "https://kubernetes.default.svc",
+            "https://10.0.0.1",
+            "https://169.254.169.254/latest",
+            "https://[fe80::1]",
+            "https://0.0.0.0",
+            "https://.ns.svc",
+            "https://v_x.ns.svc",
+            "not a URL",
+        ] {
+            for allow_local in [false, true] {
+                assert_eq!(of(server, allow_local), Err(NotInNamespace), "{server}");
+            }
+        }
+    }
+}
