@@ -1,7 +1,8 @@
 //! Asks the central server for the agent's configuration, again and again.
 //!
 //! The API serves no watch of a subresource, so the agent asks twice a second: a revocation counts here
-//! within a second. The central server makes the answer anew only when something has changed.
+//! within a second. The central server makes the answer anew only when something has changed, and sends it only then:
+//! otherwise it says that it is the one with the same `ETag`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +28,21 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 /// Follows the configuration of a cluster. It returns never.
 pub(crate) async fn follow(state: Arc<State>, mut client: Client, cluster: String, dir: StateDir) {
     let (mut kept, mut warned): (Option<Instant>, Option<Instant>) = (None, None);
+    let mut known = None;
     loop {
         // The time before the request: it may take a while.
         let at = state.now();
-        match ask(&mut client, &cluster).await {
-            Ok(spec) => {
+        match ask(&mut client, &cluster, &mut known).await {
+            Ok(changed) => {
                 if warned.take().is_some() {
                     tracing::info!("the central server answers again");
                 }
-                let is_new = state.hear(spec.clone(), at);
-                if is_new || kept.is_none_or(|kept| kept.elapsed() >= KEEP_INTERVAL) {
+                let is_new = match changed {
+                    Some(spec) => state.hear(spec, at),
+                    None => state.hear_the_same(at),
+                };
+                let is_due = is_new || kept.is_none_or(|kept| kept.elapsed() >= KEEP_INTERVAL);
+                if is_due && let Some(spec) = state.heard() {
                     kept = Some(Instant::now());
                     keep(&dir, Heard { at, spec }).await;
                 }
@@ -51,15 +57,23 @@ pub(crate) async fn follow(state: Arc<State>, mut client: Client, cluster: Strin
     }
 }
 
-async fn ask(client: &mut Client, cluster: &str) -> anyhow::Result<Spec> {
+/// Asks for the configuration. Returns `None` when it is the one that is known.
+async fn ask(
+    client: &mut Client,
+    cluster: &str,
+    known: &mut Option<String>,
+) -> anyhow::Result<Option<Spec>> {
     let clusters = Collection::of::<Cluster>(None);
-    let config = client.get_subresource(clusters, cluster, "agentconfig").await?;
+    let mut tag = known.clone();
+    let config = client.get_changed(clusters, cluster, "agentconfig", &mut tag).await?;
+    let Some(config) = config else { return Ok(None) };
     let spec = decode_fields::<AgentConfig>(&config)?.spec;
     anyhow::ensure!(
         spec.cluster.name == cluster && !spec.cluster.uid.is_empty(),
         "its answer is not about this cluster"
     );
-    Ok(spec)
+    *known = tag;
+    Ok(Some(spec))
 }
 
 async fn keep(dir: &StateDir, heard: Heard) {

@@ -98,6 +98,17 @@ impl State {
         is_new
     }
 
+    /// Takes that the central server says the same as last time. Returns `false`: it is nothing new.
+    pub(crate) fn hear_the_same(&self, at: i64) -> bool {
+        self.heard_at.store(at, Ordering::Release);
+        false
+    }
+
+    /// Returns what was heard last.
+    pub(crate) fn heard(&self) -> Option<Spec> {
+        self.feed.load().as_ref().map(|feed| feed.spec.clone())
+    }
+
     /// Returns how long the central server was not heard; `None` when it never was.
     pub(crate) fn silent_seconds(&self) -> Option<u64> {
         self.feed.load().as_ref()?;

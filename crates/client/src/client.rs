@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -74,6 +74,8 @@ pub struct Client {
     sender: Option<Sender>,
     tasks: JoinSet<()>,
     warnings: Warnings,
+    /// The `ETag` of the last answer.
+    tag: Option<String>,
 }
 
 impl fmt::Debug for Client {
@@ -103,6 +105,7 @@ impl Client {
             sender: None,
             tasks: JoinSet::new(),
             warnings: Warnings::default(),
+            tag: None,
         })
     }
 
@@ -143,15 +146,27 @@ impl Client {
         self.send(request.accept(representation.accept_object())).await
     }
 
-    /// Reads a subresource of one object.
-    pub async fn get_subresource(
+    /// Reads a subresource of one object, unless it is what is known already: `known` is its `ETag` (RFC 9110 section
+    /// 8.8.3), which is replaced by that of the answer. Returns `None` when nothing has changed.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn get_changed(
         &mut self,
         of: Collection<'_>,
         name: &str,
         subresource: &str,
-    ) -> Result<Object, Error> {
+        known: &mut Option<String>,
+    ) -> Result<Option<Object>, Error> {
         let path = format!("{}/{subresource}", of.path_of(name)?);
-        decode_object(self.send(ApiRequest::new(Method::GET, path)).await?)
+        let request = ApiRequest { known: known.clone(), ..ApiRequest::new(Method::GET, path) };
+        let value = self.send(request).await?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        let object = decode_object(value)?;
+        *known = self.tag.take();
+        Ok(Some(object))
     }
 
     /// Creates an object, or asks with one that is not stored, such as a Self. Unknown fields are
@@ -346,6 +361,8 @@ impl Client {
                 "answer"
             );
             self.warnings.receive(response.headers());
+            let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
+            self.tag = tag.map(str::to_owned);
             let wait = retry_after(code, response.headers())
                 .filter(|wait| *wait <= RETRY_AFTER_MAX)
                 .filter(|_| request.method.is_idempotent() && attempt < ATTEMPTS_MAX);
@@ -395,6 +412,9 @@ impl Client {
             .header(AUTHORIZATION, self.authorization.clone());
         if let Some(content_type) = wanted.content_type {
             request = request.header(CONTENT_TYPE, content_type);
+        }
+        if let Some(known) = &wanted.known {
+            request = request.header(IF_NONE_MATCH, known);
         }
         let body = Full::new(wanted.body.clone());
         let mut request = request.body(body).map_err(|_| Error::Name(wanted.path.clone()))?;

@@ -68,6 +68,8 @@ pub(crate) struct ApiRequest {
     pub(crate) query: String,
     pub(crate) accept: &'static str,
     pub(crate) content_type: Option<&'static str>,
+    /// The `ETag` of what is known already.
+    pub(crate) known: Option<String>,
     pub(crate) body: Bytes,
 }
 
@@ -80,6 +82,7 @@ impl ApiRequest {
             query: String::new(),
             accept: Representation::Whole.accept_object(),
             content_type: None,
+            known: None,
             body: Bytes::new(),
         }
     }
@@ -117,9 +120,13 @@ pub(crate) fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Durat
     Some(Duration::from_secs(seconds))
 }
 
-/// Returns the answer's value, or the server's reason why there is none.
+/// Returns the answer's value, or the server's reason why there is none. It is null where the client knows it
+/// already.
 pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Error> {
     let unexpected = |what: &str| Error::Unexpected { code: code.as_u16(), what: what.to_owned() };
+    if code == StatusCode::NOT_MODIFIED {
+        return Ok(Value::Null);
+    }
     if code.is_success() {
         return decode_typed(body)
             .map_err(|error| unexpected(&format!("the answer is not JSON: {error}")));

@@ -281,3 +281,20 @@ fn a_name_that_cannot_be_sent_is_refused_before_anything_is_sent() {
     let error = Client::new(settings).unwrap_err();
     assert!(matches!(&error, Error::Impersonation(what) if what.contains("the user")), "{error:?}");
 }
+
+#[tokio::test]
+async fn what_is_known_already_is_not_read_again() {
+    let object = r#"{"metadata":{"name":"db"},"spec":{}}"#;
+    let first = answer("200 OK\r\nETag: \"one\"", object);
+    let same = "HTTP/1.1 304 Not Modified\r\nETag: \"one\"\r\n\r\n".to_owned();
+    let other = answer("200 OK\r\nETag: \"two\"", object);
+    let mut server = script(&[&first, &same, &other], Duration::from_secs(10)).await;
+    let mut known = None;
+    for (is_new, tag) in [(true, "one"), (false, "one"), (true, "two")] {
+        let read = server.client.get_changed(secrets(), "db", "part", &mut known).await.unwrap();
+        assert_eq!((read.is_some(), known.as_deref()), (is_new, Some(&*format!("\"{tag}\""))));
+    }
+    let seen = server.seen.lock().unwrap().clone();
+    let asked = seen.iter().map(|request| request.contains("if-none-match: \"one\""));
+    assert_eq!(asked.collect::<Vec<_>>(), [false, true, true]);
+}

@@ -184,6 +184,16 @@ async fn the_key_of_an_agent_is_for_its_own_cluster_alone_and_goes_with_it() {
         (&json!("AgentConfig"), &json!("member"))
     );
     assert!(!said.to_string().contains(&central.agent_key));
+    // Who has it already is sent it again only when it has changed.
+    let tag = agent.get(&config("member")).send().await.header("etag").unwrap().to_owned();
+    let again = async || agent.get(&config("member")).header("if-none-match", &tag).send().await;
+    let same = again().await;
+    assert_eq!((same.status, same.body.len(), same.header("etag")), (304, 0, Some(tag.as_str())));
+    let rules = json!([rule_on("clusters", &["member"], &["use"])]);
+    allow(&admin, "more-use-member", None, rules, "platform:user:eve").await;
+    let other = again().await;
+    assert!(other.header("etag").unwrap() != tag && other.text().contains("platform:user:eve"));
+    other.expect(200);
     // That it is there, the answer does not tell.
     for hidden in [config("other"), path("clusters", "other")] {
         agent.get(&hidden).send().await.expect(404);

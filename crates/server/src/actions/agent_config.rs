@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use postern_auth::attributes::Attributes;
 use postern_auth::endpoint_token::{GENERAL_AUDIENCE, Jwk, cluster_audience};
@@ -23,7 +24,7 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 
 use crate::cache::PolicyAt;
-use crate::registry::agent_configs::{Places, PlacesState};
+use crate::registry::agent_configs::{Made, Places, PlacesState};
 use crate::registry::{EncodedObject, Registry, not_found};
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -48,38 +49,47 @@ struct ClusterRef {
 
 const INSTANCES: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
 
-/// Returns the configuration of the agent of a cluster.
+/// Returns the configuration of the agent of a cluster, and its hash. It is the one of last time, unless something in
+/// it has changed since.
 ///
 /// # Errors
 /// 404 when there is no such cluster.
 pub(super) async fn config(
     registry: &Registry,
     permit: &Permit,
-) -> Result<EncodedObject, ApiError> {
+) -> Result<(EncodedObject, String), ApiError> {
     registry.cache().wait_until_current().await?;
     let name = permit.name();
     let cache = registry.cache();
     let key = storage_key::object(Cluster.info(), None, name);
     let cluster = cache.of(Cluster.info()).get(&key)?.ok_or_else(|| not_found(&Cluster, name))?;
     let metadata = cluster.decode()?.metadata;
-    let places = places(registry, name).await?;
+    let last = registry.agent_configs().get(name);
+    let places = places(registry, name, last.as_deref()).await?;
     let tokens = registry.token_policy();
     let revocations = cache.revocations().into_iter();
     let mut revocations: Vec<Revocation> =
         revocations.map(|(uid, generation)| Revocation { uid, generation }).collect();
     revocations.sort_by(|one, other| one.uid.cmp(&other.uid));
-    let spec = Spec {
+    let rest = Spec {
         audiences: vec![GENERAL_AUDIENCE.to_owned(), cluster_audience(&metadata.uid)],
         cluster: ClusterId { name: name.to_owned(), uid: metadata.uid },
         issuer: tokens.issuer.clone(),
         max_offline_seconds: tokens.max_offline_seconds,
         keys: cache.signing_keys().public().keys.iter().map(public_key).collect(),
         revocations,
-        instances: places.instances.clone(),
-        uses: places.uses.clone(),
         forward_groups: tokens.forward_groups.clone(),
+        ..Spec::default()
     };
-    encoded(name, spec)
+    let is_same = |last: &Arc<Made>| Arc::ptr_eq(&last.places, &places) && last.rest == rest;
+    let made = if let Some(last) = last.filter(is_same) {
+        last
+    } else {
+        let made = Arc::new(made(name, rest, places)?);
+        registry.agent_configs().keep(name, made.clone());
+        made
+    };
+    Ok((EncodedObject { json: made.json.clone() }, made.hash.clone()))
 }
 
 fn public_key(key: &Jwk) -> PublicKey {
@@ -87,7 +97,10 @@ fn public_key(key: &Jwk) -> PublicKey {
     PublicKey::deserialize(value).unwrap_or_default()
 }
 
-fn encoded(name: &str, spec: Spec) -> Result<EncodedObject, ApiError> {
+/// Makes a configuration of the places, and of the rest of it.
+fn made(name: &str, rest: Spec, places: Arc<Places>) -> Result<Made, ApiError> {
+    let spec =
+        Spec { instances: places.instances.clone(), uses: places.uses.clone(), ..rest.clone() };
     let fields = serde_json::to_value(Fields { spec, status: NoStatus::default() });
     let Ok(serde_json::Value::Object(fields)) = fields else {
         return Err(ApiError::internal("the response could not be encoded", "AgentConfig"));
@@ -99,18 +112,22 @@ fn encoded(name: &str, spec: Spec) -> Result<EncodedObject, ApiError> {
         metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
         fields,
     };
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    let json = Bytes::from(object.to_json_bytes());
+    let hash = hex::encode(digest(&SHA256, &json));
+    Ok(Made { places, rest, json, hash })
 }
 
 /// Returns the places of a cluster: those of last time, unless something has changed since.
-async fn places(registry: &Registry, cluster: &str) -> Result<Arc<Places>, ApiError> {
+async fn places(
+    registry: &Registry,
+    cluster: &str,
+    last: Option<&Made>,
+) -> Result<Arc<Places>, ApiError> {
     let state = state_of(registry);
-    if let Some(last) = registry.agent_configs().get(cluster, state) {
-        return Ok(last);
+    match last {
+        Some(last) if last.places.state == state => Ok(last.places.clone()),
+        _ => make(registry, cluster, state).await.map(Arc::new),
     }
-    let made = Arc::new(make(registry, cluster, state).await?);
-    registry.agent_configs().keep(cluster, made.clone());
-    Ok(made)
 }
 
 /// Returns the state of what decides. It is read before the places are made: then they are at least as new.

@@ -29,6 +29,8 @@ use crate::stages::authorize::Permit;
 pub(crate) enum ActionOutput {
     /// One object of a kind.
     Object(&'static dyn AnyKind, EncodedObject),
+    /// One object of a kind, and the hash of what it is made of: for an `ETag`.
+    Tagged(&'static dyn AnyKind, EncodedObject, String),
     /// A list of objects of a kind.
     List(&'static dyn AnyKind, ObjectPage),
 }
@@ -54,8 +56,8 @@ pub(crate) async fn run(
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
         }
         Handler::Server(ServerAction::AgentConfig) => {
-            let config = agent_config::config(registry, permit).await?;
-            Ok(ActionOutput::Object(&AgentConfig, config))
+            let (config, hash) = agent_config::config(registry, permit).await?;
+            Ok(ActionOutput::Tagged(&AgentConfig, config, hash))
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;

@@ -9,3 +9,5 @@ pub(crate) mod health;
 pub(crate) mod jwks;
 pub(crate) mod openapi;
 pub(crate) mod version;
+
+pub(crate) use self::fixed::tagged;

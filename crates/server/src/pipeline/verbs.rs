@@ -19,6 +19,7 @@ use postern_meta::status::{ApiError, Status};
 use super::{Outcome, Server, audit_events};
 use crate::actions::{self, ActionOutput};
 use crate::endpoints::openapi::v3::SERVED_PATCHES;
+use crate::endpoints::tagged;
 use crate::operations::{self, Applied};
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
@@ -170,6 +171,10 @@ async fn act(
         ActionOutput::List(kind, page) => {
             let large = large_work(server, permit);
             respond::list(kind, page, negotiated, large).map(Outcome::from)
+        }
+        ActionOutput::Tagged(kind, object, hash) => {
+            let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
+            Ok(tagged(parsed, response, &hash).into())
         }
         ActionOutput::Object(kind, object) => {
             let is_post = action.verb == Verb::Create;

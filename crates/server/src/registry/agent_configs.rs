@@ -1,12 +1,13 @@
-//! What was made for the agents of clusters lately. Making it takes as long as there are instances and
-//! bindings, and agents ask twice a second.
+//! The configurations that were made for the agents of clusters lately. Making one takes as long as there are
+//! instances and bindings, and agents ask twice a second.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-use postern_kinds::agent_config::{Instance, Use};
+use postern_kinds::agent_config::{Instance, Spec, Use};
 
-/// Clusters whose places are kept.
+/// Clusters whose configurations are kept.
 const MAX_KEPT: usize = 1000;
 
 /// As long as it is the same, places are.
@@ -25,27 +26,37 @@ pub(crate) struct Places {
     pub(crate) uses: Vec<Use>,
 }
 
-/// The places that were made last, by cluster.
+/// A configuration, and what it was made of.
+pub(crate) struct Made {
+    pub(crate) places: Arc<Places>,
+    /// Everything else in it.
+    pub(crate) rest: Spec,
+    /// The whole object.
+    pub(crate) json: Bytes,
+    /// Its hash, in hex.
+    pub(crate) hash: String,
+}
+
+/// The configurations that were made last, by cluster.
 #[derive(Default)]
 pub(crate) struct AgentConfigs {
-    kept: Mutex<Vec<(String, Arc<Places>)>>,
+    last: Mutex<Vec<(String, Arc<Made>)>>,
 }
 
 impl AgentConfigs {
-    /// Returns the places of a cluster, if they are of this state.
-    pub(crate) fn get(&self, cluster: &str, state: PlacesState) -> Option<Arc<Places>> {
-        let kept = self.kept.lock();
-        let (_, last) = kept.iter().find(|(name, _)| name == cluster)?;
-        Some(last.clone()).filter(|last| last.state == state)
+    /// Returns the configuration of a cluster that was made last.
+    pub(crate) fn get(&self, cluster: &str) -> Option<Arc<Made>> {
+        let last = self.last.lock();
+        last.iter().find(|(name, _)| name == cluster).map(|(_, made)| made.clone())
     }
 
-    /// Keeps the places of a cluster.
-    pub(crate) fn keep(&self, cluster: &str, places: Arc<Places>) {
-        let mut kept = self.kept.lock();
-        kept.retain(|(name, _)| name != cluster);
-        if kept.len() >= MAX_KEPT {
-            kept.remove(0);
+    /// Keeps the configuration of a cluster.
+    pub(crate) fn keep(&self, cluster: &str, made: Arc<Made>) {
+        let mut last = self.last.lock();
+        last.retain(|(name, _)| name != cluster);
+        if last.len() >= MAX_KEPT {
+            last.remove(0);
         }
-        kept.push((cluster.to_owned(), places));
+        last.push((cluster.to_owned(), made));
     }
 }
