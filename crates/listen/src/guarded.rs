@@ -39,8 +39,8 @@ pub struct GuardedIo {
     /// Set when the client may send on after the last response.
     lingers: Arc<AtomicBool>,
     lingering: Option<Lingering>,
-    /// Its place among the connections, also when it goes on in another protocol.
-    _open: OpenConnection,
+    /// Its place among the connections, also when it goes on in another protocol. Without it, no byte goes on.
+    open: OpenConnection,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,23 @@ impl GuardedIo {
         open: OpenConnection,
     ) -> Self {
         let preface = await_preface.then(|| (Box::pin(sleep(PREFACE_TIMEOUT)), PREFACE_BYTES));
-        Self { inner, preface, stalled: None, lingers, lingering: None, _open: open }
+        Self { inner, preface, stalled: None, lingers, lingering: None, open }
+    }
+
+    /// Checks that the connection has not lost its place.
+    fn check_place(&self) -> io::Result<()> {
+        let is_closing = self.open.peer.is_closing();
+        if is_closing { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
+    /// Returns what is there now. When that is nothing, the task is woken when the connection loses its place.
+    fn or_closed<R>(&self, cx: &Context<'_>, now: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if now.is_pending() {
+            self.open.peer.wake_at_close(cx.waker());
+            // After the waker is there: what happens in between is not missed.
+            self.check_place()?;
+        }
+        now
     }
 
     fn note_write<R>(
@@ -67,6 +83,7 @@ impl GuardedIo {
         cx: &mut Context<'_>,
         progress: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
+        let progress = self.or_closed(cx, progress);
         if progress.is_ready() {
             self.stalled = None;
             return progress;
@@ -107,8 +124,10 @@ impl AsyncRead for GuardedIo {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_place()?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let read = self.or_closed(cx, read);
         let Some((timer, missing)) = &mut self.preface else { return read };
         *missing = missing.saturating_sub(buffer.filled().len() - before);
         if *missing == 0 {
@@ -126,6 +145,7 @@ impl AsyncWrite for GuardedIo {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check_place()?;
         let progress = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.note_write(cx, progress)
     }
@@ -135,6 +155,7 @@ impl AsyncWrite for GuardedIo {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_place()?;
         let progress = Pin::new(&mut self.inner).poll_write_vectored(cx, buffers);
         self.note_write(cx, progress)
     }
@@ -144,6 +165,7 @@ impl AsyncWrite for GuardedIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_place()?;
         let progress = Pin::new(&mut self.inner).poll_flush(cx);
         self.note_write(cx, progress)
     }
@@ -157,5 +179,72 @@ impl AsyncWrite for GuardedIo {
             ready!(self.poll_linger(cx));
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::{TlsAcceptor, TlsConnector, client};
+
+    use super::*;
+    use crate::{Admission, ConnectionLimits, ConnectionTable, Peer, bind};
+
+    fn admitted(table: &Arc<ConnectionTable>) -> OpenConnection {
+        let peer = Arc::new(Peer::new(IpAddr::from([127, 0, 0, 1])));
+        match table.admit(&peer) {
+            Admission::Admitted { connection, .. } => connection,
+            Admission::Refused => panic!("there is room, or a stranger to close"),
+        }
+    }
+
+    /// A connection with this place, and its other end.
+    async fn connected(open: OpenConnection) -> (GuardedIo, client::TlsStream<TcpStream>) {
+        let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(own.cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let (acceptor, connector) =
+            (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
+        let (ours, theirs) =
+            tokio::join!(acceptor.accept(accepted), connector.connect(name, stream));
+        (GuardedIo::new(ours.unwrap(), false, Arc::default(), open), theirs.unwrap())
+    }
+
+    /// Whoever drives the bytes: after an upgrade, it is not the one that waits for the end of the connection.
+    #[tokio::test]
+    async fn no_byte_goes_on_over_a_connection_that_has_lost_its_place() {
+        let table = ConnectionTable::new(ConnectionLimits::of_descriptors(4));
+        let (mut ours, mut theirs) = connected(admitted(&table)).await;
+        theirs.write_all(b"before").await.unwrap();
+        let mut received = [0; 6];
+        ours.read_exact(&mut received).await.unwrap();
+        let waiting = async { ours.read(&mut received).await.unwrap_err().kind() };
+        // It was the oldest stranger of its address.
+        let (ended, _other) = tokio::join!(waiting, async { admitted(&table) });
+        assert_eq!(ended, io::ErrorKind::ConnectionAborted);
+        assert_eq!(ours.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        drop(ours);
+        assert!(theirs.read(&mut received).await.map_or(true, |length| length == 0));
     }
 }

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
 /// The other end of a connection: a stranger, until a request came with a credential that works.
@@ -13,12 +16,22 @@ pub struct Peer {
     owner: OnceLock<(Box<str>, bool)>,
     /// Wakes the connection, which then ends.
     closing: Notify,
+    /// Set when it has to end. Bytes that go on in another protocol see this.
+    is_closing: AtomicBool,
+    /// Who waits for bytes.
+    bytes: AtomicWaker,
 }
 
 impl Peer {
     /// Returns the other end of a connection that has just been accepted.
     pub fn new(address: IpAddr) -> Self {
-        Self { address, owner: OnceLock::new(), closing: Notify::new() }
+        Self {
+            address,
+            owner: OnceLock::new(),
+            closing: Notify::new(),
+            is_closing: AtomicBool::new(false),
+            bytes: AtomicWaker::new(),
+        }
     }
 
     /// Returns its address.
@@ -45,7 +58,19 @@ impl Peer {
 
     /// Makes the connection end.
     pub fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
         self.closing.notify_one();
+        self.bytes.wake();
+    }
+
+    /// Returns whether the connection has to end.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Has a task that waits for bytes woken when the connection has to end.
+    pub(crate) fn wake_at_close(&self, waker: &Waker) {
+        self.bytes.register(waker);
     }
 
     /// Waits until the connection has to end.

@@ -75,6 +75,7 @@ struct OfAddress {
 pub struct OpenConnection {
     table: Arc<ConnectionTable>,
     id: u64,
+    pub(crate) peer: Arc<Peer>,
 }
 
 /// What becomes of a new connection.
@@ -230,7 +231,7 @@ impl ConnectionTable {
         if let Some(evicted) = &evicted {
             evicted.close();
         }
-        let connection = OpenConnection { table: self.clone(), id };
+        let connection = OpenConnection { table: self.clone(), id, peer: client.clone() };
         Admission::Admitted { connection, evicted: evicted.is_some() }
     }
 
