@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -17,10 +17,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use postern_listen::{Admission, ConnectionTable, GuardedIo, OpenConnection, Peer};
 use postern_proxy::BoxError;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::answer::Body;
 use crate::serve::Agent;
 
 /// After a failed accept (no file descriptors left, say) the next try waits this long.
@@ -28,6 +30,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that has brought no request with a valid token for this long after it was opened is closed.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection that has brought so many requests without a valid token, and none with one, takes no more.
+const MAX_REFUSALS: u32 = 10;
 
 /// How often a connection looks whether it has to end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -84,7 +89,7 @@ pub(crate) async fn serve(
         let peer = Arc::new(Peer::new(address));
         let open = admitted(&agent.connections, &peer, &mut warned);
         let Some(open) = open else { continue };
-        let connection = Connection { agent: agent.clone(), peer };
+        let connection = Connection { agent: agent.clone(), peer, refusals: Arc::default() };
         let tls = tls.clone();
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream, tls, open).await {
@@ -136,6 +141,14 @@ fn admitted(
 struct Connection {
     agent: Arc<Agent>,
     peer: Arc<Peer>,
+    refusals: Arc<Refusals>,
+}
+
+/// The requests of a connection that were refused for their tokens.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: AtomicU32,
+    are_too_many: Notify,
 }
 
 impl Connection {
@@ -168,11 +181,33 @@ impl Connection {
         if speaks_http2 { self.http2(io).await } else { self.http1(io, &lingers).await }
     }
 
-    async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
+    /// Returns the answer to a request.
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let response = self.agent.answer(&self.peer, request).await;
+        if response.status() == StatusCode::UNAUTHORIZED && !self.peer.is_authenticated() {
+            let before = self.refusals.count.fetch_add(1, Ordering::Relaxed);
+            if before + 1 >= MAX_REFUSALS {
+                self.refusals.are_too_many.notify_one();
+            }
+        }
+        response
+    }
+
+    /// Waits until the connection is to take no more requests.
+    async fn last_request(&self) {
         let mut draining = self.agent.draining.subscribe();
+        tokio::select! {
+            _ = draining.wait_for(|draining| *draining) => {}
+            () = self.refusals.are_too_many.notified() => {
+                tracing::debug!(address = %self.peer.address(), "a connection brought no valid token, again and again");
+            }
+        }
+    }
+
+    async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
         let service = service_fn(|request: Request<Incoming>| async {
             let has_body = !request.body().is_end_stream();
-            let response = self.agent.answer(&self.peer, request).await;
+            let response = self.answer(request).await;
             // Who gets an error may still be sending: a reset must not overtake the answer.
             let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
             lingers.store(is_unread, Ordering::Release);
@@ -188,16 +223,16 @@ impl Connection {
         );
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
-            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+            () = self.last_request() => connection.as_mut().graceful_shutdown(),
         }
         Ok(connection.await?)
     }
 
     async fn http2(self, io: Io) -> Result<(), BoxError> {
-        let mut draining = self.agent.draining.subscribe();
+        let this = self.clone();
         let service = service_fn(move |request| {
-            let this = self.clone();
-            async move { Ok::<_, Infallible>(this.agent.answer(&this.peer, request).await) }
+            let this = this.clone();
+            async move { Ok::<_, Infallible>(this.answer(request).await) }
         });
         let mut connection = pin!(
             http2::Builder::new(TokioExecutor::new())
@@ -213,7 +248,7 @@ impl Connection {
         );
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
-            _ = draining.wait_for(|draining| *draining) => connection.as_mut().graceful_shutdown(),
+            () = self.last_request() => connection.as_mut().graceful_shutdown(),
         }
         Ok(connection.await?)
     }

@@ -107,3 +107,24 @@ async fn strangers_go_first_when_all_connections_are_taken() {
     assert!(scene.agent.connections.open() <= 4);
     assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
 }
+
+/// Otherwise one connection could try tokens for half a minute, as fast as it can.
+#[tokio::test]
+async fn a_connection_that_brings_invalid_tokens_again_and_again_is_closed() {
+    let scene = Scene::new().await;
+    let listening = Listening::new(&scene).await;
+    let (mut guessing, mut known) = (listening.client().await, listening.client().await);
+    let url = format!("https://agent.test{PODS}");
+    let of_nobody = || Request::get(&url).body(Full::default()).unwrap();
+    let valid = || scene.request("GET", &url);
+    assert_eq!(read(known.send_request(valid()).await.unwrap()).await.0, 200);
+    for _ in 0..MAX_REFUSALS {
+        assert_eq!(read(guessing.send_request(of_nobody()).await.unwrap()).await.0, 401);
+        assert_eq!(read(known.send_request(of_nobody()).await.unwrap()).await.0, 401);
+    }
+    // It says nothing about those who have shown a valid one.
+    while guessing.ready().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read(known.send_request(valid()).await.unwrap()).await.0, 200);
+}
