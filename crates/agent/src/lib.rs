@@ -13,6 +13,7 @@ mod endpoint;
 mod feed;
 mod flow;
 mod follow;
+mod lifespan;
 mod listen;
 mod metrics;
 mod reach;

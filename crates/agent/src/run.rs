@@ -26,6 +26,7 @@ use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::certificate::{Certificate, RENEW_INTERVAL};
 use crate::endpoint::Endpoint;
 use crate::flow::{Flow, FlowLimits};
+use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
 use crate::reach::Asker;
 use crate::serve::Agent;
@@ -153,6 +154,7 @@ pub async fn run(
         audit: Audit::new(queue, first_id),
         metrics: Metrics::default(),
         flow: Flow::new(FlowLimits::of_connections(limits.total)),
+        gateway_tokens: GatewayTokens::default(),
         connections: ConnectionTable::new(limits),
         reach: Arc::default(),
         draining: watch::Sender::new(false),

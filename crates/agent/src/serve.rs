@@ -12,6 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
+use postern_auth::endpoint_token::VerifiedToken;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::KubeRequest;
 use postern_listen::{ConnectionTable, Peer};
@@ -23,6 +24,7 @@ use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::audit::{Audit, Record};
 use crate::feed::Feed;
 use crate::flow::Flow;
+use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
 use crate::reach::Reach;
 use crate::review::{self, Asked};
@@ -50,6 +52,7 @@ pub(crate) struct Agent {
     pub(crate) audit: Arc<Audit>,
     pub(crate) metrics: Metrics,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) gateway_tokens: GatewayTokens,
     pub(crate) connections: Arc<ConnectionTable>,
     /// How it gets to its cluster.
     pub(crate) reach: Arc<ArcSwap<Reach>>,
@@ -129,6 +132,7 @@ impl Agent {
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
         let asked = review::of(&allowed.token.identity, &feed.place(&at.target), &kube);
+        let lifespan = self.lifespan(&kube, &allowed.token);
         let caller = Arc::new(Caller {
             state: self.state.clone(),
             bearer,
@@ -136,6 +140,7 @@ impl Agent {
             target: at.target,
             kube,
             way,
+            lifespan,
             _place: place,
             _record: record.clone(),
         });
@@ -211,6 +216,13 @@ impl Agent {
             return review::cut(policy, identity, &place, value, response).await;
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// Returns how long a request may go on that is about to be sent.
+    fn lifespan(&self, kube: &KubeRequest, token: &VerifiedToken) -> Lifespan {
+        let is_for_one = kube.is_long() && token.is_for_gateway_session();
+        let is_first = is_for_one && self.gateway_tokens.note(token, self.state.now());
+        Lifespan::of(kube, token, is_first)
     }
 
     /// Returns the way to a target.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::audit::Record;
 use crate::flow::Place;
+use crate::lifespan::Lifespan;
 use crate::state::{Refused, State};
 use crate::way::Way;
 
@@ -27,6 +28,7 @@ pub(crate) struct Caller {
     pub(crate) target: GatewayTarget,
     pub(crate) kube: Arc<KubeRequest>,
     pub(crate) way: Way,
+    pub(crate) lifespan: Lifespan,
     /// Counts it among the caller's requests.
     pub(crate) _place: Place,
     /// Records its end.
@@ -34,19 +36,24 @@ pub(crate) struct Caller {
 }
 
 /// Returns the session of a request: it ends when its token would not be let through any more, or when
-/// its target is reached in another way, a watch also when the agent drains. A stream in both ways may go on after the token's end, until the end of the access key
-/// or `max_session`; every other long request ends with the token.
+/// its target is reached in another way, a watch also when the agent drains. A stream in both ways may go on after the
+/// token's end, until the end of the access key or `max_session`, and what the gateway has opened until the gateway
+/// ends it, or `max_session`; every other long request ends with the token.
 pub(crate) fn of(
     caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
     max_session: Duration,
 ) -> Session {
-    let kube = &caller.kube;
-    let (is_watch, is_long, is_stream) = (kube.is_watch(), kube.is_long(), kube.is_stream());
+    let is_watch = caller.kube.is_watch();
     let now = caller.state.now();
     let left = |end: i64| Duration::from_secs(end.saturating_sub(now).max(0).unsigned_abs());
-    let of_token = left(caller.token.expires);
-    let of_keys = caller.token.keys_end().map_or(Duration::MAX, left);
+    let of_keys = || caller.token.keys_end().map_or(Duration::MAX, left);
+    let longest = match caller.lifespan {
+        Lifespan::Answer => None,
+        Lifespan::Token => Some(left(caller.token.expires)),
+        Lifespan::Key => Some(max_session.min(of_keys())),
+        Lifespan::Gateway => Some(max_session),
+    };
     let session = Session::until(async move {
         tokio::select! {
             () = caller.refused() => {}
@@ -54,10 +61,9 @@ pub(crate) fn of(
             () = drained(draining), if is_watch => {}
         }
     });
-    match (is_stream, is_long) {
-        (true, _) => session.with_deadline(Instant::now() + max_session.min(of_keys)),
-        (false, true) => session.with_deadline(Instant::now() + of_token),
-        (false, false) => session,
+    match longest {
+        Some(longest) => session.with_deadline(Instant::now() + longest),
+        None => session,
     }
 }
 
@@ -70,7 +76,7 @@ impl Caller {
     pub(crate) fn refusal(&self) -> Option<Refused> {
         let decided = self.state.decide(self.bearer.expose(), &self.target, &self.kube);
         // New requests have some seconds more, in case that clocks differ; what goes on has not.
-        let is_over = self.kube.is_long() && self.token.expires <= self.state.now();
+        let is_over = self.lifespan == Lifespan::Token && self.token.expires <= self.state.now();
         decided.err().or_else(|| is_over.then_some(Refused::Token(TokenRefusal::Expired)))
     }
 
@@ -88,8 +94,9 @@ impl Caller {
         let mut changes = self.state.subscribe();
         let allows = || {
             let bearer = self.bearer.expose();
+            let (token, target, kube) = (&self.token, &self.target, &self.kube);
             self.is_in_place()
-                && self.state.still_allows(bearer, &self.token, &self.target, &self.kube)
+                && self.state.still_allows(bearer, token, target, kube, self.lifespan)
         };
         while allows() {
             tokio::select! {

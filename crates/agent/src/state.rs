@@ -15,6 +15,7 @@ use postern_meta::time::MicroTimestamp;
 use tokio::sync::watch;
 
 use crate::feed::Feed;
+use crate::lifespan::Lifespan;
 
 /// Returns the time.
 pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
@@ -149,20 +150,23 @@ impl State {
         self.decide_at(token, target, kube, self.now())
     }
 
-    /// Does what was allowed still hold? An upgraded connection may go on when its token has expired, until its
-    /// access key ends.
+    /// Does what was allowed still hold? What outlives its token does, as far as nothing else has changed.
     pub(crate) fn still_allows(
         &self,
         token: &str,
         allowed: &VerifiedToken,
         target: &GatewayTarget,
         kube: &KubeRequest,
+        lifespan: Lifespan,
     ) -> bool {
-        if kube.is_stream() && allowed.keys_end().is_some_and(|end| end <= self.now()) {
+        let of_key = lifespan == Lifespan::Key;
+        if of_key && allowed.keys_end().is_some_and(|end| end <= self.now()) {
             return false;
         }
-        let goes_on = kube.is_stream() || !kube.is_long();
-        let now = if goes_on { self.now().min(allowed.expires) } else { self.now() };
+        let now = match lifespan {
+            Lifespan::Token => self.now(),
+            Lifespan::Answer | Lifespan::Key | Lifespan::Gateway => self.now().min(allowed.expires),
+        };
         self.decide_at(token, target, kube, now).is_ok()
     }
 

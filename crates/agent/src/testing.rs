@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
+use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
 use crate::reach::Asker;
 use crate::serve::Agent;
@@ -139,6 +140,7 @@ impl Scene {
             metrics: Metrics::default(),
             audit: Audit::new(queue, 1),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
+            gateway_tokens: GatewayTokens::default(),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
             reach: Arc::default(),
             draining: watch::Sender::new(false),

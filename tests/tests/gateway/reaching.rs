@@ -213,10 +213,11 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
     let space = "/kubernetes/project/p/space/s";
     key.get(&format!("{space}{SECRETS}")).send().await.expect(200);
     central.ada.get(&format!("{MEMBER}/version")).send().await.expect(200);
+    central.ada.get(&format!("{MEMBER}{SECRETS}?watch=1")).send().await.expect(200);
     let arrived = agent.take();
     assert_eq!(arrived[0].line, format!("GET {space}{SECRETS}"));
     assert_eq!(arrived[1].line, "GET /kubernetes/cluster/version");
-    for one in &arrived {
+    for (index, one) in arrived.iter().enumerate() {
         assert!(!one.headers.keys().any(|name| name.as_str().starts_with("impersonate")));
         let token = one.values("authorization");
         let says = token[0].strip_prefix("Bearer ").unwrap().split('.').nth(1).unwrap();
@@ -225,6 +226,10 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
         assert_eq!(says["aud"], json!([format!("platform.sh/cluster:{}", uid.as_str().unwrap())]));
         let life = says["exp"].as_i64().unwrap() - says["iat"].as_i64().unwrap();
         assert!(life <= 60, "{says}");
+        // Of a watch, the gateway ends what goes on, and looks at the end of the key.
+        let is_watch = index == 2;
+        assert_eq!(says["platform.sh"]["gatewaySession"].as_bool(), is_watch.then_some(true));
+        assert_eq!(says["platform.sh"]["keysEnd"], Value::Null);
     }
     let first = arrived[0].values("authorization");
     let says = URL_SAFE_NO_PAD.decode(first[0].split('.').nth(1).unwrap()).unwrap();

@@ -185,3 +185,27 @@ async fn what_the_secret_of_a_virtual_cluster_says_counts_within_seconds() {
     assert!(!scene.agent.logged().contains(scene.inside.admin.token()));
     scene.stop().await;
 }
+
+/// The agent lets it go on after the token of a minute that it has come with: the gateway ends it.
+#[tokio::test]
+async fn a_watch_through_the_gateway_and_an_agent_ends_with_its_key_at_both() {
+    let home = Home::new();
+    let scene = Scene::new(&home).await;
+    let key = with_key(&scene.admin, "k", json!({ "user": "ada" })).await;
+    let watched = format!("{BY_PROJECT}{SECRETS}?watch=1");
+    let mut watch = key.get(&watched).header("user-agent", "watcher").stream().await;
+    let made = scene.ada.post(&format!("{BY_PROJECT}{SECRETS}")).json(&secret("s", "v"));
+    made.send().await.expect(201);
+    assert!(watch.next().await.unwrap().unwrap().contains("ADDED"));
+    let disabled = json!({ "spec": { "disabled": true } });
+    merge(&scene.admin, &path("ownedaccesskeys", "k"), disabled).await.expect(200);
+    assert_eq!(watch.next().await, Ok(None));
+    wait::until("the end of the watch at the virtual cluster", async || {
+        let ended = |record: &Value| {
+            (&record["verb"], &record["stage"]) == (&json!("watch"), &json!("ResponseComplete"))
+        };
+        scene.inside.arrived("watcher").await.iter().any(ended).then_some(())
+    })
+    .await;
+    scene.stop().await;
+}

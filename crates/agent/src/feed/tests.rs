@@ -16,6 +16,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::json;
 
 use super::*;
+use crate::lifespan::Lifespan;
 use crate::state::{Refused, State};
 use crate::testing::{NOW, at_second, claims, spec_with};
 
@@ -274,8 +275,10 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     let allowed = decide().unwrap();
     assert_eq!(allowed.headers["impersonate-user"], "ada");
     assert_eq!(allowed.headers["impersonate-group"], "system:authenticated");
-    let still =
-        |kube: &KubeRequest| state.still_allows(token.expose(), &allowed.token, &cluster, kube);
+    let still = |kube: &KubeRequest| {
+        let lifespan = Lifespan::of(kube, &allowed.token, true);
+        state.still_allows(token.expose(), &allowed.token, &cluster, kube, lifespan)
+    };
 
     let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
     let before = state.subscribe();
@@ -321,7 +324,8 @@ fn a_stream_goes_on_after_its_token_until_its_key_ends() {
     let cluster = GatewayTarget::Cluster { cluster: "c".to_owned() };
     let exec = kube("GET", "/api/v1/namespaces/own/pods/x/exec");
     let allowed = state.decide(token.expose(), &cluster, &exec).unwrap();
-    let still = || state.still_allows(token.expose(), &allowed.token, &cluster, &exec);
+    let lifespan = Lifespan::of(&exec, &allowed.token, true);
+    let still = || state.still_allows(token.expose(), &allowed.token, &cluster, &exec, lifespan);
     for (seconds, goes_on) in [(700, true), (899, true), (900, false)] {
         at(seconds);
         assert_eq!(still(), goes_on, "{seconds}");

@@ -1,5 +1,8 @@
 //! Requests to an agent, with a JWT each, and what they are answered with.
 
+use std::time::Duration;
+
+use postern_auth::endpoint_token::Claims;
 use postern_kinds::agent_config::{Revocation, Spec};
 use postern_kinds::audit_event_list::AuditEvent;
 
@@ -217,4 +220,55 @@ async fn a_change_that_was_sent_on_stays_allowed_in_its_record() {
     let last = &records.last().unwrap().annotations;
     assert_eq!(last["authorization.k8s.io/decision"], "allow");
     assert!(last["platform.sh/ended-by"].contains("cannot use"), "{last:?}");
+}
+
+/// Sends a watch with a token that ends in a second, lets two seconds pass, and returns whether it is still open.
+async fn outlives_its_token(scene: &mut Scene, says: &Claims) -> bool {
+    scene.holds.send_replace(true);
+    let mut client = scene.client().await;
+    let request = scene.request_of(says, "GET", WATCH);
+    let meanwhile = async {
+        scene.arrived.recv().await.unwrap();
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        tokio::time::resume();
+        // What is heard makes each request look again.
+        let groups = vec![says.jti.clone()];
+        scene.agent.state.hear(Spec { forward_groups: groups, ..spec_with(&scene.key) }, NOW);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        scene.holds.send_replace(false);
+    };
+    let (answer, ()) = tokio::join!(client.send_request(request), meanwhile);
+    read(answer.unwrap()).await.0 == 200
+}
+
+#[tokio::test]
+async fn what_the_gateway_has_opened_goes_on_after_its_token_and_nothing_else_with_the_same_token()
+{
+    let mut scene = Scene::new().await;
+    let mut says = Claims { exp: NOW + 1, jti: "one".to_owned(), ..claims() };
+    assert!(!outlives_its_token(&mut scene, &says).await, "a watch ends with its token");
+    says.platform.gateway_session = true;
+    assert!(outlives_its_token(&mut scene, &says).await);
+    // Whoever has got hold of the token has no more of it than of any other.
+    assert!(!outlives_its_token(&mut scene, &says).await);
+    "two".clone_into(&mut says.jti);
+    assert!(outlives_its_token(&mut scene, &says).await, "each has its own");
+
+    // A revocation ends it, as it ends everything.
+    scene.holds.send_replace(true);
+    "three".clone_into(&mut says.jti);
+    let mut client = scene.client().await;
+    let request = scene.request_of(&says, "GET", WATCH);
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let revoked = Spec { revocations, ..spec_with(&scene.key) };
+    let state = scene.agent.state.clone();
+    let end = async {
+        scene.arrived.recv().await.unwrap();
+        state.hear(revoked, NOW);
+    };
+    let (answer, ()) = tokio::join!(client.send_request(request), end);
+    assert_eq!(read(answer.unwrap()).await.0, 401);
 }

@@ -47,6 +47,10 @@ pub struct PlatformClaims {
     /// what goes on after the token's end ends then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_end: Option<i64>,
+    /// Has the gateway made it for one request, of which it ends what goes on? Then `exp` is for the start of that
+    /// request alone. No caller is given such a token.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gateway_session: bool,
     /// The User object's name, if it is a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -161,6 +165,7 @@ impl Claims {
                 generation,
                 keys: std::iter::once(own_key).chain(makers).collect(),
                 keys_end: key.ends_at(),
+                gateway_session: false,
                 user: identity.user.clone(),
                 team: identity.team.clone(),
                 uid: identity.uid.clone(),

@@ -38,6 +38,11 @@ impl VerifiedToken {
         self.claims.platform.keys_end
     }
 
+    /// Returns whether the gateway has made it for one request, of which it ends what goes on.
+    pub fn is_for_gateway_session(&self) -> bool {
+        self.claims.platform.gateway_session
+    }
+
     /// Returns the name of the owner of the key that asked for the token, whomever they act as.
     pub fn owner(&self) -> &str {
         self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)

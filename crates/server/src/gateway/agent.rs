@@ -14,9 +14,9 @@ use postern_proxy::{LocalAddresses, UpstreamConfig};
 
 use crate::clock::new_uid;
 use crate::registry::Registry;
-use crate::stages::authenticate::Credential;
+use crate::stages::authorize::GatewayPermit;
 
-/// How long a token counts: an agent need only see the head of the request.
+/// How long a token (a JWT) counts: an agent need only see the head of the request.
 const TOKEN_TTL_SECONDS: i64 = 60;
 
 /// How a cluster's agent is reached, and for what.
@@ -70,18 +70,19 @@ impl AgentRoute {
     }
 }
 
-/// Returns the value of `Authorization` for a request through an agent.
+/// Returns the value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
+/// keeps what the token has opened until it is ended here, by the session of the request.
 ///
 /// # Errors
 /// 401 and 409 when the caller is not who they were; 503 when no token can be made.
 pub(super) fn authorization(
     registry: &Registry,
-    credential: &Credential,
+    permit: &GatewayPermit,
     route: &AgentRoute,
 ) -> Result<HeaderValue, ApiError> {
     // Before the identity is read: it is at least as new as this.
     let generation = registry.cache().applied();
-    let now = registry.source().now();
+    let (now, credential) = (registry.source().now(), permit.credential());
     let current = {
         let principals = registry.cache().principals();
         credential.check(&principals, now)?;
@@ -101,7 +102,11 @@ pub(super) fn authorization(
     let unavailable =
         |why: &str| ApiError::unavailable(format!("no token for the agent: {why}"), None);
     let signer = keys.signer(now).ok_or_else(|| unavailable("no key can sign it"))?;
-    let token = signer.issue(&Claims::of(&bearer, issuance)).map_err(|_| {
+    let mut claims = Claims::of(&bearer, issuance);
+    // When the key ends is looked at here, again and again: use may prolong it.
+    claims.platform.keys_end = None;
+    claims.platform.gateway_session = permit.request().kube.is_long();
+    let token = signer.issue(&claims).map_err(|_| {
         unavailable(
             "with the caller's groups and the scopes of the access key, it would be too long",
         )

@@ -97,9 +97,7 @@ where
 {
     let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
     let token = match found.way() {
-        Way::Agent(route) => {
-            Some(agent::authorization(context.registry, permit.credential(), route)?)
-        }
+        Way::Agent(route) => Some(agent::authorization(context.registry, &permit, route)?),
         Way::Kubeconfig(_) | Way::None(_) => None,
     };
     let request = permit.request().clone();

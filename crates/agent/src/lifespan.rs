@@ -1,0 +1,102 @@
+//! How long what a token (a JWT) has opened may go on: most of it ends with the token. What the gateway of the central
+//! server has opened with a token for one request goes on until the gateway ends it.
+
+use std::collections::{HashSet, VecDeque};
+
+use parking_lot::Mutex;
+use postern_auth::endpoint_token::{SKEW_SECONDS, VerifiedToken};
+use postern_auth::kube_request::KubeRequest;
+
+/// Tokens of the gateway that are remembered. What is opened with more of them ends with its token.
+const MAX_REMEMBERED: usize = 100_000;
+
+/// How long something may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifespan {
+    /// As long as its answer takes.
+    Answer,
+    /// Until the token ends.
+    Token,
+    /// Until the access key ends.
+    Key,
+    /// Until the gateway ends it.
+    Gateway,
+}
+
+impl Lifespan {
+    /// Returns the lifespan of a request with a token. `is_first` says that none came with it before, in case that
+    /// it is for one request.
+    pub(crate) fn of(kube: &KubeRequest, token: &VerifiedToken, is_first: bool) -> Self {
+        match (token.is_for_gateway_session(), kube.is_stream()) {
+            _ if !kube.is_long() => Self::Answer,
+            (true, _) if is_first => Self::Gateway,
+            (false, true) => Self::Key,
+            (true, _) | (false, false) => Self::Token,
+        }
+    }
+}
+
+/// The tokens that the gateway has made for one request each, and that have come. Whoever gets hold of such a token
+/// could otherwise open with it what nobody ends.
+#[derive(Debug, Default)]
+pub(crate) struct GatewayTokens {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    ids: HashSet<String>,
+    /// The ids in the order in which they came, each with the time until which it is remembered.
+    order: VecDeque<(i64, String)>,
+}
+
+impl GatewayTokens {
+    /// Notes a token, at a time in seconds since 1970. Returns whether it has come for the first time.
+    pub(crate) fn note(&self, token: &VerifiedToken, now: i64) -> bool {
+        let mut seen = self.seen.lock();
+        while seen.order.front().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, id)) = seen.order.pop_front() {
+                seen.ids.remove(&id);
+            }
+        }
+        if seen.ids.len() >= MAX_REMEMBERED || !seen.ids.insert(token.token_id.clone()) {
+            return false;
+        }
+        // It counts no more then.
+        let until = token.expires.saturating_add(SKEW_SECONDS);
+        seen.order.push_back((until, token.token_id.clone()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use postern_auth::identity::Identity;
+
+    use super::*;
+    use crate::testing::{NOW, claims};
+
+    fn token(id: usize) -> VerifiedToken {
+        VerifiedToken {
+            identity: Arc::new(Identity::default()),
+            expires: NOW + 60,
+            token_id: id.to_string(),
+            claims: claims(),
+        }
+    }
+
+    #[test]
+    fn a_token_comes_first_once_and_what_is_remembered_is_bounded() {
+        let tokens = GatewayTokens::default();
+        assert!(tokens.note(&token(0), NOW) && !tokens.note(&token(0), NOW));
+        assert!(!tokens.note(&token(0), NOW + 60 + SKEW_SECONDS - 1));
+        for id in 1..MAX_REMEMBERED {
+            assert!(tokens.note(&token(id), NOW));
+        }
+        assert!(!tokens.note(&token(MAX_REMEMBERED), NOW), "no more are remembered");
+        assert!(tokens.note(&token(MAX_REMEMBERED), NOW + 60 + SKEW_SECONDS));
+        assert_eq!(tokens.seen.lock().ids.len(), 1);
+    }
+}
