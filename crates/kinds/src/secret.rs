@@ -75,6 +75,8 @@ impl Kind for Secret {
         scope: ResourceScope::Namespaced,
         // `postern get secret` is about SharedSecrets.
         on_command_line: false,
+        // helm keeps its releases in secrets, and updates them without a version.
+        unconditional_update: true,
         selectable_fields: &["type"],
         description: "Secret holds sensitive key/value data in a namespace.",
         ..Info::DEFAULT

@@ -1,7 +1,7 @@
 //! Replacing: what is preserved, what counts as a change, and which writer wins.
 
 use postern_tests::Server;
-use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of};
+use postern_tests::objects::{CORE, secret, secret_path, secrets, value_of, version_of};
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
@@ -100,6 +100,25 @@ async fn a_replace_does_not_create() {
     object["metadata"]["name"] = "other".into();
     let text = failure(&client.put(&secret_path("other")).json(&object).send().await);
     assert!(text.starts_with("404 NotFound\n"), "{text}");
+}
+
+/// As in Kubernetes, where helm relies on it.
+#[tokio::test]
+async fn a_core_secret_is_replaced_without_a_version() {
+    let server = Server::start().await;
+    let client = server.client();
+    let all = format!("{CORE}/namespaces/platform/secrets");
+    let one = format!("{all}/s1");
+    let object = |value: &str| json!({ "metadata": { "name": "s1" }, "data": { "v": value } });
+    let made = client.post(&all).json(&object("b25l")).send().await.expect(201);
+    let replaced = client.put(&one).json(&object("dHdv")).send().await.expect(200);
+    assert_eq!(replaced["data"], json!({ "v": "dHdv" }));
+    assert_eq!(replaced["metadata"]["uid"], made["metadata"]["uid"]);
+    // Whoever gives a version still means it, and nothing is made by a replace.
+    client.put(&one).json(&made).send().await.expect(409);
+    client.put(&format!("{all}/s2")).json(&object("dHdv")).send().await.expect(404);
+    client.delete(&one).send().await.expect(200);
+    client.put(&one).json(&object("dHdv")).send().await.expect(404);
 }
 
 #[tokio::test]

@@ -44,6 +44,9 @@ pub struct Info {
     /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
     /// says.
     pub confidential: bool,
+    /// May an update come without a resourceVersion, and replace whatever is there? So Kubernetes has it for
+    /// some of its kinds, and clients of these rely on it.
+    pub unconditional_update: bool,
     /// What field selectors support besides name and namespace: texts, as paths with dots.
     pub selectable_fields: &'static [&'static str],
     /// One sentence for `kubectl explain`.
@@ -65,6 +68,7 @@ impl Info {
         actions: &[],
         on_command_line: true,
         confidential: true,
+        unconditional_update: false,
         selectable_fields: &[],
         description: "",
     };

@@ -36,7 +36,7 @@ pub(crate) async fn update(
 ///
 /// # Errors
 /// As [`update`]; 422 when the resourceVersion is missing, since the client could undo another's
-/// change without knowing (decision 8).
+/// change without knowing (decision 8), unless the kind is one that clients update so.
 pub(crate) async fn replace(
     registry: &Registry,
     permit: &Permit,
@@ -46,12 +46,12 @@ pub(crate) async fn replace(
     update(registry, permit, writing, |_| {
         // An object of another name is a mistake that a version would not mend.
         check_address(permit, &object)?;
-        if object.metadata.resource_version.is_empty() {
+        let info = permit.kind().info();
+        if object.metadata.resource_version.is_empty() && !info.unconditional_update {
             let mut errors = FieldErrors::default();
             let path = "metadata.resourceVersion";
             errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
-            let kind = permit.kind().info().group_kind();
-            return Err(ApiError::invalid(kind, &object.metadata.name, errors));
+            return Err(ApiError::invalid(info.group_kind(), &object.metadata.name, errors));
         }
         Ok(object.clone())
     })
