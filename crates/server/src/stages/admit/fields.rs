@@ -10,6 +10,7 @@ use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, Operation};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use serde_json::Value;
 
 use super::view::AdmissionView;
 use super::{Part, Writing};
@@ -149,17 +150,73 @@ pub(crate) fn track(
 pub(super) fn track_write(
     kind: &'static dyn AnyKind,
     object: &mut Object,
-    old: Option<&Object>,
+    old: &Object,
     writing: &Writing,
     now: Timestamp,
 ) {
-    if writing.operation != Operation::Apply {
-        return track(kind, object, old, &writing.manager, writing.part, now);
+    track_with(kind, object, Some(old), writing, &ignored(kind, writing.part), now);
+}
+
+/// What a client has sent of a new object, as far as the server adds to it.
+pub(super) struct Sent {
+    /// The names of the fields in the spec.
+    spec: Vec<String>,
+    owner_references: bool,
+}
+
+impl Sent {
+    /// Returns what there is in an object.
+    pub(super) fn of(object: &Object) -> Self {
+        let spec = object.fields.get("spec").and_then(Value::as_object);
+        Self {
+            spec: spec.into_iter().flat_map(|spec| spec.keys().cloned()).collect(),
+            owner_references: !object.metadata.owner_references.is_empty(),
+        }
     }
-    let ignored = ignored(kind, writing.part);
-    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+}
+
+/// Records in a new object which manager set which of its fields. What the server has added to what was sent belongs
+/// to nobody, as what admission adds in Kubernetes: otherwise it would be removed when the client goes on with
+/// applies, which take over what it has created and leave out the rest. An object would lose its owner.
+pub(super) fn track_create(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    sent: &Sent,
+    writing: &Writing,
+    now: Timestamp,
+) {
+    let mut ignored = ignored(kind, writing.part);
+    let Sent { spec, owner_references } = Sent::of(object);
+    let mut added: Vec<[&str; 2]> = (spec.iter())
+        .filter(|name| !sent.spec.contains(*name))
+        .map(|name| ["spec", name.as_str()])
+        .collect();
+    if owner_references && !sent.owner_references {
+        added.push(["metadata", "ownerReferences"]);
+    }
+    if !added.is_empty() {
+        let added: Vec<&[&str]> = added.iter().map(<[&str; 2]>::as_slice).collect();
+        ignored.to_mut().unite(FieldSet::of_fields(&added));
+    }
+    track_with(kind, object, None, writing, &ignored, now);
+}
+
+/// Records what a write has changed; nobody owns what is in `ignored`.
+fn track_with(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    writing: &Writing,
+    ignored: &FieldSet,
+    now: Timestamp,
+) {
+    let tracked = TrackedKind { schema: kind.schema(), ignored };
     let manager = manager(kind, &writing.manager, writing.part);
-    track_apply(old, object, &tracked, &manager);
+    if writing.operation == Operation::Apply {
+        track_apply(old, object, &tracked, &manager);
+    } else {
+        track_update(old, object, &tracked, &manager, now);
+    }
 }
 
 fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {

@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use self::deletion::with_companions;
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
-use self::fields::track_write;
+use self::fields::{Sent, track_create, track_write};
 pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata, set_namespace};
@@ -93,6 +93,7 @@ pub(crate) fn create(
         object.fields.remove("status");
     }
     init_system_metadata(&mut object.metadata, permit, view)?;
+    let sent = Sent::of(&object);
     let prepared = view.prepare(permit, &mut object, None, false)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
@@ -100,7 +101,7 @@ pub(crate) fn create(
     if let Some(owner) = &prepared.owner {
         check_count(view, permit, &object.metadata.name, owner)?;
     }
-    track_write(kind, &mut object, None, writing, view.now);
+    track_create(kind, &mut object, &sent, writing, view.now);
     let mut errors =
         validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
     errors.extend(prepared.verdict?);
@@ -214,7 +215,7 @@ pub(crate) fn update(
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;
     remember_writer(view, permit, &mut object, Some(old))?;
-    track_write(kind, &mut object, Some(old), writing, view.now);
+    track_write(kind, &mut object, old, writing, view.now);
     let mut errors = validate::validate_update(&object.metadata, &old.metadata);
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
