@@ -21,6 +21,7 @@ mod server;
 
 pub mod cli;
 pub mod documents;
+pub mod downloads;
 pub mod http;
 pub mod kubectl;
 pub mod objects;

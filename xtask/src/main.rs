@@ -12,6 +12,7 @@
 
 mod attacks;
 mod bench;
+mod clients;
 mod fetch;
 mod layout;
 mod playground;
@@ -38,15 +39,23 @@ enum Task {
     CheckLayout,
     /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
     /// missing and may be installed.
-    Fetch,
+    Fetch {
+        /// Also the clients that only `test --all` runs.
+        #[arg(long)]
+        all: bool,
+    },
     /// Fetches what is needed, then checks and tests everything.
     Test {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
+        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
+        /// oldest helm, the client for Node.js, schemathesis, and informers that follow 100,000 changes.
+        #[arg(long, conflicts_with = "quick")]
+        all: bool,
         /// Only attacks the server, in full and with a release build, and checks the figures that must
         /// hold meanwhile. Takes some minutes of a machine that does nothing else.
-        #[arg(long, conflicts_with = "quick")]
+        #[arg(long, conflicts_with_all = ["quick", "all"])]
         attacks: bool,
     },
     /// Starts a small platform on this machine, with a kubeconfig for each way in, and runs it until Ctrl-C: a
@@ -70,9 +79,9 @@ fn run(task: &Task) -> Result<()> {
     let root = shell::workspace_root()?;
     match task {
         Task::CheckLayout => layout::check(&root),
-        Task::Fetch => fetch::everything(&root).map(|tools| println!("{tools}")),
+        Task::Fetch { all } => fetch::everything(&root, *all).map(|tools| println!("{tools}")),
         Task::Test { attacks: true, .. } => attacks::run(&root),
-        Task::Test { quick, .. } => suite::run(&root, *quick),
+        Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
     }

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::{fetch, layout, shell};
 
-/// Fetches what is needed and runs every check; stops at the first that fails.
-pub(crate) fn run(root: &Path, quick: bool) -> Result<()> {
+/// Fetches what is needed and runs every check; stops at the first that fails. With `all` also the clients of
+/// every age.
+pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 6 } else { 9 });
-    let tools = steps.take("fetch what the tests need", || fetch::everything(root))?;
+    let mut steps = Steps::new(if quick { 6 } else { 9 + usize::from(all) });
+    let tools = steps.take("fetch what the tests need", || fetch::everything(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -22,6 +23,9 @@ pub(crate) fn run(root: &Path, quick: bool) -> Result<()> {
     let binary = steps.take("build the server", || build_server(root, Profile::Debug))?;
     let mut counts = Counts::default();
     steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
+    if all {
+        steps.take("every client", || every_client(&tools, &binary, &mut counts))?;
+    }
     if !quick {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
         steps.take("documentation", documentation)?;
@@ -121,17 +125,24 @@ pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
+/// Returns cargo with the tools that the tests run.
+fn cargo_with(tools: &fetch::Tools, binary: &Path) -> Command {
+    let mut command = shell::cargo();
+    command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
+    command.env("POSTERN_TEST_KUBECTL_OLD", &tools.old_kubectl);
+    command.env("POSTERN_TEST_PYTHON", &tools.python);
+    // Snapshots are compared here, never written.
+    command.env("INSTA_UPDATE", "no");
+    command
+}
+
+fn has_nextest() -> bool {
+    shell::succeeds("cargo", &["nextest", "--version"])
+}
+
 fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) -> Result<()> {
-    let with_tools = |command: &mut Command| {
-        command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
-        command.env("POSTERN_TEST_KUBECTL_OLD", &tools.old_kubectl);
-        command.env("POSTERN_TEST_PYTHON", &tools.python);
-        // Snapshots are compared here, never written.
-        command.env("INSTA_UPDATE", "no");
-    };
-    if shell::succeeds("cargo", &["nextest", "--version"]) {
-        let mut command = shell::cargo();
-        with_tools(&mut command);
+    let mut command = cargo_with(tools, binary);
+    if has_nextest() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
         if quick {
             command.args(["--profile", "quick"]);
@@ -139,14 +150,25 @@ fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) 
         return shell::run_watching(&mut command, true, |line| counts.read(line));
     }
     println!("    cargo-nextest is not installed: going on with `cargo test`, one test at a time");
-    let mut command = shell::cargo();
-    with_tools(&mut command);
     command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
     if quick {
         println!("    --quick leaves out tests only with cargo-nextest");
     }
     command.args(["--", "--test-threads", "1"]);
     shell::run_watching(&mut command, false, |line| counts.read(line))
+}
+
+/// Runs the test program `every_client`, which is not among those that run by default.
+fn every_client(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
+    let mut command = cargo_with(tools, binary);
+    let program = ["--package", "postern-tests", "--test", "every_client", "--no-fail-fast"];
+    let nextest = has_nextest();
+    if nextest {
+        command.args(["nextest", "run", "--color", "never"]).args(program);
+    } else {
+        command.arg("test").args(program).args(["--", "--test-threads", "1"]);
+    }
+    shell::run_watching(&mut command, nextest, |line| counts.read(line))
 }
 
 fn doc_tests(counts: &mut Counts) -> Result<()> {

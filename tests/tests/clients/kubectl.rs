@@ -1,77 +1,20 @@
-//! The oldest and the newest kubectl do the same things, with their own validation on.
+//! Every kubectl does the same things, with its own validation on.
 
-use std::path::PathBuf;
+use postern_tests::Server;
 
-use postern_tests::kubectl::{CommandOutput, Kubectl};
-use postern_tests::objects::BASE;
-use postern_tests::{Server, wait};
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
+use crate::kubectls;
+use crate::program::Program;
 
 /// Where our own group is served, below the server's base path.
 const GROUP: &str = "/apis/management.platform.sh/v1";
 
-/// One kubectl, with one server's kubeconfig.
-struct Program {
-    path: PathBuf,
-    /// What `--raw` wants before a path: the oldest kubectl does not add the server's base path.
-    raw_base: &'static str,
-    kubectl: Kubectl,
-}
-
-impl Program {
-    fn new(path: PathBuf, server: &Server) -> Self {
-        let raw_base = if path == Kubectl::program() { "" } else { BASE };
-        Self { path, raw_base, kubectl: server.kubectl() }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let set_up = self.kubectl.command(arguments);
-        let mut command = Command::new(&self.path);
-        command.args(arguments).stdin(std::process::Stdio::null()).kill_on_drop(true);
-        for (name, value) in set_up.as_std().get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
-    }
-
-    async fn run(&self, line: &str) -> CommandOutput {
-        let arguments: Vec<&str> = line.split(' ').collect();
-        self.kubectl.run_command(self.command(&arguments)).await
-    }
-
-    /// Runs a command, which has to succeed and to print all of `wanted`. Returns its standard output.
-    async fn expect(&self, line: &str, wanted: &[&str]) -> String {
-        let output = self.run(line).await;
-        let text = format!("{}{}", output.out, output.err);
-        assert!(output.ok, "{line}: {text}");
-        for wanted in wanted {
-            assert!(text.contains(wanted), "{line} does not print {wanted:?}: {text}");
-        }
-        output.out
-    }
-
-    async fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.expect(&format!("{line} -o json"), &[]).await).unwrap()
-    }
-
-    /// Runs `edit` with an editor that runs a sed script on the file.
-    async fn edit(&self, object: &str, script: &str) {
-        let editor = self.kubectl.file("editor", &format!("#!/bin/sh\nsed -i '{script}' \"$1\"\n"));
-        let mut command = self.command(&["edit", object]);
-        command.env("KUBE_EDITOR", format!("sh {editor}"));
-        let output = self.kubectl.run_command(command).await;
-        assert!(output.ok && output.out.contains("edited"), "{}{}", output.out, output.err);
-    }
-}
-
-/// Returns the newest one and the oldest.
-fn programs() -> [PathBuf; 2] {
-    [Kubectl::program(), Kubectl::oldest_program()]
+/// Runs `edit` with an editor that runs a sed script on the file.
+async fn edit(program: &Program, object: &str, script: &str) {
+    let editor = program.kubectl.file("editor", &format!("#!/bin/sh\nsed -i '{script}' \"$1\"\n"));
+    let mut command = program.command(&["edit", object]);
+    command.env("KUBE_EDITOR", format!("sh {editor}"));
+    let output = program.kubectl.run_command(command).await;
+    assert!(output.ok && output.out.contains("edited"), "{}{}", output.out, output.err);
 }
 
 /// What differs between the two kinds in the scenario.
@@ -128,7 +71,7 @@ async fn run_scenario(program: &Program, scenario: &Scenario) {
     let whole = serde_saphyr::to_string(&read).unwrap();
     let whole = program.kubectl.file("whole.yaml", &whole);
     program.expect(&format!("replace -f {whole}"), &["replaced"]).await;
-    program.edit(&format!("{kind}/{name}"), "s/displayName: third/displayName: fourth/").await;
+    edit(program, &format!("{kind}/{name}"), "s/displayName: third/displayName: fourth/").await;
     let read = program.json(&format!("get {one}")).await;
     assert_eq!(read["spec"]["displayName"], "fourth");
     apply(program, scenario).await;
@@ -170,7 +113,7 @@ async fn apply(program: &Program, scenario: &Scenario) {
 
 #[tokio::test]
 async fn every_kubectl_does_everything_with_access_keys() {
-    for path in programs() {
+    for path in kubectls() {
         let server = Server::start().await;
         run_scenario(&Program::new(path, &server), &KEY).await;
     }
@@ -178,7 +121,7 @@ async fn every_kubectl_does_everything_with_access_keys() {
 
 #[tokio::test]
 async fn every_kubectl_does_everything_with_shared_secrets() {
-    for path in programs() {
+    for path in kubectls() {
         let server = Server::start().await;
         run_scenario(&Program::new(path, &server), &SECRET).await;
     }
@@ -186,7 +129,7 @@ async fn every_kubectl_does_everything_with_shared_secrets() {
 
 #[tokio::test]
 async fn every_kubectl_prints_a_created_key_once() {
-    for path in programs() {
+    for path in kubectls() {
         let server = Server::start().await;
         let program = Program::new(path, &server);
         let file = program.kubectl.file("object.yaml", KEY.object);
@@ -202,27 +145,14 @@ async fn every_kubectl_prints_a_created_key_once() {
 
 #[tokio::test]
 async fn every_kubectl_watches_and_waits() {
-    for path in programs() {
+    for path in kubectls() {
         let server = Server::start().await;
         let program = Program::new(path, &server);
         let file = program.kubectl.file("object.yaml", KEY.object);
-        let mut command = program.command(&["get", "ownedaccesskeys", "-w"]);
-        let mut watching = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-        let mut wait_for_line = async |name: &str| {
-            let found = async {
-                while let Some(line) = lines.next_line().await.unwrap() {
-                    if line.starts_with(name) {
-                        return;
-                    }
-                }
-                panic!("the watch ended before it printed {name}");
-            };
-            wait::within(name, found).await;
-        };
-        wait_for_line("admin").await;
+        let mut watching = program.start("get ownedaccesskeys -w");
+        watching.wait_for("admin").await;
         program.expect(&format!("create -f {file}"), &["created"]).await;
-        wait_for_line("k1").await;
+        watching.wait_for("k1").await;
         let waiting = program.run("wait --for=delete ownedaccesskey/k1 --timeout=50s");
         let deleting = program.expect("delete ownedaccesskey k1 --wait=false", &["deleted"]);
         let (waited, _) = tokio::join!(waiting, deleting);
@@ -231,14 +161,13 @@ async fn every_kubectl_watches_and_waits() {
             ["NotFound", "no matching resources"].iter().any(|text| waited.err.contains(text));
         let gone = waited.ok || already_deleted;
         assert!(gone, "{}{}", waited.out, waited.err);
-        watching.kill().await.unwrap();
     }
 }
 
 /// kubectl 1.20 reads categories from the documents of each group, newer ones from the aggregated one.
 #[tokio::test]
 async fn every_kubectl_knows_the_category_and_the_fields() {
-    for path in programs() {
+    for path in kubectls() {
         let server = Server::start().await;
         let program = Program::new(path, &server);
         let file = program.kubectl.file("object.yaml", SECRET.object);

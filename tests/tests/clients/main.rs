@@ -1,7 +1,48 @@
 //! The specification's requests (part 4) with common clients: the oldest supported kubectl, the
-//! newest one, and curl; and the requests of clients that cannot be run here.
+//! newest one, helm, curl, and Python; and the requests of clients that cannot be run here.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
+mod both_sides;
 mod curl;
+mod helm;
 mod kubectl;
+mod program;
 mod request_shapes;
+mod scripted;
+mod tenants;
+mod watching;
+
+use std::path::PathBuf;
+
+use postern_tests::downloads;
+use postern_tests::kubectl::Kubectl;
+use postern_tests::objects::{CORE, secrets};
+use postern_tests::python;
+
+use crate::scripted::Script;
+
+/// Returns the kubectls of this run: the newest one and the oldest. Those between are in `every_client`.
+fn kubectls() -> Vec<PathBuf> {
+    vec![Kubectl::program(), Kubectl::oldest_program()]
+}
+
+/// Returns the helms of this run: the newest one. The oldest is in `every_client`.
+fn helms() -> Vec<PathBuf> {
+    vec![downloads::path("1.37/helm")]
+}
+
+/// Returns the script for the Python client, for one of its kinds.
+fn python(kind: &'static str, collection: String) -> Script {
+    let arguments = vec![python::script("client.py").into()];
+    Script { program: python::program(), arguments, rest: vec![kind], collection }
+}
+
+/// Returns the scripts of this run, on kinds of which every verb is tried: Python's. Node's is in `every_client`.
+fn scripts() -> Vec<Script> {
+    vec![python("SharedSecret", secrets("platform")), informers().remove(0)]
+}
+
+/// Returns the scripts of this run whose informers go on by themselves.
+fn informers() -> Vec<Script> {
+    vec![python("Secret", format!("{CORE}/namespaces/platform/secrets"))]
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::entry::CommitError;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::DynamicObject;
@@ -103,6 +104,42 @@ async fn objects_can_be_applied() {
     let strategic = Patch::Strategic(json!({"metadata": {"finalizers": ["example.com/x"]}}));
     let patched = api.patch("db.password", &PatchParams::default(), &strategic).await.unwrap();
     assert_eq!(patched.finalizers(), ["example.com/x"]);
+}
+
+#[tokio::test]
+async fn entries_are_got_or_made_and_committed() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let post = PostParams::default();
+    let made = || object(&resource, "db.password", "made");
+    let mut entry = api.entry("db.password").await.unwrap().or_insert(made);
+    entry.commit(&post).await.unwrap();
+    assert_eq!(display_name(&api.get("db.password").await.unwrap()), "made");
+    let change = |name: &'static str| {
+        move |object: &mut DynamicObject| object.data["spec"]["displayName"] = name.into()
+    };
+    let mut late =
+        api.entry("db.password").await.unwrap().or_insert(made).and_modify(change("late"));
+    let entry = api.entry("db.password").await.unwrap().and_modify(change("changed"));
+    let mut entry = entry.or_insert(|| panic!("it is there"));
+    entry.commit(&post).await.unwrap();
+    assert_eq!(entry.get().metadata.generation, Some(2), "it holds what the server answers");
+    let before = entry.get().resource_version();
+    entry.commit(&post).await.unwrap();
+    assert_eq!(api.get("db.password").await.unwrap().resource_version(), before);
+    match late.commit(&post).await {
+        Err(CommitError::Save(Error::Api(status))) => assert_eq!(status.reason, "Conflict"),
+        other => panic!("not refused: {other:?}"),
+    }
+    // Both want to make it: the second is told that it is there.
+    let new = || object(&resource, "new", "made");
+    let mut late = api.entry("new").await.unwrap().or_insert(new);
+    api.create(&post, &new()).await.unwrap();
+    match late.commit(&post).await {
+        Err(CommitError::Save(Error::Api(status))) => assert_eq!(status.reason, "AlreadyExists"),
+        other => panic!("not refused: {other:?}"),
+    }
 }
 
 #[tokio::test]
