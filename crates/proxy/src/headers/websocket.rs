@@ -17,11 +17,9 @@ const MAX_SUB_PROTOCOLS: usize = 32;
 pub(super) fn offered(headers: &HeaderMap) -> Result<Vec<String>, ProxyError> {
     let mut offered = Vec::new();
     for token in tokens(headers, &SEC_WEBSOCKET_PROTOCOL) {
-        // The rule for tokens is that for names of headers.
-        let name = std::str::from_utf8(token).ok().filter(|name| {
-            name.len() <= BEARER_PREFIX.len() + 16 * 1024
-                && HeaderName::from_bytes(name.as_bytes()).is_ok()
-        });
+        let name = std::str::from_utf8(token)
+            .ok()
+            .filter(|name| name.len() <= BEARER_PREFIX.len() + 16 * 1024 && is_name(name));
         let name = name.ok_or_else(|| {
             ProxyError::BadRequest("Sec-WebSocket-Protocol is no list of names".to_owned())
         })?;
@@ -38,6 +36,13 @@ pub(super) fn offered(headers: &HeaderMap) -> Result<Vec<String>, ProxyError> {
         offered.push(name.to_owned());
     }
     Ok(offered)
+}
+
+/// Returns whether a sub-protocol is a token, or several with slashes between them. The RFC allows no slash, but
+/// kubectl's port-forward has one: `SPDY/3.1+portforward.k8s.io`.
+fn is_name(text: &str) -> bool {
+    // The rule for tokens is that for names of headers.
+    text.split('/').all(|token| HeaderName::from_bytes(token.as_bytes()).is_ok())
 }
 
 /// Returns whether an upstream chose at most one sub-protocol, and one that it was offered.

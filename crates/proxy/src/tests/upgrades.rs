@@ -198,6 +198,33 @@ async fn another_protocol_or_sub_protocol_than_asked_for_is_refused() {
     }
 }
 
+/// The name of a sub-protocol has no slash by RFC 6455, but that of kubectl's port-forward has.
+#[tokio::test]
+async fn the_sub_protocol_of_port_forward_passes() {
+    const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+    let upstream = RawUpstream::start(|_, mut raw| async move {
+        let head = raw.head().await.to_ascii_lowercase();
+        let offered = format!("sec-websocket-protocol: {}\r\n", TUNNEL.to_ascii_lowercase());
+        assert!(head.contains(&offered), "{head}");
+        let chosen = format!("Upgrade: websocket\r\nSec-WebSocket-Protocol: {TUNNEL}");
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade";
+        raw.send(format!("{head}\r\n{chosen}\r\n\r\n")).await;
+        raw.rest().await;
+    })
+    .await;
+    let front = Front::start(&Proxy::new(), &upstream.upstream(), forward).await;
+    for (offered, status) in [(TUNNEL, 101), ("a//b", 400), ("a/b c", 400), ("/", 400)] {
+        let mut client = Raw::connect(front.address).await;
+        let head =
+            "GET /portforward HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\nUpgrade: websocket";
+        let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+        client.send(format!("{head}\r\n{key}\r\nSec-WebSocket-Protocol: {offered}\r\n\r\n")).await;
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{offered}: {head}");
+        assert_eq!(head.contains(TUNNEL), status == 101, "{head}");
+    }
+}
+
 #[tokio::test]
 async fn the_end_of_the_session_closes_both_sides() {
     fn with_deadline(uri: &Uri) -> Forward {
