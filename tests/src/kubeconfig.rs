@@ -1,10 +1,10 @@
-//! Reading the kubeconfig that the server writes, as far as the harness needs it.
+//! Reading the kubeconfig that the server writes, as far as the harness needs it, and writing others.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How to reach the server, as the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,26 @@ impl Kubeconfig {
             token: text_at(user, "/user/token")?,
             namespace: text_at(context, "/context/namespace")?,
         })
+    }
+
+    /// Writes a file that leads there, for kubectl or for an agent, and returns its path.
+    #[must_use]
+    pub fn write(&self, path: &Path) -> PathBuf {
+        let context = json!({ "cluster": "x", "user": "x", "namespace": self.namespace });
+        let cluster = json!({
+            "server": self.server,
+            "certificate-authority-data": STANDARD.encode(&self.authority),
+        });
+        let file = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "x",
+            "contexts": [{ "name": "x", "context": context }],
+            "clusters": [{ "name": "x", "cluster": cluster }],
+            "users": [{ "name": "x", "user": { "token": self.token } }],
+        });
+        std::fs::write(path, file.to_string()).unwrap();
+        path.to_path_buf()
     }
 
     /// `HOST:PORT`

@@ -1,6 +1,6 @@
 //! Running kubectl as a user does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use tokio::process::Command;
@@ -25,7 +25,9 @@ pub struct CommandOutput {
 }
 
 impl Kubectl {
-    pub(crate) fn new(home: &Home) -> Self {
+    /// Returns kubectl with what is in this home.
+    #[must_use]
+    pub fn new(home: &Home) -> Self {
         Self { home: home.clone() }
     }
 
@@ -56,10 +58,25 @@ impl Kubectl {
         path
     }
 
+    /// Version 1.28, which makes streams over SPDY: the one that `cargo xtask fetch --all` downloaded. A test that
+    /// needs it fails without it.
+    #[must_use]
+    pub fn program_1_28() -> PathBuf {
+        let path = repository().join(".cache/clients/1.28/kubectl");
+        assert!(path.exists(), "there is no kubectl 1.28: `cargo xtask fetch --all` downloads it");
+        path
+    }
+
     /// A command that is set up but not started.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(Self::program());
+        self.command_of(&Self::program(), arguments)
+    }
+
+    /// The same with another kubectl.
+    #[must_use]
+    pub fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(repository())

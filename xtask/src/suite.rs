@@ -8,8 +8,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::{fetch, layout, shell};
 
+/// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
+/// for the other tests.
+const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
+
 /// Fetches what is needed and runs every check; stops at the first that fails. With `all` also the clients of
-/// every age.
+/// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
     let mut steps = Steps::new(if quick { 6 } else { 9 + usize::from(all) });
@@ -24,7 +28,9 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     let mut counts = Counts::default();
     steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
     if all {
-        steps.take("every client", || every_client(&tools, &binary, &mut counts))?;
+        steps.take("every client, and every way to a cluster", || {
+            only_with_all(&tools, &binary, &mut counts)
+        })?;
     }
     if !quick {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
@@ -158,15 +164,19 @@ fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) 
     shell::run_watching(&mut command, false, |line| counts.read(line))
 }
 
-/// Runs the test program `every_client`, which is not among those that run by default.
-fn every_client(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
+/// Runs the test programs that are not among those that run by default.
+fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
     let mut command = cargo_with(tools, binary);
-    let program = ["--package", "postern-tests", "--test", "every_client", "--no-fail-fast"];
+    let programs = ONLY_WITH_ALL.iter().flat_map(|program| ["--test", program]);
     let nextest = has_nextest();
     if nextest {
-        command.args(["nextest", "run", "--color", "never"]).args(program);
+        command.args(["nextest", "run", "--color", "never"]);
     } else {
-        command.arg("test").args(program).args(["--", "--test-threads", "1"]);
+        command.arg("test");
+    }
+    command.args(["--package", "postern-tests", "--no-fail-fast"]).args(programs);
+    if !nextest {
+        command.args(["--", "--test-threads", "1"]);
     }
     shell::run_watching(&mut command, nextest, |line| counts.read(line))
 }

@@ -1,0 +1,130 @@
+//! nginx in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with what is behind
+//! it, as an ingress does.
+
+use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::{Home, Kubeconfig, wait};
+
+/// nginx. Dropping it ends it.
+#[derive(Debug)]
+pub struct Nginx {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Nginx {
+    /// Starts it in front of the server that a kubeconfig leads to, with its files in a directory of the home.
+    /// A test that needs it fails where it is not installed.
+    pub async fn start(home: &Home, name: &str, behind: &Kubeconfig) -> Self {
+        let directory = home.path().join(format!("nginx-{name}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+        write("ca.pem", &made.cert.pem());
+        write("key.pem", &made.signing_key.serialize_pem());
+        write("behind.pem", std::str::from_utf8(&behind.authority).unwrap());
+        // It takes over a socket that listens already, so that the port is nobody else's.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        write("nginx.conf", &configuration(&directory, port, behind.authority_of_server()));
+        let child = Command::new("nginx")
+            .arg("-e")
+            .arg(directory.join("error.log"))
+            .arg("-c")
+            .arg(directory.join("nginx.conf"))
+            .env("NGINX", format!("{};", listener.as_raw_fd()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nginx can be started: `cargo xtask fetch --all` installs it where it may");
+        drop(listener);
+        let mut nginx = Self { child, directory, port };
+        let client = crate::http::Client::new(&nginx.kubeconfig(behind));
+        wait::until("nginx to answer", async || {
+            if let Some(status) = nginx.child.try_wait().unwrap() {
+                panic!("nginx ended with {status}: {}", nginx.errors());
+            }
+            client.get("/healthz").try_send().await.ok().map(drop)
+        })
+        .await;
+        nginx
+    }
+
+    /// How what is behind it is reached through it.
+    #[must_use]
+    pub fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
+        let own = format!("127.0.0.1:{}", self.port);
+        Kubeconfig {
+            server: behind.server.replacen(behind.authority_of_server(), &own, 1),
+            authority: std::fs::read(self.directory.join("ca.pem")).unwrap(),
+            ..behind.clone()
+        }
+    }
+
+    fn errors(&self) -> String {
+        std::fs::read_to_string(self.directory.join("error.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // SIGTERM, upon which it ends its worker. Fails if it has exited already, which is fine.
+        let id = rustix::process::Pid::from_child(&self.child);
+        if rustix::process::kill_process(id, rustix::process::Signal::TERM).is_ok() {
+            drop(self.child.wait());
+        }
+        if std::thread::panicking() {
+            eprintln!("the log of nginx:\n{}", self.errors());
+        }
+    }
+}
+
+/// Whatever is not said is nginx's own default, but for bodies of any length, streams that are not gathered, and
+/// upgrades.
+fn configuration(directory: &std::path::Path, port: u16, behind: &str) -> String {
+    let dir = directory.display();
+    // As root, the worker would become another user, who may not read our directory.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    format!(
+        "daemon off;
+{user}
+worker_processes 1;
+pid {dir}/pid;
+error_log {dir}/error.log warn;
+events {{ worker_connections 512; }}
+http {{
+  access_log off;
+  client_body_temp_path {dir};
+  proxy_temp_path {dir};
+  fastcgi_temp_path {dir};
+  uwsgi_temp_path {dir};
+  scgi_temp_path {dir};
+  map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
+  server {{
+    listen 127.0.0.1:{port} ssl http2;
+    ssl_certificate {dir}/ca.pem;
+    ssl_certificate_key {dir}/key.pem;
+    client_max_body_size 0;
+    location / {{
+      proxy_pass https://{behind};
+      proxy_http_version 1.1;
+      proxy_set_header Host $http_host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection $connection_upgrade;
+      proxy_buffering off;
+      proxy_request_buffering off;
+      proxy_read_timeout 600;
+      proxy_ssl_trusted_certificate {dir}/behind.pem;
+      proxy_ssl_verify on;
+      proxy_ssl_name localhost;
+    }}
+  }}
+}}
+"
+    )
+}

@@ -1,0 +1,94 @@
+//! A cluster with one pod, which speaks the protocols of exec, attach, cp and port-forward over SPDY and over
+//! WebSocket: a script of `tests/python`, and what of it a test wants to know.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::{Home, Kubeconfig, python, wait};
+
+/// What the cluster takes as a credential.
+const TOKEN: &str = "credential-of-the-pods-cluster";
+
+/// The cluster. Dropping it ends it.
+#[derive(Debug)]
+pub struct Pod {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Pod {
+    /// Starts it, with its files in a directory of the home.
+    pub async fn start(home: &Home) -> Self {
+        let directory = home.path().join("pod");
+        std::fs::create_dir_all(directory.join("files")).unwrap();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (directory.join("ca.pem"), directory.join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let output = |name: &str| File::create(directory.join(name)).unwrap();
+        let child = Command::new(python::program())
+            .arg(python::script("pod.py"))
+            .args([&certificate, &key])
+            .arg(TOKEN)
+            .arg(directory.join("files"))
+            // It imports scripts of that directory, and must leave nothing there.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null())
+            .stdout(output("stdout"))
+            .stderr(output("stderr"))
+            .spawn()
+            .expect("python can be started");
+        let mut pod = Self { child, directory, port: 0 };
+        pod.port = wait::until("the pod's cluster to listen", async || {
+            if let Some(status) = pod.child.try_wait().unwrap() {
+                let errors = pod.read("stderr");
+                panic!("the pod's cluster ended with {status}: {errors}");
+            }
+            pod.read("stdout").split_once('\n')?.0.parse().ok()
+        })
+        .await;
+        pod
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.directory.join(name)).unwrap_or_default()
+    }
+
+    /// The working directory of commands that are executed in the pod.
+    #[must_use]
+    pub fn files(&self) -> PathBuf {
+        self.directory.join("files")
+    }
+
+    /// Returns a line for each connection that was upgraded so far: what was asked for, and the protocol.
+    #[must_use]
+    pub fn upgrades(&self) -> Vec<String> {
+        self.read("stdout").lines().skip(1).map(str::to_owned).collect()
+    }
+
+    /// Writes the kubeconfig of its administrator, and returns the path.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        let kubeconfig = Kubeconfig {
+            server: format!("https://127.0.0.1:{}", self.port),
+            authority: std::fs::read(self.directory.join("ca.pem")).unwrap(),
+            token: TOKEN.to_owned(),
+            namespace: "default".to_owned(),
+        };
+        kubeconfig.write(&self.directory.join("kubeconfig"))
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // Fails if it has exited already, which is fine.
+        if self.child.kill().is_ok() {
+            drop(self.child.wait());
+        }
+        if std::thread::panicking() {
+            eprintln!("what the pod's cluster said:\n{}", self.read("stderr"));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Every way to a cluster, with programs that only `cargo xtask test --all` fetches: through nginx in front of the
+//! gateway and the agent, with kubectls of other ages, and to a real kube-apiserver.
+#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
+
+#[path = "../streams/kubectl.rs"]
+mod kubectl;
+#[path = "../streams/scene.rs"]
+mod scene;
+mod streams;

@@ -1,0 +1,70 @@
+//! A central server, two clusters of it that are one upstream, and each way there.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_tests::cli::CliUser;
+use postern_tests::objects::{CORE, collection};
+use postern_tests::rights::user;
+use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup};
+use serde_json::json;
+
+/// What runs between ada and the upstream.
+pub(crate) struct Scene {
+    pub(crate) home: Home,
+    agent: Agent,
+    pub(crate) central: Server,
+    ada: Kubeconfig,
+    token: String,
+}
+
+impl Scene {
+    /// Starts it: the cluster `near` is reached by a kubeconfig, and the cluster `far` by its agent.
+    pub(crate) async fn new(home: Home, upstream: &std::path::Path) -> Self {
+        let setup = Setup::on(&home).argument("--allow-local-upstreams");
+        let central = setup.argument("--drain-timeout=1s").start().await;
+        let kubeconfig = central.home().kubeconfig();
+        let admin = CliUser::new().with("KUBECONFIG", kubeconfig.to_str().unwrap());
+        let client = central.client();
+        let secret = json!({
+            "metadata": { "name": "near" },
+            "data": { "config": STANDARD.encode(std::fs::read(upstream).unwrap()) },
+        });
+        let secrets = format!("{CORE}/namespaces/platform/secrets");
+        client.post(&secrets).json(&secret).send().await.expect(201);
+        admin.ok(&["create", "cluster", "near", "--kubeconfig-secret", "platform/near"]).await;
+        let key = admin.ok(&["create", "cluster", "far"]).await;
+        let agent = AgentSetup::new(&home, central.kubeconfig(), "far", key.trim(), upstream);
+        let agent = agent.argument("--advertise=127.0.0.1").start().await;
+        let ada = user(&client, "ada").await;
+        for cluster in ["near", "far"] {
+            admin.ok(&["share", "cluster", cluster, "--user", "ada"]).await;
+        }
+        let tokens = collection("directclusterendpointtokens");
+        let made = ada.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
+        let token = made["status"]["token"].as_str().unwrap().to_owned();
+        let server = format!("https://{}", ada.address());
+        let ada = Kubeconfig {
+            server,
+            token: ada.token().to_owned(),
+            namespace: "default".to_owned(),
+            ..central.kubeconfig().clone()
+        };
+        Self { home, agent, central, ada, token }
+    }
+
+    fn through_the_gateway(&self, cluster: &str) -> Kubeconfig {
+        let server = format!("{}/kubernetes/cluster/{cluster}", self.ada.server);
+        Kubeconfig { server, ..self.ada.clone() }
+    }
+
+    /// The ways in, each by its name, and what leads there.
+    pub(crate) fn ways(&self) -> Vec<(String, Kubeconfig)> {
+        let direct =
+            Kubeconfig { namespace: "default".to_owned(), ..self.agent.kubeconfig(&self.token) };
+        vec![
+            ("the gateway".to_owned(), self.through_the_gateway("near")),
+            ("the gateway and the agent".to_owned(), self.through_the_gateway("far")),
+            ("the agent".to_owned(), direct),
+        ]
+    }
+}
