@@ -13,6 +13,7 @@
 
 mod agent;
 pub mod binary;
+mod control_plane;
 mod home;
 mod kubeconfig;
 mod nginx;
@@ -37,6 +38,7 @@ pub mod watching;
 pub mod websocket;
 
 pub use agent::{Agent, AgentSetup};
+pub use control_plane::ControlPlane;
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;
 pub use nginx::Nginx;

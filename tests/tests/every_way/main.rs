@@ -2,6 +2,7 @@
 //! gateway and the agent, with kubectls of other ages, and to a real kube-apiserver.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
+mod judged;
 #[path = "../streams/kubectl.rs"]
 mod kubectl;
 #[path = "../streams/scene.rs"]

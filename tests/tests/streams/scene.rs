@@ -1,10 +1,12 @@
 //! A central server, two clusters of it that are one upstream, and each way there.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
-use postern_tests::objects::{CORE, collection};
-use postern_tests::rights::user;
+use postern_tests::objects::{CORE, collection, make};
+use postern_tests::rights::{path, set, user};
 use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup};
 use serde_json::json;
 
@@ -18,10 +20,21 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Starts it: the cluster `near` is reached by a kubeconfig, and the cluster `far` by its agent.
-    pub(crate) async fn new(home: Home, upstream: &std::path::Path) -> Self {
+    /// Starts it: the cluster `near` is reached by a kubeconfig, and the cluster `far` by its agent. ada is in the
+    /// team `devs`, and in two groups of their own.
+    pub(crate) async fn new(home: Home, upstream: &Path) -> Self {
+        Self::with(home, upstream, async |_| {}).await
+    }
+
+    /// The same, after something was done with what the command line has said about the cluster `far`.
+    pub(crate) async fn with(
+        home: Home,
+        upstream: &Path,
+        prepare: impl AsyncFnOnce(String),
+    ) -> Self {
         let setup = Setup::on(&home).argument("--allow-local-upstreams");
-        let central = setup.argument("--drain-timeout=1s").start().await;
+        let setup = setup.argument("--forward-groups=ops").argument("--drain-timeout=1s");
+        let central = setup.start().await;
         let kubeconfig = central.home().kubeconfig();
         let admin = CliUser::new().with("KUBECONFIG", kubeconfig.to_str().unwrap());
         let client = central.client();
@@ -32,10 +45,14 @@ impl Scene {
         let secrets = format!("{CORE}/namespaces/platform/secrets");
         client.post(&secrets).json(&secret).send().await.expect(201);
         admin.ok(&["create", "cluster", "near", "--kubeconfig-secret", "platform/near"]).await;
-        let key = admin.ok(&["create", "cluster", "far"]).await;
-        let agent = AgentSetup::new(&home, central.kubeconfig(), "far", key.trim(), upstream);
+        let created = admin.run(&["create", "cluster", "far"]).await;
+        let key = created.text().trim().to_owned();
+        prepare(created.err).await;
+        let agent = AgentSetup::new(&home, central.kubeconfig(), "far", &key, upstream);
         let agent = agent.argument("--advertise=127.0.0.1").start().await;
         let ada = user(&client, "ada").await;
+        set(&client, &path("users", "ada"), json!({ "groups": ["ops", "others"] })).await;
+        make(&client, "teams", "devs", json!({ "users": ["ada"] })).await;
         for cluster in ["near", "far"] {
             admin.ok(&["share", "cluster", cluster, "--user", "ada"]).await;
         }
