@@ -1,6 +1,6 @@
 //! Every way to a cluster, with programs that only `cargo xtask test --all` fetches: through nginx in front of the
 //! gateway and the agent, with kubectls of other ages, and to a real kube-apiserver.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod judged;
 #[path = "../streams/kubectl.rs"]
