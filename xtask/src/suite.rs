@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{fetch, layout, shell};
+use crate::{cluster, fetch, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
@@ -17,14 +17,15 @@ const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
     let mut steps = Steps::new(if quick { 6 } else { 9 + usize::from(all) });
-    let tools = steps.take("fetch what the tests need", || fetch::everything(root, all))?;
+    let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         shell::run(shell::cargo().args(words))?;
         // What does not run by default is not among all targets.
-        let words = ["clippy", "--package", "postern-tests", "--test", "every_way"];
-        shell::run(shell::cargo().args(words).args(["--", "-D", "warnings"]))
+        let mut command = shell::cargo();
+        command.args(["clippy", "--package", "postern-tests"]).args(only_with_all_words());
+        shell::run(command.args(["--", "-D", "warnings"]))
     })?;
     steps.take("layout", || layout::check(root))?;
     let binary = steps.take("build the server", || build_server(root, Profile::Debug))?;
@@ -43,6 +44,16 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     println!("\nall steps passed in {}", seconds(steps.started.elapsed()));
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(())
+}
+
+/// Fetches what the tests need; with `all` also what only `cargo xtask test --all` runs.
+pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tools> {
+    let tools = fetch::everything(root, all)?;
+    if all {
+        fetch::nginx()?;
+        cluster::fetch(root)?;
+    }
+    Ok(tools)
 }
 
 /// Numbers the steps and prints how long each took, so that one sees progress in long work.
@@ -167,17 +178,20 @@ fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) 
     shell::run_watching(&mut command, false, |line| counts.read(line))
 }
 
+fn only_with_all_words() -> impl Iterator<Item = &'static str> {
+    ONLY_WITH_ALL.iter().flat_map(|program| ["--test", program])
+}
+
 /// Runs the test programs that are not among those that run by default.
 fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
     let mut command = cargo_with(tools, binary);
-    let programs = ONLY_WITH_ALL.iter().flat_map(|program| ["--test", program]);
     let nextest = has_nextest();
     if nextest {
         command.args(["nextest", "run", "--color", "never"]);
     } else {
         command.arg("test");
     }
-    command.args(["--package", "postern-tests", "--no-fail-fast"]).args(programs);
+    command.args(["--package", "postern-tests", "--no-fail-fast"]).args(only_with_all_words());
     if !nextest {
         command.args(["--", "--test-threads", "1"]);
     }
