@@ -68,10 +68,13 @@ impl Home {
     /// The records in the audit log so far.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.audit_log()).unwrap_or_default();
-        // The last line may be about to be written.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
+        records_in(&self.audit_log())
+    }
+
+    /// The records that agents have reported so far.
+    #[must_use]
+    pub fn reported_records(&self) -> Vec<Value> {
+        records_in(&self.data().join("audit/audit-agents.log"))
     }
 
     pub(crate) fn stdout(&self) -> PathBuf {
@@ -93,4 +96,11 @@ impl Home {
     pub fn logged(&self) -> String {
         std::fs::read_to_string(self.stderr()).unwrap_or_default()
     }
+}
+
+fn records_in(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The last line may be about to be written.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
 }

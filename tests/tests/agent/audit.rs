@@ -12,10 +12,12 @@ use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
 
 const REPORTER: &str = "platform.sh/reported-by";
 
-/// Returns the records of agents in the audit log of the central server.
+/// Returns the records of agents at the central server. They are in a file of their own.
 fn reported(central: &Central) -> Vec<Value> {
-    let mut records = central.home.records();
-    records.retain(|record| record["annotations"][REPORTER].is_string());
+    let own = central.home.records();
+    assert!(own.iter().all(|record| record["annotations"][REPORTER].is_null()));
+    let records = central.home.reported_records();
+    assert!(records.iter().all(|record| record["annotations"][REPORTER].is_string()));
     records
 }
 

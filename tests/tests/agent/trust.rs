@@ -90,7 +90,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     let request = request.header("x-remote-user", "admin").header("x-forwarded-user", "admin");
     request.send().await.expect(200);
     let record = wait::until("the record of the request", async || {
-        central.home.records().into_iter().find(|record| {
+        central.home.reported_records().into_iter().find(|record| {
             record["annotations"]["platform.sh/cluster"] == "member" && record["verb"] == "list"
         })
     })

@@ -143,6 +143,19 @@ impl LogFile {
         Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
 
+    /// Returns the settings of a log next to this one, for what agents report: `audit.log` has `audit-agents.log`. There
+    /// is none next to what is not rotated: the standard output, a pipe or a device.
+    pub(super) fn of_agents(&self) -> Option<AuditSettings> {
+        let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
+            (&self.settings.log, &self.output)
+        else {
+            return None;
+        };
+        let (stem, extension) = parts(path);
+        let path = path.with_file_name(format!("{stem}-agents{extension}"));
+        Some(AuditSettings { log: AuditLog::File(path), ..self.settings.clone() })
+    }
+
     /// Writes a batch of whole lines, and empties it. After an error, call it with the same batch
     /// again: it continues where it stopped.
     ///

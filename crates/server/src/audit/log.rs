@@ -52,6 +52,8 @@ pub(crate) struct Log {
 }
 
 struct Shared {
+    /// What is said once when it cannot be written.
+    warning: &'static str,
     state: Mutex<State>,
     work: Condvar,
     writer: Mutex<Writer>,
@@ -79,12 +81,13 @@ struct Writer {
 }
 
 impl Log {
-    /// Starts the thread that writes.
+    /// Starts the thread that writes. `warning` is what is logged once when that does not work.
     ///
     /// # Errors
     /// When the system has no thread left.
-    pub(super) fn start(file: LogFile) -> io::Result<Self> {
+    pub(super) fn start(file: LogFile, warning: &'static str) -> io::Result<Self> {
         let shared = Arc::new(Shared {
+            warning,
             state: Mutex::default(),
             work: Condvar::new(),
             writer: Mutex::new(Writer { file, batch: Vec::new() }),
@@ -96,6 +99,11 @@ impl Log {
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread.spawn(move || writing.run())?;
         Ok(Self { shared })
+    }
+
+    /// Is it the same log?
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Appends a line, which ends in a newline. Returns its number.
@@ -241,7 +249,7 @@ impl Shared {
             }
         }
         if self.failing.swap(false, Ordering::Relaxed) {
-            tracing::info!("the audit log is written again, with nothing lost");
+            tracing::info!("the log is written again, with nothing lost, after: {}", self.warning);
         }
         Ok(())
     }
@@ -271,7 +279,7 @@ impl Shared {
     fn note_failure(&self, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if !self.failing.load(Ordering::Relaxed) {
-            tracing::error!("the audit log cannot be written, so nothing is served: {error}");
+            tracing::error!("{}: {error}", self.warning);
         }
     }
 }
@@ -296,7 +304,7 @@ mod tests {
     }
 
     fn log_to(path: &std::path::Path) -> Log {
-        Log::start(file_at(path)).unwrap()
+        Log::start(file_at(path), "the log cannot be written").unwrap()
     }
 
     fn read(path: &std::path::Path) -> String {
@@ -353,7 +361,7 @@ mod tests {
         let path = dir.path().join("audit.log");
         let mut file = file_at(&path);
         file.break_file();
-        let log = Log::start(file).unwrap();
+        let log = Log::start(file, "the log cannot be written").unwrap();
         log.append(b"1\n");
         assert_eq!(log.flush(), Err(Unwritten));
         assert!(!log.works());

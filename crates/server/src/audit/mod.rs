@@ -81,6 +81,8 @@ pub(crate) struct Audit {
     /// Where the policy was read, if it is not the built-in one.
     policy_file: Option<PathBuf>,
     log: Log,
+    /// What agents have reported. With a file of its own, no cluster can have this server's own records rotated away.
+    agents_log: Log,
     before_answer: bool,
     /// Failures without an access key, or with one that does not exist.
     unknown_key_failures: AuthenticationFailures,
@@ -132,12 +134,22 @@ impl Audit {
             Some(path) => read_policy(path)?,
         };
         let before_answer = settings.before_answer;
-        let log = Log::start(LogFile::open(settings, source.clone())?)?;
+        let file = LogFile::open(settings, source.clone())?;
+        let of_agents = file.of_agents();
+        let log = Log::start(file, "the audit log cannot be written, so nothing is served")?;
+        let agents_log = match of_agents {
+            Some(settings) => {
+                let warning = "what agents report cannot be written, so they keep it";
+                Log::start(LogFile::open(settings, source.clone())?, warning)?
+            }
+            None => log.clone(),
+        };
         let failures = || AuthenticationFailures::new(source.now().unix_seconds());
         Ok(Self {
             policy: ArcSwap::from_pointee(policy),
             policy_file,
             log,
+            agents_log,
             before_answer,
             unknown_key_failures: failures(),
             known_key_failures: failures(),
@@ -168,13 +180,17 @@ impl Audit {
 
     /// Returns the counts for the metrics.
     pub(crate) fn counts(&self) -> Counts {
-        let (events, errors) = self.log.counts();
+        let logs = [&self.log, &self.agents_log];
+        let is_shared = self.log.is(&self.agents_log);
+        let counts = logs.into_iter().take(if is_shared { 1 } else { 2 }).map(Log::counts);
+        let (events, errors) =
+            counts.fold((0, 0), |(events, errors), one| (events + one.0, errors + one.1));
         Counts { events, errors, rejected: self.rejected.load(Ordering::Relaxed) }
     }
 
     /// Waits until the log is written, for a few seconds at most, and closes it.
     pub(crate) async fn close(&self) {
-        self.log.close().await;
+        tokio::join!(self.log.close(), self.agents_log.close());
     }
 
     /// Returns a function that writes the log, which the store's committer calls before each

@@ -1,5 +1,5 @@
-//! Records that come from the agents of connected clusters. They are written next to those of this server, and
-//! say from where they are: nobody can take them for what this server has seen itself.
+//! Records that come from the agents of connected clusters. They are written into a file of their own, next to that of
+//! this server, and say from where they are: nobody can take them for what this server has seen itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,7 +24,7 @@ const REPORTED_BY: &str = "platform.sh/reported-by";
 const RECEIVED_AT: &str = "platform.sh/received-at";
 
 /// Bytes that one cluster may report in a second, and at once: more than the longest list. Otherwise an agent's
-/// key would be enough to have the log rotated until nothing of this server's own is left in it.
+/// key would be enough to have the log of agents rotated until nothing of the others is left in it.
 const BYTES_PER_SECOND: u64 = 256 * 1024;
 const MAX_BYTES_AT_ONCE: u64 = 4 * 1024 * 1024;
 
@@ -214,14 +214,16 @@ impl Audit {
         reporting: &Reporting<'_>,
         lines: Vec<ReportedLine>,
     ) -> Result<(), ApiError> {
-        self.check()?;
+        if !self.agents_log.works() {
+            return Err(self.reject());
+        }
         let bytes = lines.iter().map(|one| one.line.len() as u64).sum();
         reporting.count(bytes, self.source.now_micro())?;
         let last = self.append_reported(lines).await.map_err(|Unwritten| self.reject())?;
         match last {
-            Some(line) => self.log.written(line).await.map_err(|Unwritten| self.reject()),
+            Some(line) => self.agents_log.written(line).await.map_err(|Unwritten| self.reject()),
             // Those that were written before may be repeated because they are not in the file yet.
-            None => self.log.flushed().await.map_err(|Unwritten| self.reject()),
+            None => self.agents_log.flushed().await.map_err(|Unwritten| self.reject()),
         }
     }
 }
@@ -230,11 +232,11 @@ impl Audit {
     /// Appends lines that are new, when there is room for them. Returns the number of the last one.
     async fn append_reported(&self, lines: Vec<ReportedLine>) -> Result<Option<u64>, Unwritten> {
         let _appending = self.reported.appending.lock().await;
-        if self.log.is_filling() {
-            self.log.flushed().await?;
+        if self.agents_log.is_filling() {
+            self.agents_log.flushed().await?;
         }
         let new = lines.into_iter().filter(|one| self.reported.note(one.hash));
-        Ok(new.map(|one| self.log.append(&one.line)).last())
+        Ok(new.map(|one| self.agents_log.append(&one.line)).last())
     }
 }
 
@@ -299,7 +301,11 @@ fn check(event: &AuditEvent) -> Result<(), (&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::{AuditLog, AuditSettings};
     use super::*;
+    use crate::clock::System;
 
     /// So many milliseconds after 1970.
     fn at(milliseconds: i64) -> MicroTimestamp {
@@ -324,6 +330,37 @@ mod tests {
         drop((east, west));
         let _north = reported.begin("north", at(60_000)).ok().unwrap();
         assert_eq!(reported.clusters.lock().len(), 1, "the others are forgotten");
+    }
+
+    #[tokio::test]
+    async fn what_agents_report_takes_nothing_of_this_servers_own_log_away() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let settings = AuditSettings {
+            log: AuditLog::File(dir.path().join("audit.log")),
+            policy_file: None,
+            max_file_bytes: 1000,
+            max_files_aside: 1,
+            before_answer: false,
+        };
+        let audit = Audit::open(settings, Arc::new(System::default())).unwrap();
+        let own = audit.log.append(b"own\n");
+        audit.log.written(own).await.unwrap();
+        for round in 0..10 {
+            let reporting = audit.begin_report("east").unwrap();
+            let one = AuditEvent { audit_id: format!("a-{round}"), ..event() };
+            let lines = audit.reported_lines("east", "agent:east", vec![one]).unwrap();
+            audit.report(&reporting, lines).await.unwrap();
+        }
+        audit.close().await;
+        assert_eq!(audit.counts().events, 11);
+        let names = std::fs::read_dir(dir.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let (of_agents, others): (Vec<_>, Vec<_>) =
+            names.partition(|name| name.starts_with("audit-agents"));
+        assert_eq!((of_agents.len(), others), (2, vec!["audit.log".to_owned()]));
+        #[expect(clippy::disallowed_methods, reason = "a test looks at its files")]
+        let text = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+        assert_eq!(text, "own\n");
     }
 
     fn event() -> AuditEvent {
