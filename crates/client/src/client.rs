@@ -27,7 +27,7 @@ use crate::request::{
     ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
 };
 use crate::server_url::ServerUrl;
-use crate::trust::Trust;
+use crate::trust::{CaDigest, Trust};
 use crate::warnings::{WarningHandler, Warnings};
 
 /// The largest answer that is read. The server's largest object has 3 MiB, and a page of whole
@@ -128,6 +128,11 @@ impl Client {
     /// Returns as whom requests are made, if not as the key's own bearer.
     pub fn impersonation(&self) -> Option<&Impersonation> {
         self.settings.impersonation.as_ref()
+    }
+
+    /// Returns the digest of the authority that the server is trusted by; `None` unless there is just one.
+    pub fn authority(&self) -> Option<CaDigest> {
+        self.settings.trust.digest()
     }
 
     /// Reads one whole object.

@@ -52,11 +52,17 @@ impl FromStr for CaDigest {
 }
 
 impl CaDigest {
-    /// Returns whether it is the digest of a certificate's public key.
-    fn is_of(&self, certificate: &CertificateDer<'_>) -> bool {
-        let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
-        let public = parsed.subject_public_key_info();
-        digest(&SHA256, &public).as_ref() == self.0
+    /// Returns the digest of a certificate's public key; `None` when it cannot be read.
+    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let public = ParsedCertificate::try_from(certificate).ok()?.subject_public_key_info();
+        digest(&SHA256, &public).as_ref().try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Display for CaDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -78,6 +84,19 @@ impl Trust {
     pub fn of_pem(pem: Vec<u8>) -> Result<Self, Error> {
         given_roots(&pem)?;
         Ok(Self::Authorities(pem))
+    }
+
+    /// Returns the digest of the one authority that is trusted; `None` where there are others, or the system's.
+    pub fn digest(&self) -> Option<CaDigest> {
+        match self {
+            Self::System => None,
+            Self::Pinned(digest) => Some(*digest),
+            Self::Authorities(pem) => {
+                let mut certificates = CertificateDer::pem_slice_iter(pem);
+                let only = certificates.next()?.ok().filter(|_| certificates.next().is_none())?;
+                CaDigest::of(&only)
+            }
+        }
     }
 
     /// Returns a TLS configuration that verifies the server by these authorities.
@@ -118,7 +137,10 @@ impl ServerCertVerifier for PinnedAuthority {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let pinned = intermediates.iter().find(|one| self.digest.is_of(one)).ok_or_else(unknown)?;
+        let pinned = intermediates
+            .iter()
+            .find(|one| CaDigest::of(one) == Some(self.digest))
+            .ok_or_else(unknown)?;
         let mut roots = RootCertStore::empty();
         roots.add(pinned.clone().into_owned())?;
         let provider = self.provider.clone();
@@ -208,7 +230,9 @@ mod tests {
             let _ = write!(hex, "{byte:02x}");
         }
         let pin: CaDigest = format!("sha256:{hex}").parse().unwrap();
-        assert!(pin.is_of(&ca) && !pin.is_of(&other_ca));
+        assert_eq!(CaDigest::of(&ca), Some(pin));
+        assert_ne!(CaDigest::of(&other_ca), Some(pin));
+        assert_eq!(pin.to_string(), format!("sha256:{hex}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = PinnedAuthority { digest: pin, provider };
         let verify = |leaf: &CertificateDer<'_>, chain: &[CertificateDer<'_>], name: &str| {

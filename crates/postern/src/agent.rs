@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use postern_agent::{AdvertisedCa, MAX_SESSION};
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,19 +14,14 @@ use crate::settings::duration;
 
 /// The settings of an agent.
 #[derive(Args)]
+#[command(group(ArgGroup::new("trust").required(true).args(["ca_file", "ca_digest"])))]
 pub(crate) struct Agent {
     /// The central server's URL
     #[arg(long, env = "POSTERN_AGENT_SERVER", value_name = "URL")]
     server: String,
 
     /// The certificate authorities of the central server, in PEM: nobody else is believed
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_CA_FILE",
-        value_name = "FILE",
-        required_unless_present = "ca_digest",
-        conflicts_with = "ca_digest"
-    )]
+    #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
     /// Instead of --ca-file, the SHA-256 digest of the public key of the central server's certificate authority, as

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::rights::path;
 use postern_tests::{Home, Kubeconfig, wait};
@@ -124,6 +125,13 @@ async fn an_agent_trusts_a_pinned_authority_and_no_other() {
     for byte in digest.as_ref() {
         let _ = write!(hex, "{byte:02x}");
     }
+    let made = CliUser::new()
+        .with("KUBECONFIG", central.home.kubeconfig().to_str().unwrap())
+        .run(&["create", "cluster", "other"])
+        .await;
+    let told = made.err;
+    assert!(told.contains(&format!("--ca-digest sha256:{hex} ")), "{told}");
+    assert!(told.contains("resourceNames: [vc-NAME]"), "{told}");
     let home = Home::new();
     let pinned = format!("--ca-digest=sha256:{hex}");
     let agent = Agent::start_with(&central, &member, &home, &[&pinned]).await;
@@ -137,4 +145,21 @@ async fn an_agent_trusts_a_pinned_authority_and_no_other() {
     })
     .await;
     agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_told_of_no_authority_or_of_two_says_which_flags_there_are() {
+    let of = async |more: &[&str]| {
+        let needed = ["--server=https://x", "--cluster=c", "--key-file=k", "--upstream=u"];
+        let mut command = tokio::process::Command::new(postern_tests::binary::path());
+        let output = command.arg("agent").args(needed).args(more).env_clear().output();
+        let output = wait::within("the agent to end", output).await.unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let flags = "<--ca-file <FILE>|--ca-digest <sha256:HEX>>";
+    let none = of(&[]).await;
+    assert_eq!(none.matches(flags).count(), 2, "the error and the usage: {none}");
+    let both = of(&["--ca-file=f", "--ca-digest=d"]).await;
+    assert!(both.contains("cannot be used with"), "{both}");
 }

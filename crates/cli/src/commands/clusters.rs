@@ -110,23 +110,38 @@ impl CreateCluster {
         bound.map_err(|error| undone(session.explain(&error)))?;
         let (_, key) = access_keys::create(&mut session, &key(&cluster)?).await.map_err(undone)?;
         access_keys::print_key(&key.key, process)?;
-        let server = session.client.server();
         process.print_note("the access key of its agent is shown this once; keep it in a file");
-        process.print_note(&format!(
-            "start the agent in the cluster:\n\n  postern agent --server {server} --ca-file CA.pem \\\n    \
-             --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --listen 0.0.0.0:9443 \
-             --state-dir DIR --advertise HOST\n\nCA.pem has the certificate authority of this server. In \
-             the cluster, the user of KUBECONFIG needs this role:\n\n{LEAST_ROLE}"
-        ));
-        process.print_note(&format!(
-            "only where the agent is to reach virtual clusters, this one too, in the namespace of each, with a \
-             RoleBinding:\n\n{VIRTUAL_CLUSTERS_ROLE}"
-        ));
+        print_start(&session, name, process);
         process.print_note(&format!(
             "nobody else may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
         ));
         Ok(())
     }
+}
+
+/// Prints how the agent is started, and what it needs in its cluster.
+fn print_start(session: &Session, name: &str, process: &Process) {
+    let server = session.client.server();
+    let (trust, about) = match session.client.authority() {
+        Some(digest) => (
+            format!("--ca-digest {digest}"),
+            "A server whose certificate is not its own may not send that of its authority: then --ca-file CA.pem takes \
+             the place of the digest.",
+        ),
+        None => {
+            ("--ca-file CA.pem".to_owned(), "CA.pem has the certificate authority of this server.")
+        }
+    };
+    process.print_note(&format!(
+        "start the agent in the cluster:\n\n  postern agent --server {server} \\\n    {trust} \\\n    \
+         --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --listen 0.0.0.0:9443 \
+         --state-dir DIR --advertise HOST\n\n{about} In the cluster, the user of KUBECONFIG needs this \
+         role:\n\n{LEAST_ROLE}"
+    ));
+    process.print_note(&format!(
+        "only where the agent is to reach virtual clusters, this one too, in the namespace of each, with a \
+         RoleBinding:\n\n{VIRTUAL_CLUSTERS_ROLE}"
+    ));
 }
 
 /// Returns the metadata of what goes with a cluster.
