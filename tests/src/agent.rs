@@ -104,6 +104,12 @@ impl Agent {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The process's id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `HOST:PORT`
     #[must_use]
     pub fn address(&self) -> &str {

@@ -7,13 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::objects::{CORE, collection, make};
 use postern_tests::rights::{path, set, user};
-use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup};
+use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
 
 /// What runs between ada and the upstream.
 pub(crate) struct Scene {
     pub(crate) home: Home,
-    agent: Agent,
+    pub(crate) agent: Agent,
     pub(crate) central: Server,
     ada: Kubeconfig,
     token: String,
@@ -59,6 +59,11 @@ impl Scene {
         let tokens = collection("directclusterendpointtokens");
         let made = ada.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
         let token = made["status"]["token"].as_str().unwrap().to_owned();
+        wait::until("the agent to know that ada may use the cluster", async || {
+            let reply = agent.client(&token).get("/kubernetes/cluster/version").send().await;
+            (reply.status != 403).then_some(())
+        })
+        .await;
         let server = format!("https://{}", ada.address());
         let ada = Kubeconfig {
             server,

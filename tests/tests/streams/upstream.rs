@@ -1,0 +1,191 @@
+//! A cluster of the test's own that answers with bytes: slowly, in halves, broken, malformed, or a gibibyte of them.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use postern_tests::{Home, Kubeconfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// What comes before the name of an answer.
+pub(crate) const ANSWER: &str = "/api/v1/namespaces/default/pods/p/proxy/";
+
+/// Where connections are upgraded.
+pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh";
+
+/// The answer to an agent that asks for itself what it may do.
+const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
+
+/// Bytes of the long answer, and of the long request.
+pub(crate) const GIBIBYTE: u64 = 1024 * 1024 * 1024;
+
+/// What is no answer, and whether it begins as one: then something of it may reach the client.
+pub(crate) const MALFORMED: [(&str, bool); 16] = [
+    ("", false),
+    ("nonsense\r\n\r\n", false),
+    ("HTTP/1.1 20x OK\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nX: a\r\n folded: b\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nX: a\rInjected: b\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!", false),
+    ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nok", false),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok", false),
+    (
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        false,
+    ),
+    ("HTTP/1.1 200 OK\r\nContent-Le", false),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\npart", true),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\npart", true),
+    ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n", true),
+];
+
+/// The cluster, which ends with the test.
+pub(crate) struct Upstream {
+    server: Kubeconfig,
+    pub(crate) signals: Arc<Signals>,
+}
+
+/// What the test and an answer tell each other.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// An answer goes on.
+    pub(crate) go: Notify,
+    /// A part of a request has come.
+    pub(crate) seen: Notify,
+}
+
+impl Upstream {
+    pub(crate) async fn start() -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = made.signing_key.serialize_der();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Kubeconfig {
+            server: format!("https://{}", listener.local_addr().unwrap()),
+            authority: made.cert.pem().into_bytes(),
+            token: "credential-of-the-cluster".to_owned(),
+            namespace: "default".to_owned(),
+        };
+        let signals: Arc<Signals> = Arc::default();
+        let (acceptor, told) = (TlsAcceptor::from(Arc::new(tls)), signals.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, told) = (acceptor.clone(), told.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    // A client that goes is no failure here.
+                    let _ = answer(stream, &told).await;
+                });
+            }
+        });
+        Self { server, signals }
+    }
+
+    /// Writes its kubeconfig into the home, and returns the path.
+    pub(crate) fn kubeconfig(&self, home: &Home) -> PathBuf {
+        self.server.write(&home.path().join("upstream.kubeconfig"))
+    }
+}
+
+/// One request and its answer, which its path names, and the end of the connection.
+async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let length = head.split_once("content-length: ").and_then(|(_, rest)| {
+        let (length, _) = rest.split_once('\r')?;
+        length.parse::<u64>().ok()
+    });
+    let name = path.strip_prefix(ANSWER).unwrap_or(path);
+    match name {
+        _ if head.contains("\r\nupgrade: ") => upgraded(&mut stream).await?,
+        "slow" => {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            send(&mut stream, format!("{head}6\r\nfirst\n\r\n")).await?;
+            signals.go.notified().await;
+            send(&mut stream, "7\r\nsecond\n\r\n0\r\n\r\n").await?;
+        }
+        "reset" => {
+            send(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart\n").await?;
+            signals.go.notified().await;
+            // Whatever is not sent yet is thrown away, and the other side is told so.
+            return stream.get_ref().0.set_zero_linger();
+        }
+        "long" => {
+            send(&mut stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {GIBIBYTE}\r\n\r\n"))
+                .await?;
+            let block = vec![b'x'; 256 * 1024];
+            for _ in 0..GIBIBYTE / 262_144 {
+                stream.write_all(&block).await?;
+            }
+        }
+        _ if name.starts_with("malformed-") => {
+            let number = name.trim_start_matches("malformed-").parse::<usize>();
+            send(&mut stream, MALFORMED[number.expect("a number")].0).await?;
+        }
+        _ => {
+            let taken = take(&mut stream, length.unwrap_or(0), signals).await?;
+            let mut body = format!("took {taken}");
+            if path.ends_with("/selfsubjectaccessreviews") {
+                MAY_IMPERSONATE.clone_into(&mut body);
+            }
+            let length = body.len();
+            let head =
+                "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nConnection: close";
+            send(&mut stream, format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}")).await?;
+        }
+    }
+    stream.shutdown().await
+}
+
+async fn send(stream: &mut TlsStream<TcpStream>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    stream.write_all(bytes.as_ref()).await?;
+    stream.flush().await
+}
+
+/// Reads a body to its end, tells when its first part has come, and returns how long it was.
+async fn take(
+    stream: &mut TlsStream<TcpStream>,
+    length: u64,
+    signals: &Signals,
+) -> io::Result<u64> {
+    let (mut taken, mut buffer) = (0, vec![0; 256 * 1024]);
+    while taken < length {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            break;
+        }
+        if taken == 0 {
+            signals.seen.notify_one();
+        }
+        taken += read as u64;
+    }
+    Ok(taken)
+}
+
+/// Reads until the client has said that nothing more comes, and only then sends all of it back.
+async fn upgraded(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
+    let head =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    send(stream, head).await?;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).await?;
+    received.extend_from_slice(b" and that is all");
+    send(stream, received).await
+}
