@@ -3,6 +3,7 @@
 
 mod kubeconfigs;
 mod lists;
+mod many_copies;
 mod migration;
 mod migration_under_load;
 mod scene;
