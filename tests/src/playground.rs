@@ -1,6 +1,6 @@
 //! A small platform on this machine: a central server, two connected clusters with an agent each, and a virtual
 //! cluster, all of them servers of ours on loopback; and a kubeconfig for each way in. `cargo xtask playground`
-//! starts it.
+//! starts it. One of the clusters can be a real kube-apiserver.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::cli::CliUser;
 use crate::http::Client;
 use crate::kubectl::{CommandOutput, Kubectl};
 use crate::objects::{CORE, GROUP, collection, secret};
-use crate::rights::allow;
-use crate::{Agent, AgentSetup, Home, Server, Setup, wait};
+use crate::rights::{RBAC_GROUP, allow, binding, role};
+use crate::{Agent, AgentSetup, ControlPlane, Home, Server, Setup, wait};
 
 /// The namespace of the objects that are tried out. Every server of ours has it.
 const NAMESPACE: &str = "platform";
@@ -28,14 +28,66 @@ pub struct Playground {
     // Agents go first: they speak to the others.
     agents: Vec<Agent>,
     clusters: Vec<Server>,
+    west: West,
     central: Server,
     ways: Vec<Way>,
+}
+
+/// The cluster `west`.
+#[derive(Debug)]
+enum West {
+    /// A server of ours.
+    Ours(Server),
+    /// A kube-apiserver, which knows none of our kinds.
+    Kubernetes(ControlPlane),
+}
+
+impl West {
+    async fn start(home: &Home, with_kubernetes: bool) -> Self {
+        if with_kubernetes {
+            let plane = ControlPlane::start(home).await;
+            let admin = plane.admin();
+            let namespace = json!({ "metadata": { "name": NAMESPACE } });
+            admin.post("/api/v1/namespaces").json(&namespace).send().await.expect(201);
+            let rules = json!([
+                { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"] },
+                { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] },
+            ]);
+            let of_rbac = |what: &str| format!("/apis/{RBAC_GROUP}/v1/{what}");
+            let (role, binding) =
+                (role("ada", &rules), binding("ada", None, "ada", "platform:user:ada"));
+            admin.post(&of_rbac("clusterroles")).json(&role).send().await.expect(201);
+            admin.post(&of_rbac("clusterrolebindings")).json(&binding).send().await.expect(201);
+            return Self::Kubernetes(plane);
+        }
+        let server = Setup::on(home).argument("--drain-timeout=1s").start().await;
+        allow_ada(&server).await;
+        Self::Ours(server)
+    }
+
+    /// The kubeconfig of its administrator.
+    fn kubeconfig(&self) -> PathBuf {
+        match self {
+            Self::Ours(server) => server.home().kubeconfig(),
+            Self::Kubernetes(plane) => plane.kubeconfig_of_admin(),
+        }
+    }
+
+    /// The resource that is tried out there.
+    fn resource(&self) -> &'static str {
+        match self {
+            Self::Ours(_) => "sharedsecrets",
+            Self::Kubernetes(_) => "configmaps",
+        }
+    }
 }
 
 /// One way in.
 #[derive(Debug)]
 struct Way {
     name: &'static str,
+    /// What is tried out there.
+    resource: &'static str,
     words: &'static str,
     kubeconfig: PathBuf,
 }
@@ -68,48 +120,43 @@ const WAYS: [(&str, &str, &[&str]); 7] = [
 ];
 
 impl Playground {
-    /// Starts everything in a directory, each part in one of its own.
-    pub async fn start(home: Home) -> Self {
+    /// Starts everything in a directory, each part in one of its own. The cluster `west` is a real one if that is
+    /// wanted, of what `cargo xtask fetch --all` has brought.
+    pub async fn start(home: Home, with_kubernetes: bool) -> Self {
         let at = |name: &str| Home::at(&home.path().join(name));
-        let member = |name: &str| Setup::on(&at(name)).argument("--drain-timeout=1s").start();
+        let (of_west, member) =
+            (at("west"), |name: &str| Setup::on(&at(name)).argument("--drain-timeout=1s").start());
         let central = Setup::on(&at("central"))
             .argument("--allow-local-upstreams")
             .argument("--drain-timeout=1s");
         let (central, east, west, dev) = tokio::join!(
             Box::pin(central.start()),
             Box::pin(member("east")),
-            Box::pin(member("west")),
+            Box::pin(West::start(&of_west, with_kubernetes)),
             Box::pin(member("dev"))
         );
         let admin = CliUser::at(at("admin"))
             .with("KUBECONFIG", central.home().kubeconfig().to_str().expect("a readable path"));
-        for cluster in [&east, &west, &dev] {
-            let rules = json!([
-                { "apiGroups": ["management.platform.sh"], "resources": ["sharedsecrets"], "verbs": ["*"] },
-                { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] },
-            ]);
-            allow(&cluster.client(), "ada", None, rules, "platform:user:ada").await;
+        for cluster in [&east, &dev] {
+            allow_ada(cluster).await;
         }
         let mut agents = Vec::new();
-        keep_kubeconfig(&central.client(), NAMESPACE, "west", &west).await;
+        keep_kubeconfig(&central.client(), NAMESPACE, "west", &west.kubeconfig()).await;
         let by_kubeconfig = ["--kubeconfig-secret", "platform/west-kubeconfig"];
-        for (name, server, more) in [("east", &east, &[][..]), ("west", &west, &by_kubeconfig)] {
+        let east_kubeconfig = east.home().kubeconfig();
+        for (name, upstream, more) in
+            [("east", east_kubeconfig, &[][..]), ("west", west.kubeconfig(), &by_kubeconfig)]
+        {
             let create = [&["create", "cluster", name][..], more].concat();
             let key = admin.ok(&create).await;
-            let setup = AgentSetup::new(
-                &home,
-                central.kubeconfig(),
-                name,
-                key.trim(),
-                &server.home().kubeconfig(),
-            );
+            let setup = AgentSetup::new(&home, central.kubeconfig(), name, key.trim(), &upstream);
             agents.push(setup.argument("--advertise=127.0.0.1").start().await);
         }
         make_people(&admin, &home, &central).await;
         make_instances(&admin, &central.client(), &dev).await;
         wait_for_endpoints(&central.client()).await;
-        let ways = connect(&home).await;
-        Self { home, agents, clusters: vec![east, west, dev], central, ways }
+        let ways = connect(&home, &west).await;
+        Self { home, agents, clusters: vec![east, dev], west, central, ways }
     }
 
     /// Returns what there is, and what to try, for people.
@@ -127,7 +174,13 @@ impl Playground {
             let _ = writeln!(text, "  export KUBECONFIG={}", way.kubeconfig.display());
             let _ = writeln!(text, "      # {}", way.words);
         }
-        let _ = writeln!(text, "\ntry, by any of these ways in:");
+        if self.west.resource() == "configmaps" {
+            let _ =
+                writeln!(text, "\nwest is a real kube-apiserver, which has configmaps to try out;");
+            let _ = writeln!(text, "try, by any of the other ways in:");
+        } else {
+            let _ = writeln!(text, "\ntry, by any of these ways in:");
+        }
         for command in ["apply -f examples/sharedsecret.yaml", "get sharedsecrets --watch"] {
             let _ = writeln!(text, "  kubectl -n {NAMESPACE} {command}");
         }
@@ -158,7 +211,11 @@ impl Playground {
         for agent in self.agents {
             agent.stop().await;
         }
-        for server in self.clusters.into_iter().chain([self.central]) {
+        let west = match self.west {
+            West::Ours(server) => Some(server),
+            West::Kubernetes(_) => None,
+        };
+        for server in self.clusters.into_iter().chain(west).chain([self.central]) {
             server.stop().await;
         }
     }
@@ -167,9 +224,15 @@ impl Playground {
 impl Way {
     async fn check(&self, kubectl: &Kubectl) {
         let name = format!("by-{}", self.name);
-        let manifest = kubectl.file(&format!("{name}.json"), &secret(&name, "v").to_string());
-        self.ok(kubectl, &["get", "sharedsecrets"]).await;
-        let mut watch = self.command(kubectl, &["get", "sharedsecrets", "--watch", "-o", "name"]);
+        let object = match self.resource {
+            "configmaps" => {
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } })
+            }
+            _ => secret(&name, "v"),
+        };
+        let manifest = kubectl.file(&format!("{name}.json"), &object.to_string());
+        self.ok(kubectl, &["get", self.resource]).await;
+        let mut watch = self.command(kubectl, &["get", self.resource, "--watch", "-o", "name"]);
         let mut watch = watch.stdout(Stdio::piped()).spawn().expect("kubectl starts");
         let output = watch.stdout.take().expect("its output is piped");
         let mut lines = BufReader::new(output).lines();
@@ -188,7 +251,7 @@ impl Way {
         })
         .await;
         watch.kill().await.expect("the watch can be ended");
-        self.ok(kubectl, &["delete", "sharedsecret", &name]).await;
+        self.ok(kubectl, &["delete", self.resource, &name]).await;
     }
 
     fn command(&self, kubectl: &Kubectl, arguments: &[&str]) -> tokio::process::Command {
@@ -203,6 +266,15 @@ impl Way {
         assert!(ok, "kubectl {arguments:?} by {} failed: {out}{err}", self.name);
         out
     }
+}
+
+/// Lets ada do everything with shared secrets.
+async fn allow_ada(cluster: &Server) {
+    let rules = json!([
+        { "apiGroups": ["management.platform.sh"], "resources": ["sharedsecrets"], "verbs": ["*"] },
+        { "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] },
+    ]);
+    allow(&cluster.client(), "ada", None, rules, "platform:user:ada").await;
 }
 
 fn kubeconfig_of_ada(home: &Home) -> PathBuf {
@@ -227,7 +299,7 @@ async fn make_people(admin: &CliUser, home: &Home, central: &Server) {
 
 /// Makes the virtual cluster and the space.
 async fn make_instances(admin: &CliUser, client: &Client, dev: &Server) {
-    keep_kubeconfig(client, "p-web", "dev", dev).await;
+    keep_kubeconfig(client, "p-web", "dev", &dev.home().kubeconfig()).await;
     let at = json!({ "cluster": "east", "namespace": "dev", "virtualCluster": "dev" });
     let config = json!({ "secretName": "dev-kubeconfig" });
     let spec = json!({ "clusterRef": at, "config": config });
@@ -244,9 +316,9 @@ async fn make_instance(client: &Client, resource: &str, name: &str, spec: Value)
     client.post(&path).json(&object).send().await.expect(201);
 }
 
-/// Makes a Secret with the kubeconfig of a server's administrator.
-async fn keep_kubeconfig(client: &Client, namespace: &str, name: &str, of: &Server) {
-    let text = std::fs::read(of.home().kubeconfig()).expect("the server has written it");
+/// Makes a Secret with a kubeconfig.
+async fn keep_kubeconfig(client: &Client, namespace: &str, name: &str, file: &Path) {
+    let text = std::fs::read(file).expect("it was written");
     let object = json!({
         "metadata": { "name": format!("{name}-kubeconfig") },
         "data": { "config": STANDARD.encode(text) },
@@ -269,7 +341,7 @@ async fn wait_for_endpoints(client: &Client) {
 }
 
 /// Has `postern connect` print a kubeconfig for each way in.
-async fn connect(home: &Home) -> Vec<Way> {
+async fn connect(home: &Home, west: &West) -> Vec<Way> {
     let ada = CliUser::at(Home::at(&home.path().join("ada")));
     let directory = home.path().join("kubeconfigs");
     std::fs::create_dir_all(&directory).expect("the directory can be made");
@@ -278,7 +350,8 @@ async fn connect(home: &Home) -> Vec<Way> {
         let printed = ada.ok(&[&["connect"], target, &["--print"]].concat()).await;
         let kubeconfig = directory.join(format!("{name}.yaml"));
         write_private(&kubeconfig, &printed);
-        ways.push(Way { name, words, kubeconfig });
+        let resource = if name.starts_with("west") { west.resource() } else { "sharedsecrets" };
+        ways.push(Way { name, resource, words, kubeconfig });
     }
     ways
 }

@@ -117,7 +117,6 @@ fn build(work: &Path, source: &Path) -> Result<()> {
     std::os::unix::fs::symlink("../../..", path.join("src/k8s.io/kubernetes"))?;
     let mut make = Command::new("nice");
     make.args(["make", "WHAT=cmd/kube-apiserver", "GOFLAGS=-p=1"]).current_dir(source);
-    make.env("GOPATH", &path).env("GOCACHE", work.join("go-cache")).env("HOME", work);
-    make.env("CGO_ENABLED", "0").env_remove("MAKEFLAGS");
+    make.env("GOPATH", &path).env("HOME", work).env("CGO_ENABLED", "0").env_remove("MAKEFLAGS");
     shell::run(&mut make)
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{shell, suite};
+use crate::{cluster, shell, suite};
 
 /// How the playground runs.
 #[derive(Args)]
@@ -16,6 +16,9 @@ pub(crate) struct Options {
     /// Runs kubectl by each way in, ends everything, and exits with 0 when all of it worked.
     #[arg(long)]
     check: bool,
+    /// Has a real kube-apiserver as the cluster west. The first time, it is built, for a quarter of an hour.
+    #[arg(long)]
+    with_kubernetes: bool,
     /// Keeps everything in this directory, which is empty or not there yet. Without, it is a temporary one that is
     /// deleted at the end.
     #[arg(long, value_name = "DIR")]
@@ -32,6 +35,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     command.env("POSTERN_TEST_BIN", &server);
     if options.check {
         command.arg("--check");
+    }
+    if options.with_kubernetes {
+        cluster::fetch(root)?;
+        command.arg("--with-kubernetes");
     }
     if let Some(directory) = &options.dir {
         command.arg("--dir").arg(std::path::absolute(directory)?);

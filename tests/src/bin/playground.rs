@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What the command line asks for.
 struct Arguments {
     check: bool,
+    with_kubernetes: bool,
     directory: Option<PathBuf>,
 }
 
@@ -40,11 +41,12 @@ fn main() -> ExitCode {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { check: false, directory: None };
+    let mut parsed = Arguments { check: false, with_kubernetes: false, directory: None };
     let mut words = std::env::args_os().skip(1);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--check") => parsed.check = true,
+            Some("--with-kubernetes") => parsed.with_kubernetes = true,
             Some("--dir") => {
                 let directory = words.next().ok_or("--dir takes a directory")?;
                 parsed.directory = Some(directory.into());
@@ -79,7 +81,7 @@ async fn run(arguments: &Arguments) -> ExitCode {
         drop(Kubectl::program());
     }
     let serve = async {
-        let playground = Playground::start(home.clone()).await;
+        let playground = Playground::start(home.clone(), arguments.with_kubernetes).await;
         if arguments.check {
             Box::pin(playground.check()).await;
             let ways: Vec<_> = playground.ways().collect();

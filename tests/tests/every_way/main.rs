@@ -5,6 +5,7 @@
 mod judged;
 #[path = "../streams/kubectl.rs"]
 mod kubectl;
+mod playground;
 #[path = "../streams/scene.rs"]
 mod scene;
 mod streams;

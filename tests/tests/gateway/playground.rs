@@ -5,7 +5,7 @@ use postern_tests::playground::Playground;
 
 #[tokio::test]
 async fn the_playground_has_a_kubeconfig_for_each_way_in() {
-    let playground = Playground::start(Home::new()).await;
+    let playground = Playground::start(Home::new(), false).await;
     let described = playground.describe();
     for way in playground.ways() {
         assert!(described.contains(way), "{way}: {described}");
