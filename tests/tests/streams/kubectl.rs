@@ -105,11 +105,13 @@ impl<'a> Session<'a> {
     }
 
     async fn forwards_ports(&self) {
-        let ports = ["port-forward", "--address=127.0.0.1", "pod/p", ":7", ":13"];
-        let mut child = self.command(&ports).stdout(Stdio::piped()).spawn().unwrap();
+        let ports = ["port-forward", "--address=127.0.0.1", "pod/p", ":7", ":13", ":99"];
+        let mut command = self.command(&ports);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut local = Vec::new();
-        while local.len() < 2 {
+        while local.len() < 3 {
             let line = wait::within("a port", lines.next_line()).await.unwrap();
             let line = line.unwrap_or_else(|| panic!("{} ended", self.what));
             let (_, rest) = line.split_once("127.0.0.1:").unwrap();
@@ -122,7 +124,21 @@ impl<'a> Session<'a> {
         assert_eq!(second, b"short", "{}", self.what);
         let ended = send_and_read(local[1], b"").await;
         assert_eq!(ended, b"the end comes first from here\n", "{}", self.what);
-        child.kill().await.unwrap();
+        // Where nothing listens, kubectl says so, and newer ones end.
+        let refused = TcpStream::connect(("127.0.0.1", local[2])).await.unwrap();
+        let what = format!("{} to say that nothing listens", self.what);
+        wait::within(&what, async {
+            while let Some(line) = errors.next_line().await.unwrap() {
+                if line.contains("nothing listens on port 99 of the pod") {
+                    return;
+                }
+            }
+            panic!("{} ended without a word", self.what);
+        })
+        .await;
+        drop(refused);
+        // Fails if it has ended already, which is fine.
+        drop(child.kill().await);
     }
 
     /// The pod's cluster was asked for what kubectl of this version speaks, and for nothing else, by ada.
