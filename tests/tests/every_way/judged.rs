@@ -8,7 +8,8 @@ use std::process::Stdio;
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::kubectl::{CommandOutput, Kubectl};
-use postern_tests::objects::collection;
+use postern_tests::objects::{GROUP, collection, make};
+use postern_tests::rights::{allow, rule_on, with_key};
 use postern_tests::{ControlPlane, Home, Kubeconfig, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -220,6 +221,77 @@ async fn the_administrator_is_nobody_special_in_a_cluster() {
         names.contains("system:masters") || names.contains("system:admin")
     };
     assert!(!real.plane.records().iter().any(refused), "what is refused does not get there");
+}
+
+/// Creates a space in the namespace `shop` of each cluster, which ada may use, and returns ada's client with a key for
+/// these alone.
+async fn make_spaces(admin: &Client) -> Client {
+    make(admin, "projects", "web", json!({})).await;
+    for cluster in ["near", "far"] {
+        let space = json!({
+            "metadata": { "name": cluster },
+            "spec": { "clusterRef": { "cluster": cluster, "namespace": "shop" } },
+        });
+        let spaces = format!("{GROUP}/namespaces/p-web/spaceinstances");
+        admin.post(&spaces).json(&space).send().await.expect(201);
+    }
+    let rules = json!([rule_on("spaceinstances", &["near", "far"], &["use"])]);
+    allow(admin, "use-spaces", Some("p-web"), rules, "platform:user:ada").await;
+    let spaces = ["near", "far"].map(|space| json!({ "project": "web", "space": space }));
+    let spec = json!({ "user": "ada", "scope": { "spaces": spaces } });
+    with_key(admin, "of-spaces", spec).await
+}
+
+/// kubectl with a key for a space works in its namespace. Everything else is refused before it gets to the cluster, and
+/// in the namespace, the cluster's own roles decide.
+#[tokio::test]
+async fn kubectl_works_in_a_space_and_nowhere_else() {
+    let real = Real::start().await;
+    let narrow = make_spaces(&real.scene.central.client()).await;
+    let tokens = collection("directclusterendpointtokens");
+    let made = narrow.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
+    let token = made["status"]["token"].as_str().unwrap();
+    let at = |space: &str, token: &str, of: &Kubeconfig| Kubeconfig {
+        server: format!(
+            "https://{}/kubernetes/project/web/space/{space}",
+            of.authority_of_server()
+        ),
+        token: token.to_owned(),
+        ..of.clone()
+    };
+    let ways = real.scene.ways();
+    let (central, agent) = (&ways[0].1, &ways[2].1);
+    wait::until("the agent to know of the space", async || {
+        let client = Client::new(&at("far", token, agent));
+        let reply = client.get("/kubernetes/project/web/space/far/version").send().await;
+        (reply.status == 200).then_some(())
+    })
+    .await;
+    for (name, kubeconfig) in [
+        ("a space and the gateway", at("near", narrow.token(), central)),
+        ("a space, the gateway and the agent", at("far", narrow.token(), central)),
+        ("a space and the agent", at("far", token, agent)),
+    ] {
+        let way = real.way(name, &kubeconfig, Kubectl::program());
+        way.works_in_the_namespace().await;
+        let refused = way.run(&["-n", "shop", "get", "secrets"]).await;
+        let words = "User \"ada\" cannot list resource \"secrets\" in API group \"\"";
+        assert!(!refused.ok && refused.err.contains(words), "{name}: {refused:?}");
+        let outside: [&[&str]; 3] = [
+            &["-n", "kube-system", "get", "configmaps"],
+            &["get", "configmaps", "--all-namespaces"],
+            &["get", "clusterroles"],
+        ];
+        for arguments in outside {
+            let refused = way.run(arguments).await;
+            assert!(!refused.ok && refused.err.contains("space"), "{name}: {refused:?}");
+        }
+    }
+    let outside = |record: &Value| {
+        record["impersonatedUser"]["username"] == "ada"
+            && record["objectRef"]["namespace"].as_str().is_some_and(|name| name != "shop")
+    };
+    assert!(!real.plane.records().iter().any(outside), "what is refused does not get there");
 }
 
 /// Waits until the agent has said where it is reached.
