@@ -123,6 +123,12 @@ pub struct Issuance {
     pub generation: u64,
 }
 
+/// Returns what stands in a list of revocations for all access keys of a user or team, by their uid: tokens of
+/// a team's members depend on the team, and not on its keys.
+pub fn keys_of(owner_uid: &str) -> String {
+    format!("keys-of:{owner_uid}")
+}
+
 impl Bearer<'_> {
     /// Returns the scopes that hold for the token: those of the key and of the keys that made it, and the
     /// one that it is narrowed to.
@@ -194,6 +200,15 @@ impl Claims {
             is_impersonated: actor.is_some(),
             ..Identity::default()
         }
+    }
+
+    /// Returns the uids of whoever may own the key that asked for the token. Of somebody who acts as somebody else,
+    /// only all of theirs are known.
+    pub(super) fn key_owners(&self) -> impl Iterator<Item = &str> {
+        let PlatformClaims { uid, actor, .. } = &self.platform;
+        let own = actor.is_none().then_some(uid.as_str()).filter(|uid| !uid.is_empty());
+        let of_actor = actor.iter().flat_map(|actor| &actor.principal_uids).map(String::as_str);
+        own.into_iter().chain(of_actor)
     }
 
     /// Returns the uids of all whom it depends on: what one of them gives may change.

@@ -160,9 +160,33 @@ fn a_token_of_an_impersonation_has_the_scopes_of_the_bearer_and_depends_on_both(
     let bearer = Bearer { key: &asking, identity: &bob, scope: None };
     let text = token(&signing, &Claims::of(&bearer, issuance()));
     assert_eq!(*verifier.verify(&text, NOW).unwrap().identity, bob);
-    for uid in ["u-bob", "u-ada", "t-db", "k-laptop"] {
-        verifier.set_revocations([(uid.to_owned(), 71)]);
+    let of_keys = [keys_of("u-ada"), keys_of("t-db")];
+    let of_principals = ["u-bob", "u-ada", "t-db", "k-laptop"].map(str::to_owned);
+    for uid in of_principals.into_iter().chain(of_keys) {
+        verifier.set_revocations([(uid.clone(), 71)]);
         assert_eq!(verifier.verify(&text, NOW), Err(TokenRefusal::Revoked), "{uid}");
+    }
+    verifier.set_revocations([(keys_of("u-bob"), 71)]);
+    assert!(verifier.verify(&text, NOW).is_ok(), "the key is not theirs");
+}
+
+#[test]
+fn all_keys_of_an_owner_can_be_revoked_and_those_of_a_team_leave_its_members_theirs() {
+    let (signing, verifier) = pair();
+    let team = Identity {
+        name: "platform:team:db".to_owned(),
+        uid: "t-db".to_owned(),
+        team: Some("db".to_owned()),
+        principal_uids: vec!["t-db".to_owned()],
+        ..ada(&[])
+    };
+    let text = |identity| token(&signing, &claims_of(&key(identity)));
+    let (of_member, of_team) = (text(ada(&[])), text(team));
+    let revoked = Err(TokenRefusal::Revoked);
+    for (owner, member, team) in [("t-db", false, true), ("u-ada", true, false)] {
+        verifier.set_revocations([(keys_of(owner), 71)]);
+        assert_eq!(verifier.verify(&of_member, NOW).map(drop) == revoked, member, "{owner}");
+        assert_eq!(verifier.verify(&of_team, NOW).map(drop) == revoked, team, "{owner}");
     }
 }
 

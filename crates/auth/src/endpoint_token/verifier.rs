@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use postern_meta::decode::decode_typed;
 
 use super::cache::{Cache, Verified};
+use super::claims::keys_of;
 use super::keys::Header;
 use super::{ALGORITHM, Claims, JwkSet, MAX_TOKEN_BYTES, SKEW_SECONDS, TYPE, TokenRefusal};
 use crate::identity::Identity;
@@ -252,7 +253,8 @@ impl Verifier {
         let generation = claims.platform.generation;
         let is_older =
             |uid: &str| known.revocations.get(uid).is_some_and(|from| generation < *from);
-        if claims.depends_on().any(is_older) {
+        let keys_are_older = |owner: &str| is_older(&keys_of(owner));
+        if claims.depends_on().any(is_older) || claims.key_owners().any(keys_are_older) {
             return Err(TokenRefusal::Revoked);
         }
         verified.checked_at.store(known.version, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use postern_auth::endpoint_token::keys_of;
 use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts};
 use postern_kinds::{AnyKind, Principal, Principals};
 use postern_meta::status::ApiError;
@@ -18,7 +19,7 @@ use crate::errors::from_store;
 use crate::storage_key;
 
 /// How many revocation records of their access keys an owner may have. Agents get all records; so of an
-/// owner who has more, one takes their place, which revokes all of the owner's tokens.
+/// owner who has more, one takes their place, which revokes the tokens of all of the owner's keys.
 const MAX_OF_ONE_OWNER: usize = 512;
 
 /// Who gives something else than before.
@@ -166,8 +167,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts one record of an owner in the place of some of their access keys: it revokes more tokens, and so
-    /// never fewer.
+    /// Puts one record of all access keys of an owner in the place of some of them: it revokes more tokens, and so
+    /// never fewer. Tokens of a team's members stay.
     async fn fold(
         &self,
         owner: &str,
@@ -176,7 +177,7 @@ impl Registry {
         let Some(drop_after) = records.iter().map(|(_, _, record)| record.drop_after).max() else {
             return Ok(());
         };
-        let uids = vec![owner.to_owned()];
+        let uids = vec![keys_of(owner)];
         let put = self.record(&RevocationRecord { uids, drop_after, owner_uid: None })?;
         let old: Vec<_> =
             records.iter().map(|(key, position, _)| (key.clone(), *position)).collect();

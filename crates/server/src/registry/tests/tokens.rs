@@ -3,11 +3,12 @@
 use postern_auth::digest::Digest;
 use postern_auth::endpoint_token::{
     Bearer, Claims, GENERAL_AUDIENCE, Issuance, MAX_SESSION_SECONDS, TokenRefusal, Verifier,
+    keys_of,
 };
-use postern_kinds::SecretText;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
+use postern_kinds::{Principal, Principals as _, SecretText};
 use postern_meta::options::DeleteOptions;
 use serde_json::{Value, json};
 
@@ -307,6 +308,11 @@ async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
         }
         let left = fleet.stored("/revocations/").await.len();
         assert!(left < 100, "{left}");
+        // It is the keys that are revoked, and not the owner: of a team, the members depend on that.
+        let owner = one.registry.cache().principals().uid(Principal::User("admin")).unwrap();
+        let revoked: Vec<_> =
+            one.registry.cache().revocations().into_iter().map(|(uid, _)| uid).collect();
+        assert!(revoked.contains(&keys_of(&owner)) && !revoked.contains(&owner));
         for server in fleet.current().await {
             for token in &tokens {
                 assert_eq!(server.verified(token), Some(TokenRefusal::Revoked));
