@@ -168,9 +168,8 @@ async fn openapi_describes_what_is_served_and_nothing_else() {
     let parameters = one["patch"]["parameters"].to_string() + &one["parameters"].to_string();
     assert!(parameters.contains("\"fieldValidation\""), "the document declares field validation");
     for reference in references(&document) {
-        let name =
-            reference.strip_prefix("#/components/schemas/").expect("a reference in the document");
-        assert!(schemas.contains_key(name), "{name} is referred to and not there");
+        let path = reference.strip_prefix('#').expect("a reference in the document");
+        assert!(document.pointer(path).is_some(), "{path} is referred to and not there");
     }
 }
 
@@ -204,4 +203,25 @@ async fn every_field_of_ours_is_described() {
         }
     }
     assert!(count > 200, "{count} fields");
+}
+
+#[tokio::test]
+async fn openapi_lists_the_failures_of_every_operation() {
+    let server = Server::start().await;
+    let client = server.client();
+    let index = client.get("/openapi/v3").send().await.expect(200);
+    for path in index["paths"].as_object().unwrap().keys() {
+        let document = client.get(&format!("/openapi/v3/{path}")).send().await.expect(200);
+        let items = document["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        for operation in operations.filter(|one| one.get("responses").is_some()) {
+            for code in ["400", "401", "403", "404", "406", "422", "429", "500", "503", "504"] {
+                let reference = operation["responses"][code]["$ref"].as_str();
+                let target = reference.and_then(|reference| document.pointer(&reference[1..]));
+                let target = target.unwrap_or_else(|| panic!("{code}: {operation}"));
+                let schema = &target["content"]["application/json"]["schema"]["$ref"];
+                assert!(schema.as_str().unwrap().ends_with(".Status"), "{target}");
+            }
+        }
+    }
 }

@@ -38,6 +38,7 @@ static SERVER: Message = Message { fields: &[("url", 1, Text)], extensions: Some
 static COMPONENTS: Message = Message {
     fields: &[
         ("schemas", 1, Named(1, &Choice(schema))),
+        ("responses", 2, Named(1, &Choice(response))),
         ("securitySchemes", 7, Named(1, &Wrapped(1, &Shape::Message(&SECURITY_SCHEME)))),
     ],
     extensions: Some(10),
@@ -67,7 +68,7 @@ static OPERATION: Message = Message {
         ("operationId", 5, Text),
         ("parameters", 6, List(&Wrapped(1, &Shape::Message(&PARAMETER)))),
         ("requestBody", 7, Wrapped(1, &Shape::Message(&REQUEST_BODY))),
-        ("responses", 8, Named(2, &Wrapped(1, &Shape::Message(&RESPONSE)))),
+        ("responses", 8, Named(2, &Choice(response))),
     ],
     extensions: Some(13),
 };
@@ -139,6 +140,12 @@ static SCHEMA: Message = Message {
     ],
     extensions: Some(36),
 };
+
+fn response(value: &Value) -> &'static Shape {
+    static RESPONSE_SHAPE: Shape = Wrapped(1, &Shape::Message(&RESPONSE));
+    static REFERENCE_SHAPE: Shape = Wrapped(2, &Shape::Message(&REFERENCE));
+    if value.get("$ref").is_some() { &REFERENCE_SHAPE } else { &RESPONSE_SHAPE }
+}
 
 fn schema(value: &Value) -> &'static Shape {
     static SCHEMA_SHAPE: Shape = Wrapped(1, &Shape::Message(&SCHEMA));

@@ -10,7 +10,7 @@ use postern_kinds::BASE_PATH;
 use serde_json::{Map, Value, json};
 
 use super::gnostic_v2::{self, MEDIA_TYPE, OLD_MEDIA_TYPE};
-use super::v3;
+use super::{failures, v3};
 use crate::endpoints::fixed::Fixed;
 
 /// The media types by which clients ask for protobuf.
@@ -101,7 +101,9 @@ fn operation(operation: &Value) -> Value {
                         produces.push(media_type);
                     }
                 }
-                let responses = fields(value).map(|(code, value)| (code.clone(), response(value)));
+                let responses = fields(value).filter_map(|(code, value)| {
+                    Some((code.clone(), response(&failures::in_v2(code, value)?)))
+                });
                 new.insert(name.clone(), Value::Object(responses.collect()));
             }
             _ => {

@@ -12,7 +12,7 @@ use postern_meta::schema::Schema;
 use postern_meta::status::Status;
 use serde_json::{Map, Value, json};
 
-use super::gnostic_v3;
+use super::{failures, gnostic_v3};
 use crate::endpoints::discovery::versions;
 use crate::endpoints::fixed::Fixed;
 
@@ -76,11 +76,7 @@ pub(crate) fn index_hash() -> String {
 fn build(version: &GroupVersion) -> OpenApi {
     let mut paths = Map::new();
     let mut schemas = Map::new();
-    add_definitions(
-        &mut schemas,
-        "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
-        &Schema::of::<Status>(),
-    );
+    add_definitions(&mut schemas, STATUS_NAME, &Schema::of::<Status>());
     schemas.insert(PATCH_NAME.to_owned(), patch_schema());
     for kind in all().iter().filter(|kind| kind.info().version == *version) {
         add_kind(&mut schemas, *kind);
@@ -94,6 +90,7 @@ fn build(version: &GroupVersion) -> OpenApi {
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "responses": failures::components(&content(&BODY_TYPES, &reference(STATUS_NAME))),
             "securitySchemes": { "BearerToken": { "type": "http", "scheme": "bearer" } },
         },
         "security": [{ "BearerToken": [] }],
@@ -103,6 +100,7 @@ fn build(version: &GroupVersion) -> OpenApi {
     OpenApi { version: *version, value, json, protobuf }
 }
 
+const STATUS_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const PATCH_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const LIST_META_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
@@ -258,7 +256,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     let name = component_name(kind);
     let response = match verb {
         Verb::List => reference(&format!("{name}List")),
-        Verb::Delete => reference("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+        Verb::Delete => reference(STATUS_NAME),
         _ => reference(&name),
     };
     let code = if verb == Verb::Create { "201" } else { "200" };
@@ -269,9 +267,9 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
         "parameters": query_parameters(verb),
         "responses": {
             code: { "description": "Done.", "content": content(&BODY_TYPES, &response) },
-            "401": { "description": "The access key is missing, unknown, expired or disabled." },
         },
     });
+    failures::add(&mut operation["responses"], verb);
     match verb {
         Verb::Create | Verb::Update => {
             let content = content(&BODY_TYPES, &reference(&name));
