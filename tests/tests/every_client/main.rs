@@ -5,12 +5,14 @@
 
 #[path = "../clients/both_sides.rs"]
 mod both_sides;
+mod following;
 #[path = "../clients/helm.rs"]
 mod helm;
 #[path = "../clients/kubectl.rs"]
 mod kubectl;
 #[path = "../clients/program.rs"]
 mod program;
+mod schemathesis;
 #[path = "../clients/scripted.rs"]
 mod scripted;
 #[path = "../clients/tenants.rs"]
