@@ -25,6 +25,7 @@ mod overload;
 mod patches;
 mod protobuf;
 mod protocol;
+mod review_selectors;
 mod selectors;
 mod tables;
 mod updates;

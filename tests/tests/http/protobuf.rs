@@ -44,6 +44,47 @@ async fn a_namespace_is_made_and_deleted_in_protobuf() {
     client.get(&one).send().await.expect(200);
 }
 
+/// Each with fields of every form that typed clients send: texts, maps, bytes, numbers, times, messages in messages.
+#[tokio::test]
+async fn secrets_leases_and_events_are_made_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let named = |name: &[u8]| field(1, &field(1, name));
+    let here = "namespaces/default";
+
+    let data = field(2, &[field(1, b"release"), field(2, b"\x00\xff")].concat());
+    let sent =
+        body("v1", "Secret", &[named(b"s1"), data, field(3, b"helm.sh/release.v1")].concat());
+    let path = format!("{CORE}/{here}/secrets?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+    assert_eq!(made["data"], serde_json::json!({ "release": "AP8=" }));
+    assert_eq!(made["type"], "helm.sh/release.v1");
+
+    // 1,700,000,000 seconds and 5,000 nanoseconds.
+    let time = field(4, &[0x08, 0x80, 0xe2, 0xcf, 0xaa, 0x06, 0x10, 0x88, 0x27]);
+    let spec = [field(1, b"me"), vec![0x10, 15], time, vec![0x28, 3]].concat();
+    let sent = [named(b"l1"), field(2, &spec)].concat();
+    let sent = body("coordination.k8s.io/v1", "Lease", &sent);
+    let leases = "/kubernetes/management/apis/coordination.k8s.io/v1";
+    let path = format!("{leases}/{here}/leases?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+    let wanted = serde_json::json!({ "holderIdentity": "me", "leaseDurationSeconds": 15,
+        "renewTime": "2023-11-14T22:13:20.000005Z", "leaseTransitions": 3 });
+    assert_eq!(made["spec"], wanted);
+
+    let about = [field(1, b"Secret"), field(2, b"default"), field(3, b"s1")].concat();
+    let more = [field(3, b"Tested"), field(4, b"It was."), field(5, &field(1, b"me"))].concat();
+    let seen = [field(7, &[0x08, 0x80, 0xe2, 0xcf, 0xaa, 0x06]), vec![0x40, 2]].concat();
+    let event = [named(b"e1"), field(2, &about), more, seen, field(9, b"Normal")].concat();
+    let path = format!("{CORE}/{here}/events?fieldValidation=Strict");
+    let made = client.post(&path).body(PROTOBUF, body("v1", "Event", &event)).send().await;
+    let made = made.expect(201);
+    assert_eq!(made["involvedObject"]["name"], "s1");
+    assert_eq!((made["reason"].as_str(), made["count"].as_i64()), (Some("Tested"), Some(2)));
+    assert_eq!(made["source"]["component"], "me");
+    assert_eq!(made["lastTimestamp"], "2023-11-14T22:13:20Z");
+}
+
 #[tokio::test]
 async fn unknown_numbers_are_unknown_fields() {
     let server = Server::start().await;

@@ -126,6 +126,7 @@ fn options(query: &str) -> ListOptions {
 mod events;
 mod fleet;
 mod format;
+mod generated_names;
 mod keys;
 mod migration;
 mod owner_uids;
