@@ -1,14 +1,16 @@
 //! How long what a token (a JWT) has opened may go on: most of it ends with the token. What the gateway of the central
 //! server has opened with a token for one request goes on until the gateway ends it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use parking_lot::Mutex;
 use postern_auth::endpoint_token::{SKEW_SECONDS, VerifiedToken};
 use postern_auth::kube_request::KubeRequest;
 
-/// Tokens of the gateway that are remembered. What is opened with more of them ends with its token.
+/// Tokens of the gateway that are remembered, of all owners and of one. What is opened with more of them ends with
+/// its token.
 const MAX_REMEMBERED: usize = 100_000;
+const MAX_REMEMBERED_OF_ONE: usize = MAX_REMEMBERED / 8;
 
 /// How long something may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,25 +48,57 @@ pub(crate) struct GatewayTokens {
 #[derive(Debug, Default)]
 struct Seen {
     ids: HashSet<String>,
-    /// The ids in the order in which they came, each with the time until which it is remembered.
-    order: VecDeque<(i64, String)>,
+    /// In the order in which they came.
+    order: VecDeque<Remembered>,
+    /// How many there are of each owner.
+    of_owners: HashMap<String, usize>,
+}
+
+/// A token that is remembered until a time, in seconds since 1970.
+#[derive(Debug)]
+struct Remembered {
+    until: i64,
+    id: String,
+    owner: String,
+}
+
+impl Seen {
+    fn forget_ended(&mut self, now: i64) {
+        while let Some(Remembered { id, owner, .. }) =
+            self.order.pop_front_if(|first| first.until <= now)
+        {
+            self.ids.remove(&id);
+            if let Some(count) = self.of_owners.get_mut(&owner) {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_owners.remove(&owner);
+                }
+            }
+        }
+    }
 }
 
 impl GatewayTokens {
     /// Notes a token, at a time in seconds since 1970. Returns whether it has come for the first time.
     pub(crate) fn note(&self, token: &VerifiedToken, now: i64) -> bool {
         let mut seen = self.seen.lock();
-        while seen.order.front().is_some_and(|(until, _)| *until <= now) {
-            if let Some((_, id)) = seen.order.pop_front() {
-                seen.ids.remove(&id);
-            }
-        }
-        if seen.ids.len() >= MAX_REMEMBERED || !seen.ids.insert(token.token_id.clone()) {
+        seen.forget_ended(now);
+        let (id, owner) = (token.token_id.clone(), token.owner().to_owned());
+        let of_owner = seen.of_owners.get(&owner).copied().unwrap_or_default();
+        if seen.ids.len() >= MAX_REMEMBERED || of_owner >= MAX_REMEMBERED_OF_ONE {
+            tracing::debug!(
+                owner,
+                "too many tokens of the gateway: what this one opens ends with it"
+            );
             return false;
         }
+        if !seen.ids.insert(id.clone()) {
+            return false;
+        }
+        seen.of_owners.insert(owner.clone(), of_owner + 1);
         // It counts no more then.
         let until = token.expires.saturating_add(SKEW_SECONDS);
-        seen.order.push_back((until, token.token_id.clone()));
+        seen.order.push_back(Remembered { until, id, owner });
         true
     }
 }
@@ -73,6 +107,7 @@ impl GatewayTokens {
 mod tests {
     use std::sync::Arc;
 
+    use postern_auth::endpoint_token::Claims;
     use postern_auth::identity::Identity;
 
     use super::*;
@@ -83,7 +118,7 @@ mod tests {
             identity: Arc::new(Identity::default()),
             expires: NOW + 60,
             token_id: id.to_string(),
-            claims: claims(),
+            claims: Claims { sub: format!("user-{}", id / 10_000), ..claims() },
         }
     }
 
@@ -98,5 +133,20 @@ mod tests {
         assert!(!tokens.note(&token(MAX_REMEMBERED), NOW), "no more are remembered");
         assert!(tokens.note(&token(MAX_REMEMBERED), NOW + 60 + SKEW_SECONDS));
         assert_eq!(tokens.seen.lock().ids.len(), 1);
+    }
+
+    /// Nobody can use up the place of others.
+    #[test]
+    fn of_one_owner_only_a_share_is_remembered() {
+        let tokens = GatewayTokens::default();
+        let of = |sub: &str, id: usize| VerifiedToken {
+            claims: Claims { sub: sub.to_owned(), ..claims() },
+            ..token(id)
+        };
+        for id in 0..MAX_REMEMBERED_OF_ONE {
+            assert!(tokens.note(&of("ada", id), NOW));
+        }
+        assert!(!tokens.note(&of("ada", MAX_REMEMBERED), NOW));
+        assert!(tokens.note(&of("bob", MAX_REMEMBERED), NOW));
     }
 }

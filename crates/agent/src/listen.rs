@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -207,7 +208,12 @@ impl Connection {
     async fn http1(self, io: Io, lingers: &AtomicBool) -> Result<(), BoxError> {
         let service = service_fn(|request: Request<Incoming>| async {
             let has_body = !request.body().is_end_stream();
-            let response = self.answer(request).await;
+            let mut response = self.answer(request).await;
+            if self.refusals.count.load(Ordering::Relaxed) >= MAX_REFUSALS
+                && !self.peer.is_authenticated()
+            {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             // Who gets an error may still be sending: a reset must not overtake the answer.
             let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
             lingers.store(is_unread, Ordering::Release);

@@ -220,8 +220,8 @@ impl Agent {
 
     /// Returns how long a request may go on that is about to be sent.
     fn lifespan(&self, kube: &KubeRequest, token: &VerifiedToken) -> Lifespan {
-        let is_for_one = kube.is_long() && token.is_for_gateway_session();
-        let is_first = is_for_one && self.gateway_tokens.note(token, self.state.now());
+        let is_first =
+            token.is_for_gateway_session() && self.gateway_tokens.note(token, self.state.now());
         Lifespan::of(kube, token, is_first)
     }
 

@@ -16,14 +16,15 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use crate::address::LocalAddresses;
 use crate::error::ProxyError;
@@ -68,12 +69,35 @@ pub trait Resolve: Send + Sync + 'static {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
+/// Names that are looked up at once. Each takes a thread of those that do all blocking work, until the system gives
+/// up, also when nobody waits for it any more: a name server that does not answer must not take them all.
+const MAX_LOOKUPS: usize = 64;
+
 /// The system's resolver.
-struct SystemResolver;
+struct SystemResolver {
+    lookups: Arc<Semaphore>,
+}
+
+impl SystemResolver {
+    fn new() -> Self {
+        Self { lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+}
 
 impl Resolve for SystemResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a> {
-        Box::pin(async move { Ok(lookup_host((host, port)).await?.collect()) })
+        Box::pin(async move {
+            if let Ok(address) = host.parse::<IpAddr>() {
+                return Ok(vec![SocketAddr::new(address, port)]);
+            }
+            let turn = self.lookups.clone().acquire_owned().await.map_err(io::Error::other)?;
+            let host = host.to_owned();
+            let looked_up = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                (host.as_str(), port).to_socket_addrs().map(Iterator::collect)
+            });
+            looked_up.await.map_err(io::Error::other)?
+        })
     }
 }
 
@@ -112,7 +136,7 @@ pub struct TcpDial {
 impl TcpDial {
     /// Returns one with the system's resolver.
     pub fn new() -> Self {
-        Self::with(Arc::new(SystemResolver), Liveness::default())
+        Self::with(Arc::new(SystemResolver::new()), Liveness::default())
     }
 
     /// Returns one with another resolver, and other times.

@@ -200,9 +200,9 @@ async fn heavy_watchers_see_100000_changes_once_and_in_order_across_five_restart
         }
         relay.disconnect();
         if restart % 2 == 0 {
-            server.kill()
+            server.kill();
         } else {
-            server.stop().await
+            server.stop().await;
         }
         server = Setup::on(&home).start().await;
         relay.connect_to(&server);
@@ -216,9 +216,9 @@ async fn heavy_watchers_see_100000_changes_once_and_in_order_across_five_restart
     let newest = list["items"].as_array().unwrap().iter().map(version_of).max();
     for log in [&by_kubectl, &by_kube_rs] {
         // As long as it sees more, it is not too slow.
-        let (mut last, mut count) = (None, 0);
-        while last != newest {
-            (last, count) = wait::until("a watcher to see more", async || {
+        let (mut seen_until, mut count) = (None, 0);
+        while seen_until != newest {
+            (seen_until, count) = wait::until("a watcher to see more", async || {
                 let log = log.lock().unwrap();
                 (log.len() > count).then(|| (log.last().map(|seen| seen.0), log.len()))
             })

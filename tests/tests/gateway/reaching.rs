@@ -226,18 +226,36 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
         assert_eq!(says["aud"], json!([format!("platform.sh/cluster:{}", uid.as_str().unwrap())]));
         let life = says["exp"].as_i64().unwrap() - says["iat"].as_i64().unwrap();
         assert!(life <= 60, "{says}");
-        // Of a watch, the gateway ends what goes on, and looks at the end of the key.
+        // Of a watch, the gateway ends what goes on, and looks at the end of the key. With any other token,
+        // whoever gets hold of it opens nothing that goes on after it.
         let is_watch = index == 2;
         assert_eq!(says["platform.sh"]["gatewaySession"].as_bool(), is_watch.then_some(true));
-        assert_eq!(says["platform.sh"]["keysEnd"], Value::Null);
+        let keys_end = if is_watch { Value::Null } else { says["exp"].clone() };
+        assert_eq!(says["platform.sh"]["keysEnd"], keys_end);
     }
+    // What the centre refuses does not get there.
+    key.get(&format!("{space}/api/v1/nodes")).send().await.expect(403);
+    assert!(agent.take().is_empty());
+    // What a watch has opened at an agent ends there, too, when its key changes; by the key without one there is nothing.
+    let revoked = async |key: &str, count: usize| {
+        merge(
+            &central.admin,
+            &path("ownedaccesskeys", key),
+            json!({ "spec": { "disabled": true } }),
+        )
+        .await
+        .expect(200);
+        let config = format!("{cluster}/agentconfig");
+        let heard = central.admin.get(&config).send().await.expect(200);
+        let revocations = heard["spec"]["revocations"].as_array().map_or(0, Vec::len);
+        assert_eq!(revocations, count, "{heard}");
+    };
+    revoked("scoped", 0).await;
+    revoked("ada-key", 1).await;
     let first = arrived[0].values("authorization");
     let says = URL_SAFE_NO_PAD.decode(first[0].split('.').nth(1).unwrap()).unwrap();
     let says: Value = serde_json::from_slice(&says).unwrap();
     assert_eq!(says["platform.sh"]["scopes"][0]["projects"][0]["project"], "p", "{says}");
-    // What the centre refuses does not get there.
-    key.get(&format!("{space}/api/v1/nodes")).send().await.expect(403);
-    assert!(agent.take().is_empty());
 }
 
 #[tokio::test]

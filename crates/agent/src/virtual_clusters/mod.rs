@@ -25,8 +25,10 @@ use tokio::time::{Instant, sleep, timeout};
 pub(crate) use self::secret::Reader;
 use self::secret::{Unread, Way};
 
-/// Virtual clusters whose Secrets are followed. With more, the one goes that was not in use for the longest time.
+/// Virtual clusters whose Secrets are followed. With more, the one goes that was not in use for the longest time, if
+/// that is long enough: one caller who goes through many takes no other's place.
 const MAX_FOLLOWED: usize = 512;
+const SHORTEST_STAY: Duration = Duration::from_secs(10);
 
 /// How long after a Secret was read it is not read again, and how much longer when nothing points to a change.
 const SHORTEST_READ_INTERVAL: Duration = Duration::from_secs(1);
@@ -113,7 +115,10 @@ impl VirtualClusters {
     /// # Errors
     /// 503 that says why there is none.
     pub(crate) async fn reach(self: &Arc<Self>, place: &Place) -> Result<Reached, ApiError> {
-        let followed = self.follow(place);
+        let followed = self.follow(place).ok_or_else(|| {
+            let message = "the agent follows too many virtual clusters: try again in a moment";
+            ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
+        })?;
         let mut found = followed.found.subscribe();
         let known = found.wait_for(|found| !matches!(found, Found::Unread));
         let known = match timeout(FIRST_READ_TIMEOUT, known).await {
@@ -130,18 +135,20 @@ impl VirtualClusters {
         }
     }
 
-    /// Returns a virtual cluster, whose Secret is followed from now on.
-    fn follow(self: &Arc<Self>, place: &Place) -> Arc<Followed> {
+    /// Returns a virtual cluster, whose Secret is followed from now on; `None` when there are too many.
+    fn follow(self: &Arc<Self>, place: &Place) -> Option<Arc<Followed>> {
         let mut all = self.followed.lock();
         if let Some(followed) = all.get(place) {
             *followed.used_at.lock() = Instant::now();
-            return followed.clone();
+            return Some(followed.clone());
         }
         if all.len() >= MAX_FOLLOWED {
-            let oldest = all.values().min_by_key(|one| *one.used_at.lock());
-            if let Some(oldest) = oldest.map(|one| one.place.clone()) {
-                all.remove(&oldest);
+            let oldest = all.values().min_by_key(|one| *one.used_at.lock())?;
+            if oldest.used_at.lock().elapsed() < SHORTEST_STAY {
+                return None;
             }
+            let oldest = oldest.place.clone();
+            all.remove(&oldest);
         }
         let followed = Arc::new(Followed {
             place: place.clone(),
@@ -155,7 +162,7 @@ impl VirtualClusters {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(read_on(Arc::downgrade(&followed), Arc::downgrade(self), self.reader.clone()));
         drop(tasks);
-        followed
+        Some(followed)
     }
 
     /// Follows a virtual cluster no more when nobody has used it lately. `followed` is the only reference besides
@@ -163,7 +170,9 @@ impl VirtualClusters {
     fn forget_if_idle(&self, followed: &Arc<Followed>) {
         let mut all = self.followed.lock();
         let is_idle = followed.used_at.lock().elapsed() >= IDLE_TIMEOUT;
-        if is_idle && Arc::strong_count(followed) <= 2 {
+        // In its place, there may be another one since.
+        let is_it = all.get(&followed.place).is_some_and(|one| Arc::ptr_eq(one, followed));
+        if is_it && is_idle && Arc::strong_count(followed) <= 2 {
             all.remove(&followed.place);
         }
     }
@@ -172,8 +181,10 @@ impl VirtualClusters {
 /// Reads the Secret of a virtual cluster again and again, until nobody follows it.
 async fn read_on(followed: Weak<Followed>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
     loop {
+        let turn = reader.turn().await;
         let Some(one) = followed.upgrade() else { return };
         one.read(&reader).await;
+        drop(turn);
         let suspected = one.suspected.clone();
         let Some(all) = all.upgrade() else { return };
         all.forget_if_idle(&one);

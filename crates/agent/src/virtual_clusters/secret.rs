@@ -13,7 +13,7 @@ use postern_kinds::{SecretText, secret};
 use postern_meta::decode::decode_typed;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_proxy::{Forward, Proxy, Upstream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::Place;
@@ -99,7 +99,12 @@ impl Reader {
         Self { proxy, cluster, allow_local, reading: Semaphore::new(MAX_READING) }
     }
 
-    /// Returns the way to a virtual cluster; `None` when it is the last one.
+    /// Waits until a Secret may be read. Who waits keeps no virtual cluster in use.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.reading.acquire().await.ok()
+    }
+
+    /// Returns the way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
     ///
     /// # Errors
     /// Why there is none.
@@ -108,7 +113,6 @@ impl Reader {
         place: &Place,
         last: Option<&Way>,
     ) -> Result<Option<Way>, Unread> {
-        let _reading = self.reading.acquire().await;
         let read = timeout(READ_TIMEOUT, self.read(place)).await;
         let config = read.map_err(|_| Unread::silent("it took too long"))??;
         if last.is_some_and(|last| last.config == config) {
@@ -177,6 +181,9 @@ fn made(config: SecretText, place: &Place, allow_local: bool) -> Result<Way, Unr
             detail: format!("its server is {}", kubeconfig.server),
         })?;
     let upstream = upstream::of(&kubeconfig, url, Some(server_name), local);
-    let upstream = upstream.map_err(|error| unusable(error.to_string()))?;
+    let upstream = upstream.map_err(|error| Unread::Because {
+        why: format!("{of} cannot be used"),
+        detail: error.to_string(),
+    })?;
     Ok(Way { upstream, config })
 }

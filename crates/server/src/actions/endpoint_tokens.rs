@@ -28,17 +28,14 @@ use serde::Deserialize;
 
 use crate::cache::{CachedObject, PolicyAt};
 use crate::clock::new_uid;
+use crate::registry::issued_tokens::AsOf;
 use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::{self, Writing};
-use crate::stages::authenticate::CurrentIdentity;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
 /// Objects that are looked at before others get their turn.
 const OBJECTS_AT_ONCE: usize = 256;
-
-/// How often it is tried to note that a token is issued, while the access key changes.
-const NOTE_ATTEMPTS: usize = 8;
 
 /// Returns what was posted, with a token.
 ///
@@ -60,9 +57,9 @@ pub(super) async fn issue(
     let scope = fields.spec.scope.as_ref();
     let now = registry.source().now();
     let as_of = if writing.dry_run {
-        AsOf::now(registry, permit, now).await?
+        AsOf::now(registry, permit.credential(), now).await?
     } else {
-        AsOf::noted(registry, permit, now, ttl_seconds).await?
+        AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
     let AsOf { generation, current } = as_of;
     let bearer = Bearer { key: &current.key, identity: current.identity(), scope };
@@ -114,52 +111,6 @@ fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {
     }
     let detail = format!("must be at most {max_seconds} seconds");
     Err(invalid(FieldError::invalid("spec.ttl", ttl_seconds, detail)))
-}
-
-/// Who the caller is, as of a revision of the store.
-struct AsOf {
-    /// The identity is at least as new as this.
-    generation: u64,
-    current: CurrentIdentity,
-}
-
-impl AsOf {
-    /// Returns who the caller is now: the request was authenticated a while ago.
-    async fn now(registry: &Registry, permit: &Permit, now: Timestamp) -> Result<Self, ApiError> {
-        registry.cache().wait_until_current().await?;
-        // Before the identity is read: it is at least as new as this.
-        let generation = registry.cache().applied();
-        let principals = registry.cache().principals();
-        permit.credential().check(&principals, now)?;
-        let current = permit.credential().current(&principals, now)?;
-        let current = current.ok_or_else(|| {
-            ApiError::internal("the server needs no token", "a token for the server")
-        })?;
-        Ok(Self { generation, current })
-    }
-
-    /// Returns the same, once it is noted that the caller's keys get a token: from then on, a change of them
-    /// revokes it.
-    async fn noted(
-        registry: &Registry,
-        permit: &Permit,
-        now: Timestamp,
-        ttl_seconds: i64,
-    ) -> Result<Self, ApiError> {
-        let expires = now.unix_seconds().saturating_add(ttl_seconds);
-        for _ in 0..NOTE_ATTEMPTS {
-            let as_of = Self::now(registry, permit, now).await?;
-            let key = &as_of.current.key;
-            let makers = key.ancestors.iter().map(|maker| maker.uid.as_str());
-            let keys: Vec<_> = std::iter::once(key.uid.as_str()).chain(makers).collect();
-            if registry.is_noted(&keys, expires, as_of.generation) {
-                return Ok(as_of);
-            }
-            registry.note(&keys, expires).await?;
-        }
-        let message = "the access key keeps changing: ask for a token again";
-        Err(ApiError::unavailable(message, Some(1)))
-    }
 }
 
 /// Checks that a token reaches no further than the key that asks for it (decision 4, "No escape"). The

@@ -14,6 +14,7 @@ use postern_proxy::{LocalAddresses, UpstreamConfig};
 
 use crate::clock::new_uid;
 use crate::registry::Registry;
+use crate::registry::issued_tokens::AsOf;
 use crate::stages::authorize::GatewayPermit;
 
 /// How long a token (a JWT) counts: an agent need only see the head of the request.
@@ -71,24 +72,24 @@ impl AgentRoute {
 }
 
 /// Returns the value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
-/// keeps what the token has opened until it is ended here, by the session of the request.
+/// keeps what the token has opened until it is ended here, by the session of the request; that the key has such
+/// a token is noted, so that a change of the key ends it there, too. With any other token, nothing goes on.
 ///
 /// # Errors
 /// 401 and 409 when the caller is not who they were; 503 when no token can be made.
-pub(super) fn authorization(
+pub(super) async fn authorization(
     registry: &Registry,
     permit: &GatewayPermit,
     route: &AgentRoute,
 ) -> Result<HeaderValue, ApiError> {
-    // Before the identity is read: it is at least as new as this.
-    let generation = registry.cache().applied();
     let (now, credential) = (registry.source().now(), permit.credential());
-    let current = {
-        let principals = registry.cache().principals();
-        credential.check(&principals, now)?;
-        credential.current(&principals, now)?
+    let is_long = permit.request().kube.is_long();
+    let as_of = if is_long {
+        AsOf::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
+    } else {
+        AsOf::now(registry, credential, now).await?
     };
-    let current = current.ok_or_else(|| ApiError::internal("no token", "for the server"))?;
+    let AsOf { generation, current } = as_of;
     let bearer = Bearer { key: &current.key, identity: current.identity(), scope: None };
     let issuance = Issuance {
         issuer: registry.token_policy().issuer.clone(),
@@ -104,8 +105,8 @@ pub(super) fn authorization(
     let signer = keys.signer(now).ok_or_else(|| unavailable("no key can sign it"))?;
     let mut claims = Claims::of(&bearer, issuance);
     // When the key ends is looked at here, again and again: use may prolong it.
-    claims.platform.keys_end = None;
-    claims.platform.gateway_session = permit.request().kube.is_long();
+    claims.platform.keys_end = (!is_long).then_some(claims.exp);
+    claims.platform.gateway_session = is_long;
     let token = signer.issue(&claims).map_err(|_| {
         unavailable(
             "with the caller's groups and the scopes of the access key, it would be too long",

@@ -97,7 +97,7 @@ where
 {
     let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
     let token = match found.way() {
-        Way::Agent(route) => Some(agent::authorization(context.registry, &permit, route)?),
+        Way::Agent(route) => Some(agent::authorization(context.registry, &permit, route).await?),
         Way::Kubeconfig(_) | Way::None(_) => None,
     };
     let request = permit.request().clone();

@@ -14,10 +14,70 @@ use serde::Serialize;
 use super::Registry;
 use crate::cache::IssuedRecord;
 use crate::errors::from_store;
+use crate::stages::authenticate::{Credential, CurrentIdentity};
 use crate::storage_key;
 
 /// A note reaches so much further than the token that it is made for: the next ones need none.
 const AHEAD_SECONDS: i64 = 3600;
+
+/// How often it is tried to note that a token is issued, while the access key changes.
+const NOTE_ATTEMPTS: usize = 8;
+
+/// Who a caller is, for a token.
+pub(crate) struct AsOf {
+    /// The identity is at least as new as this.
+    pub(crate) generation: u64,
+    pub(crate) current: CurrentIdentity,
+}
+
+impl AsOf {
+    /// Returns who the caller is now: the request was authenticated a while ago.
+    ///
+    /// # Errors
+    /// 401 when the key does not work any more.
+    pub(crate) async fn now(
+        registry: &Registry,
+        credential: &Credential,
+        now: Timestamp,
+    ) -> Result<Self, ApiError> {
+        registry.cache().wait_until_current().await?;
+        // Before the identity is read: it is at least as new as this.
+        let generation = registry.cache().applied();
+        let principals = registry.cache().principals();
+        credential.check(&principals, now)?;
+        let current = credential.current(&principals, now)?;
+        let current = current.ok_or_else(|| {
+            ApiError::internal("the server needs no token", "a token for the server")
+        })?;
+        Ok(Self { generation, current })
+    }
+
+    /// Returns the same, once it is noted that the caller's keys get a token: from then on, a change of them
+    /// revokes it.
+    ///
+    /// # Errors
+    /// As [`AsOf::now`]; 503 when the key keeps changing.
+    pub(crate) async fn noted(
+        registry: &Registry,
+        credential: &Credential,
+        now: Timestamp,
+        ttl_seconds: i64,
+    ) -> Result<Self, ApiError> {
+        let expires = now.unix_seconds().saturating_add(ttl_seconds);
+        for _ in 0..NOTE_ATTEMPTS {
+            let as_of = Self::now(registry, credential, now).await?;
+            let key = &as_of.current.key;
+            let makers = key.ancestors.iter().map(|maker| maker.uid.as_str());
+            let keys: Vec<_> = std::iter::once(key.uid.as_str()).chain(makers).collect();
+            if registry.is_noted(&keys, expires, as_of.generation) {
+                return Ok(as_of);
+            }
+            registry.note(&keys, expires).await?;
+        }
+        let message = "the access key keeps changing: ask for a token again";
+        Err(ApiError::unavailable(message, Some(1)))
+    }
+}
 
 impl Registry {
     /// Returns whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
