@@ -301,7 +301,7 @@ impl Running {
             tracing::info!("draining");
             server.fail_readiness();
             tokio::time::sleep(settings.shutdown_delay).await;
-            server.drain();
+            server.drain(settings.drain_timeout);
             server.end_gateway(settings.drain_timeout).await;
         };
         tokio::join!(serving.join_next(), drain);

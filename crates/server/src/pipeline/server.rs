@@ -16,6 +16,10 @@ use crate::registry::Registry;
 use crate::stages::flow::{Flow, Limits};
 use crate::supervise::Restarts;
 
+/// At a shutdown, watches end within this time, so that their clients do not come back all at once. It is
+/// less where a drain has little time.
+const LONGEST_SPREAD: Duration = Duration::from_secs(2);
+
 /// The parts of the server that every request works with.
 pub(crate) struct Server {
     pub(super) registry: Arc<Registry>,
@@ -27,6 +31,8 @@ pub(crate) struct Server {
     pub(super) gateway: Gateway,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
+    /// Within which time watches end, once the server is being shut down.
+    watches_end: watch::Sender<Option<Duration>>,
     store: Arc<dyn Store>,
     restarts: Arc<Restarts>,
 }
@@ -52,6 +58,7 @@ impl Server {
             gateway: Gateway::new(gateway),
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
+            watches_end: watch::Sender::new(None),
             store,
             restarts: Arc::default(),
         }
@@ -70,6 +77,12 @@ impl Server {
     /// Returns a subscription to whether the server is being shut down.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
+    }
+
+    /// Returns a subscription to the time within which watches are to end, once the server is being shut
+    /// down.
+    pub(crate) fn watches_end(&self) -> watch::Receiver<Option<Duration>> {
+        self.watches_end.subscribe()
     }
 
     /// Returns whether the server is being shut down.
@@ -93,8 +106,10 @@ impl Server {
         self.unready.store(true, Ordering::Release);
     }
 
-    /// Continues a shutdown: watches end, and new requests are rejected.
-    pub(crate) fn drain(&self) {
+    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. What is under way
+    /// has `grace` to end.
+    pub(crate) fn drain(&self, grace: Duration) {
+        self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
     }
 

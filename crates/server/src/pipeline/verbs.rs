@@ -209,7 +209,7 @@ async fn watch(
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let handshake = websocket::handshake(parsed)?;
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
-    let watcher = server.registry.watch(permit, &options, server.draining()).await?;
+    let watcher = server.registry.watch(permit, &options, server.watches_end()).await?;
     let meter = server.metrics.watch(permit.target());
     Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake))
 }

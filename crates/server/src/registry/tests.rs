@@ -15,6 +15,7 @@ use postern_meta::time::MicroTimestamp;
 use postern_store::memory::Memory;
 use postern_store::{Change, Position, Store, Txn};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::first_start::Prepared;
 use super::watch::{Delivery, Watcher};
@@ -64,7 +65,7 @@ pub(crate) struct Fixture {
     pub(crate) registry: Arc<Registry>,
     store: Arc<dyn Store>,
     clock: Arc<Fixed>,
-    draining: watch::Sender<bool>,
+    ending: watch::Sender<Option<Duration>>,
     following: tokio::task::JoinHandle<()>,
     /// Did it make the administrator?
     first: bool,
@@ -108,7 +109,7 @@ async fn start(store: Arc<dyn Store>, clock: Arc<Fixed>) -> Fixture {
     let registry =
         Registry::new(store.clone(), cache, source, digester, KeyPolicy::default(), token_policy);
     let registry = Arc::new(registry);
-    Fixture { registry, store, clock, draining: watch::Sender::new(false), following, first }
+    Fixture { registry, store, clock, ending: watch::Sender::new(None), following, first }
 }
 
 pub(crate) async fn fixture() -> Fixture {
@@ -156,8 +157,8 @@ impl Fixture {
     /// A watch on the whole collection: the permit's name is what one would be watched by.
     async fn watch(&self, query: &str) -> Watcher {
         let whole = permit(Verb::Watch, "unused").of_all();
-        let draining = self.draining.subscribe();
-        self.registry.watch(&whole, &options(query), draining).await.unwrap()
+        let ending = self.ending.subscribe();
+        self.registry.watch(&whole, &options(query), ending).await.unwrap()
     }
 }
 
@@ -261,12 +262,28 @@ async fn a_watch_that_always_has_one_more_event_ends_in_time_all_the_same() {
     assert!(watcher.next().await.is_none());
 }
 
-#[tokio::test]
-async fn a_drain_ends_watches() {
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_watches_one_after_the_other() {
     let fixture = fixture().await;
-    let mut watcher = fixture.watch("watch=1&resourceVersion=0").await;
-    fixture.draining.send_replace(true);
-    assert!(watcher.next().await.is_none());
+    let mut watchers = Vec::new();
+    for _ in 0..50 {
+        watchers.push(fixture.watch("watch=1&resourceVersion=0").await);
+    }
+    let begin = Instant::now();
+    fixture.ending.send_replace(Some(Duration::from_secs(2)));
+    let mut ends = tokio::task::JoinSet::new();
+    for mut watcher in watchers {
+        ends.spawn(async move {
+            assert!(watcher.next().await.is_none());
+            begin.elapsed()
+        });
+    }
+    let mut in_half = [0, 0];
+    for end in ends.join_all().await {
+        assert!(end <= Duration::from_secs(2), "{end:?}");
+        in_half[usize::from(end > Duration::from_secs(1))] += 1;
+    }
+    assert!(in_half.into_iter().all(|count| count > 10), "{in_half:?}");
 }
 
 #[tokio::test]

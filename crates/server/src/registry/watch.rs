@@ -87,7 +87,10 @@ pub(crate) struct Watcher {
     timer: Pin<Box<Sleep>>,
     over: bool,
     subscription: watch::Receiver<u64>,
-    draining: watch::Receiver<bool>,
+    /// Within which time watches end, once the server is being shut down.
+    ending: watch::Receiver<Option<Duration>>,
+    /// After which part of that time this one ends, in thousandths; `None` once that has been taken into account.
+    end_share: Option<u32>,
     access: WatchAccess,
     /// Why it cannot even begin: its client has to list again.
     expired: Option<ApiError>,
@@ -159,7 +162,8 @@ impl WatchAccess {
 }
 
 impl Registry {
-    /// Starts a watch.
+    /// Starts a watch. It ends cleanly when `ending` says within which time all are to end: each after a
+    /// part of it, at random, so that their clients do not come back all at once.
     ///
     /// # Errors
     /// 504 when the revision of the initial state does not come in time.
@@ -167,7 +171,7 @@ impl Registry {
         &self,
         permit: &Permit,
         options: &ListOptions,
-        draining: watch::Receiver<bool>,
+        ending: watch::Receiver<Option<Duration>>,
     ) -> Result<Watcher, ApiError> {
         let kind = permit.kind();
         let selection = Selection::new(permit, options);
@@ -206,7 +210,8 @@ impl Registry {
             timer: Box::pin(sleep_until(ends)),
             over: false,
             subscription,
-            draining,
+            ending,
+            end_share: u32::try_from(random_below(self.source(), 1000)).ok(),
             access: WatchAccess::new(self, permit, prefix, options.extended),
             expired,
         })
@@ -231,13 +236,18 @@ impl Registry {
     fn timeout_of(&self, options: &ListOptions) -> Duration {
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
             // At random, so that watches that started together do not end together.
-            let mut random = [0; 8];
-            self.source().fill(&mut random);
             SHORTEST_DEFAULT_TIMEOUT_SECONDS
-                + u64::from_le_bytes(random) % SHORTEST_DEFAULT_TIMEOUT_SECONDS
+                + random_below(self.source(), SHORTEST_DEFAULT_TIMEOUT_SECONDS)
         });
         Duration::from_secs(seconds.min(LONGEST_TIMEOUT_SECONDS))
     }
+}
+
+/// Returns a number below another one, at random.
+fn random_below(source: &dyn Source, bound: u64) -> u64 {
+    let mut random = [0; 8];
+    source.fill(&mut random);
+    u64::from_le_bytes(random) % bound.max(1)
 }
 
 /// Returns whether a watch starts with the initial state. It does without a version to start from,
@@ -320,13 +330,21 @@ impl Watcher {
     #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
     fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
         let now = Instant::now();
-        self.over = now >= self.ends || *self.draining.borrow();
+        self.look_at_shutdown(now);
+        self.over = now >= self.ends;
         if self.bookmarks && now >= self.next_bookmark().min(self.ends) {
             self.next_bookmark = now + BOOKMARK_INTERVAL;
             let bookmark = Delivery::Bookmark { position: self.cursor, initial_end: false };
             return Some(Some(vec![bookmark]));
         }
         self.over.then_some(None)
+    }
+
+    /// Decides when it ends, once the server is being shut down.
+    fn look_at_shutdown(&mut self, now: Instant) {
+        let Some(within) = *self.ending.borrow() else { return };
+        let Some(share) = self.end_share.take() else { return };
+        self.ends = self.ends.min(now + within / 1000 * share);
     }
 
     fn next_bookmark(&self) -> Instant {
@@ -419,7 +437,7 @@ impl Watcher {
             _ = self.access.changes.changed() => self.access.changes.mark_changed(),
             _ = self.subscription.changed() => {}
             () = self.timer.as_mut() => {}
-            _ = self.draining.wait_for(|draining| *draining) => {}
+            _ = self.ending.wait_for(Option::is_some), if self.end_share.is_some() => {}
         }
     }
 }

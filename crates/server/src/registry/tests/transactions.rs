@@ -40,7 +40,7 @@ impl Fixture {
         // Only what happens from now on.
         let version = Position::end_of(self.registry.cache().applied());
         let options = options(&format!("watch=1&resourceVersion={version}"));
-        self.registry.watch(&permit, &options, self.draining.subscribe()).await.unwrap()
+        self.registry.watch(&permit, &options, self.ending.subscribe()).await.unwrap()
     }
 }
 
