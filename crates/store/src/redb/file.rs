@@ -1,11 +1,14 @@
 //! Creation and opening of the database: in a file, or in the backend that a test uses instead of a
 //! file. The contents of the database are not known here.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
 
 use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
@@ -32,10 +35,39 @@ pub(super) fn opener<B: StorageBackend>(
 ) -> Opener {
     Box::new(move || {
         let backend = make().map_err(DatabaseError::from).map_err(engine_error)?;
-        let mut builder = Builder::new();
-        builder.set_cache_size(cache_bytes);
-        builder.create_with_backend(backend).map_err(engine_error)
+        let begin = Instant::now();
+        let repairs = Rc::new(Cell::new(false));
+        let has_begun = Rc::clone(&repairs);
+        let database = open_repairing(backend, cache_bytes, move |percent| {
+            if has_begun.replace(true) {
+                tracing::warn!("the database is being repaired: {percent:.0} % are done");
+            } else {
+                tracing::warn!(
+                    "the database was not closed cleanly, and is being repaired; this takes about \
+                     as long as to read it"
+                );
+            }
+        })?;
+        if repairs.get() {
+            let seconds = begin.elapsed().as_secs_f64();
+            tracing::warn!("the database was repaired within {seconds:.1} s");
+        }
+        Ok(database)
     })
+}
+
+/// Opens a database, or makes one in a backend that is empty. Calls `repairing` with the percentage
+/// that is done, once or more, when it was not closed cleanly: commits do not save which pages are free,
+/// so the whole file is read to find out.
+fn open_repairing(
+    backend: impl StorageBackend,
+    cache_bytes: usize,
+    repairing: impl Fn(f64) + 'static,
+) -> Result<Database> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes);
+    builder.set_repair_callback(move |session| repairing(100.0 * session.progress()));
+    builder.create_with_backend(backend).map_err(engine_error)
 }
 
 /// Returns a backend for a file that exists.
@@ -114,7 +146,8 @@ impl NewFile {
         let file = options.open(&temporary).map_err(|error| failed(&error))?;
         let copy = file.try_clone().map_err(|error| failed(&error))?;
         let mut new = Self { path: path.to_owned(), temporary, file, database: None, directory };
-        let database = Builder::new().create_file(copy).map_err(engine_error)?;
+        let backend = FileBackend::new(copy).map_err(engine_error)?;
+        let database = Builder::new().create_with_backend(backend).map_err(engine_error)?;
         prepare(&database)?;
         new.database = Some(database);
         Ok(new)
@@ -188,6 +221,7 @@ fn sync_and_drop_cache(file: &File) -> io::Result<()> {
     drop_from_cache(file, NonZeroU64::new(HEADER_BYTES as u64));
     if !was_closed_cleanly(file) {
         drop_from_cache(file, None);
+        read_ahead(file);
     }
     Ok(())
 }
@@ -202,6 +236,17 @@ fn drop_from_cache(file: &File, bytes: Option<NonZeroU64>) {
     let _ = (file, bytes);
 }
 
+/// Asks for a whole file from the disk. A repair needs all of it, page by page in no order of the disk,
+/// which takes many times as long.
+fn read_ahead(file: &File) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::WillNeed) {
+        tracing::debug!(%error, "the file is not read ahead");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+}
+
 /// Returns whether redb's header marks the file as closed cleanly; false for an unknown header.
 fn was_closed_cleanly(file: &File) -> bool {
     let mut header = [0; MAGIC.len() + 1];
@@ -213,7 +258,10 @@ fn was_closed_cleanly(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::redb::write::{self, Task};
 
     #[test]
     fn a_closed_file_is_told_from_one_in_use() {
@@ -226,5 +274,33 @@ mod tests {
         assert!(closed());
         File::create(&path).unwrap().set_len(512).unwrap();
         assert!(!closed(), "it is no database");
+    }
+
+    /// Opens the database at a path as a start does. Returns it, and how often a repair was reported.
+    fn open(path: &Path) -> (Database, u64) {
+        let reports = Rc::new(Cell::new(0));
+        let reported = Rc::clone(&reports);
+        let count = move |_| reported.set(reported.get() + 1);
+        let database = open_repairing(backend(path).unwrap(), 1 << 20, count).unwrap();
+        (database, reports.get())
+    }
+
+    #[test]
+    fn only_a_file_that_was_not_closed_is_repaired_and_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, copy] = ["db", "copy"].map(|name| directory.path().join(name));
+        ensure(&path).unwrap();
+        let (database, repairs) = open(&path);
+        assert_eq!(repairs, 0, "it is new");
+        let task = Task::Age { now: Duration::from_secs(1), keep: Duration::from_secs(100) };
+        write::group(&database, std::iter::once(&task)).unwrap();
+        // What a process leaves that is killed.
+        std::fs::copy(&path, &copy).unwrap();
+        drop(database);
+        assert_eq!(open(&path).1, 0, "it was closed");
+        let (database, repairs) = open(&copy);
+        assert!(repairs > 0, "it was not closed");
+        drop(database);
+        assert_eq!(open(&copy).1, 0, "it was repaired, and closed");
     }
 }

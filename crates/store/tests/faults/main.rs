@@ -99,10 +99,10 @@ fn a_full_disk_is_reported_and_works_again_when_there_is_room() {
         let store = open(&disk).unwrap();
         workload.steps(&store, 4).await.unwrap();
         // Somewhere in what is in use, or a little after it: pages are scattered.
-        let limit = 4096 + rng.below(256 * 1024);
+        let limit = 4096 + rng.below(disk.image().len());
         disk.inject(Faults { full_after: Some(limit), ..Faults::default() });
         let mut failed = 0;
-        for _ in 0..30 {
+        for _ in 0..60 {
             match workload.step(&store).await {
                 Ok(()) => {}
                 Err(Error::Unknown(reason) | Error::Unavailable(reason)) => {
