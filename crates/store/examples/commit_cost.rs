@@ -149,6 +149,7 @@ async fn main() {
         begin.elapsed().as_millis()
     );
     std::fs::copy(&path, &crashed).unwrap();
+    std::fs::File::open(&crashed).unwrap().sync_all().unwrap();
     store.close().await;
     println!("the file has {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
     start("start, clean end", &path).await;

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::{Change, Condition, Entry, Error, Result, Txn, limits};
+use crate::{Change, Condition, Entry, Error, Position, Result, Txn, limits};
 
 /// What a value may have in addition to the bytes of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,17 @@ pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
         return Err(Error::Invalid(format!("{key} has position {position}, which cannot be")));
     }
     Ok(())
+}
+
+/// Returns [`Error::Invalid`] when two of these packed positions are the same. They must be sorted.
+pub(crate) fn restored_positions(packed: &[u64]) -> Result<()> {
+    match packed.windows(2).find(|two| two.first() == two.last()) {
+        Some(twice) => {
+            let position = twice.first().copied().map(Position::from_packed).unwrap_or_default();
+            Err(Error::Invalid(format!("two keys have position {position}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns [`Error::Invalid`] for a restored entry whose key or position another one has.

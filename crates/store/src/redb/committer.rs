@@ -113,7 +113,7 @@ impl Queue {
 fn task_bytes(task: &Task) -> usize {
     match task {
         Task::Commit(txn) => txn.changes.iter().map(value_bytes).sum(),
-        Task::Compact { .. } | Task::Age { .. } | Task::Recover { .. } => 0,
+        Task::Forget(_) | Task::Age { .. } | Task::Recover { .. } => 0,
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) fn open(opener: &Opener) -> Result<(Database, u64)> {
         write::prepare(&database)?;
         let view = super::read::View::open(&database)?;
         verify(&view)?;
-        let revision = view.revision;
+        let revision = view.state.revision;
         drop(view);
         Ok((database, revision))
     })

@@ -1,37 +1,44 @@
-//! The layout of the database file: its tables, and the bytes of a record. No transactions here.
+//! The layout of the database file: its tables, and the bytes of what is in them. No transactions here.
 //!
-//! Every record carries two checksums of its own. redb has checksums too, but verifies them only when
-//! it repairs a file, while the contract demands that corruption is reported on every read. The first
-//! covers what history needs (key, kind, previous version), the second the value, so that a watch can
-//! skip a corrupt value that its prefix does not cover.
+//! `live` has each key with its newest version. History is in segments: tables of their own, each with the
+//! changes of some consecutive revisions, so that forgetting is dropping a table. A change has its value,
+//! and the value that it replaced where that one's change is in an earlier segment: so a segment never
+//! needs an older one.
+//!
+//! Everything carries checksums of its own. redb has checksums too, but verifies them only when
+//! it repairs a file, while the contract demands that corruption is reported on every read. Heads and values
+//! have one each, so that a watch can skip a corrupt value that its prefix does not cover. The sum of the
+//! heads' checksums of a table is recorded, so that nothing can be missing from it, or be older than it
+//! should be, without being noticed at the start.
 
 use ::redb::TableDefinition;
 use aws_lc_rs::digest;
 
-/// All changes that are kept: packed position to record.
-pub(super) const CHANGES: TableDefinition<u64, &[u8]> = TableDefinition::new("changes");
-/// The positions of each key: (key, packed position) to [`PUT`] or [`TOMBSTONE`].
-pub(super) const INDEX: TableDefinition<(&[u8], u64), u8> = TableDefinition::new("index");
-/// The numbers that are named below.
+/// All keys that exist, and those whose deletion is kept in history: key to row.
+pub(super) const LIVE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("live");
+/// The segments of history: first revision to the sum of its records' heads. That of the newest segment
+/// is in [`State`].
+pub(super) const SEGMENTS: TableDefinition<u64, u64> = TableDefinition::new("segments");
+/// The bytes of [`State`], under [`STATE_NOW`].
+pub(super) const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
+/// The number that is named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
 /// What is known of history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
-/// [`NOTES_LAST_CHANGES`]. Not in files that were written before there was this table.
+/// [`NOTES_LAST_CHANGES`].
 pub(super) const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 
 /// In [`NOTES`]: which revision was the newest one at which time.
 pub(super) const NOTES_AGES: &str = "ages";
 /// In [`NOTES`]: the last change under each of some prefixes.
 pub(super) const NOTES_LAST_CHANGES: &str = "last-changes";
+/// In [`STATE`]: the only record.
+pub(super) const STATE_NOW: &str = "now";
 
 /// In [`META`]: the version of this layout.
 pub(super) const META_FORMAT: &str = "format";
-/// In [`META`]: the newest revision.
-pub(super) const META_REVISION: &str = "revision";
-/// In [`META`]: every revision up to this one is compacted.
-pub(super) const META_COMPACTED: &str = "compacted";
-/// The version of the layout that this code writes and reads.
-pub(super) const FORMAT: u64 = 1;
+/// The version of the layout that this code writes.
+pub(super) const FORMAT: u64 = 2;
 
 /// The mark of a change that set a value. The two marks differ in every bit, so that no flipped bit
 /// turns one into the other.
@@ -41,83 +48,283 @@ pub(super) const TOMBSTONE: u8 = 0x5A;
 
 /// The length of a checksum.
 pub(super) const CHECK_BYTES: usize = 8;
-const FIXED_BYTES: usize = 1 + 8 + 2;
+/// In place of a position in the checksum of what has none. Revisions start at 1.
+const NO_POSITION: u64 = 0;
+/// The length of a row's head: mark, position, checksum.
+const ROW_HEAD_BYTES: usize = 1 + 8 + CHECK_BYTES;
+/// The length of a record's head without its key and its checksum: mark, previous position, length of the
+/// key, length of the replaced value.
+const RECORD_HEAD_BYTES: usize = 1 + 8 + 2 + 4;
+/// In place of the length of the replaced value: it is not in the record.
+const NOT_HERE: u32 = u32::MAX;
 
-/// The fields of a record before its value.
+/// What is wrong with corrupt bytes.
+pub(super) type Corruption = &'static str;
+
+const SHORT: Corruption = "the record is too short";
+
+/// The start of the names of the segments' tables.
+pub(super) const SEGMENT_PREFIX: &str = "history/";
+
+/// Returns the name of the table of a segment.
+pub(super) fn segment_name(first: u64) -> String {
+    format!("{SEGMENT_PREFIX}{first:016x}")
+}
+
+/// Returns the definition of the table of a segment: packed position to record.
+pub(super) fn segment_table(name: &str) -> TableDefinition<'_, u64, &'static [u8]> {
+    TableDefinition::new(name)
+}
+
+/// What is true of the database as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// The newest revision.
+    pub(super) revision: u64,
+    /// Every revision up to this one is compacted.
+    pub(super) compacted: u64,
+    /// The sum of the heads of all rows of [`LIVE`].
+    pub(super) live: u64,
+    /// The first revision of the newest segment; 0 when there is none.
+    pub(super) segment: u64,
+    /// The sum of the heads of its records.
+    pub(super) segment_sum: u64,
+    /// The bytes of its records.
+    pub(super) segment_bytes: u64,
+}
+
+impl State {
+    /// Returns the bytes of the state.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let all = [
+            self.revision,
+            self.compacted,
+            self.live,
+            self.segment,
+            self.segment_sum,
+            self.segment_bytes,
+        ];
+        with_checksum(all.into_iter().flat_map(u64::to_le_bytes).collect())
+    }
+
+    /// Returns the state; none for bytes that are not what was written.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = without_checksum(bytes)?;
+        let (numbers, []) = bytes.as_chunks::<8>() else { return None };
+        let &[revision, compacted, live, segment, segment_sum, segment_bytes] = numbers else {
+            return None;
+        };
+        Some(Self {
+            revision: u64::from_le_bytes(revision),
+            compacted: u64::from_le_bytes(compacted),
+            live: u64::from_le_bytes(live),
+            segment: u64::from_le_bytes(segment),
+            segment_sum: u64::from_le_bytes(segment_sum),
+            segment_bytes: u64::from_le_bytes(segment_bytes),
+        })
+    }
+}
+
+/// The head of a row of [`LIVE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row<'a> {
+    /// [`PUT`] or [`TOMBSTONE`].
+    pub(super) mark: u8,
+    /// The packed position of the key's newest version.
+    pub(super) packed: u64,
+    /// What the row adds to the sum of its table.
+    pub(super) sum: u64,
+    /// The value, which is not checked yet.
+    pub(super) body: Body<'a>,
+}
+
+/// Returns the bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
+/// can be replaced and deleted when one of the two is corrupt.
+pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<u8>, u64) {
+    let (head, sum) = row_head(key.as_bytes(), mark, packed);
+    let mut out = Vec::with_capacity(body.len() + 2 * ROW_HEAD_BYTES);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(body);
+    out.extend_from_slice(&head);
+    (out, sum)
+}
+
+fn row_head(key: &[u8], mark: u8, packed: u64) -> ([u8; ROW_HEAD_BYTES], u64) {
+    let check = checksum_of(packed, &[&[mark], key]);
+    let mut head = [mark; ROW_HEAD_BYTES];
+    let rest = packed.to_le_bytes().into_iter().chain(check);
+    for (to, from) in head.iter_mut().skip(1).zip(rest) {
+        *to = from;
+    }
+    (head, u64::from_le_bytes(check))
+}
+
+/// Returns the row of a key.
+pub(super) fn decode_row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Row<'a>, Corruption> {
+    let (first, rest) = bytes.split_first_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
+    let (body, last) = rest.split_last_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
+    for head in [first, last] {
+        let [mark, packed @ .., _, _, _, _, _, _, _, _] = *head;
+        let packed = u64::from_le_bytes(packed);
+        let (expected, sum) = row_head(key, mark, packed);
+        if expected == *head && (mark == PUT || mark == TOMBSTONE) {
+            return Ok(Row { mark, packed, sum, body: Body { packed, bytes: body } });
+        }
+    }
+    Err("the row's checksum does not match")
+}
+
+/// The head of a record of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head<'a> {
     /// [`PUT`] or [`TOMBSTONE`].
     pub(super) mark: u8,
-    /// The packed position of the live version that this one replaced; 0 for none.
-    pub(super) previous: u64,
+    /// The version that this one came after.
+    pub(super) before: Before,
     /// The key.
     pub(super) key: &'a str,
 }
 
-/// What is wrong with a corrupt record.
-pub(super) type Corruption = &'static str;
+/// What a key had before a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Nothing that is known.
+    #[default]
+    Nothing,
+    /// A value, set at this packed position.
+    Value(u64),
+    /// It was removed, at this packed position.
+    Tombstone(u64),
+}
 
-/// Returns the bytes of a record.
-pub(super) fn encode(packed: u64, head: Head<'_>, value: &[u8]) -> Vec<u8> {
+impl Before {
+    /// The bit that says that the position is a tombstone's. Packed positions do not have it.
+    const TOMBSTONE: u64 = 1 << 63;
+
+    /// Returns the packed position; 0 for none.
+    pub(super) fn packed(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Value(packed) | Self::Tombstone(packed) => packed,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Self::Nothing | Self::Value(_) => self.packed(),
+            Self::Tombstone(packed) => packed | Self::TOMBSTONE,
+        }
+    }
+
+    fn decode(number: u64) -> Self {
+        match number {
+            0 => Self::Nothing,
+            _ if number & Self::TOMBSTONE != 0 => Self::Tombstone(number & !Self::TOMBSTONE),
+            _ => Self::Value(number),
+        }
+    }
+}
+
+/// A record of history.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'a> {
+    /// Its head.
+    pub(super) head: Head<'a>,
+    /// What it adds to the sum of its segment.
+    pub(super) sum: u64,
+    /// The value that it replaced, if the change that set it is in an earlier segment.
+    pub(super) replaced: Option<Body<'a>>,
+    /// Its value. Not checked yet, and empty for [`TOMBSTONE`].
+    pub(super) body: Body<'a>,
+}
+
+/// Returns the bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
+/// values with their checksums.
+pub(super) fn encode_record(
+    packed: u64,
+    head: Head<'_>,
+    replaced: Option<&[u8]>,
+    body: &[u8],
+) -> (Vec<u8>, u64) {
     let key = head.key.as_bytes();
-    // The contract's limit keeps keys far below 64 KiB; a longer one would fail its checksum.
+    // The contract's limits keep both far below; a longer one would fail its checksum.
     let key_length = u16::try_from(key.len()).unwrap_or(u16::MAX);
-    let mut out = Vec::with_capacity(FIXED_BYTES + key.len() + value.len() + 2 * CHECK_BYTES);
+    let here = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(NOT_HERE);
+    let replaced_length = replaced.map_or(NOT_HERE, here);
+    let length = RECORD_HEAD_BYTES + key.len() + CHECK_BYTES + body.len();
+    let mut out = Vec::with_capacity(length + replaced.map_or(0, <[u8]>::len));
     out.push(head.mark);
-    out.extend_from_slice(&head.previous.to_le_bytes());
+    out.extend_from_slice(&head.before.encode().to_le_bytes());
     out.extend_from_slice(&key_length.to_le_bytes());
+    out.extend_from_slice(&replaced_length.to_le_bytes());
     out.extend_from_slice(key);
     let check = checksum(packed, &out);
     out.extend_from_slice(&check);
-    out.extend_from_slice(value);
-    out.extend_from_slice(&checksum(packed, value));
-    out
+    out.extend_from_slice(replaced.unwrap_or_default());
+    out.extend_from_slice(body);
+    (out, u64::from_le_bytes(check))
 }
 
-/// Returns the head of a record, and the bytes of its value, which are not checked yet.
-pub(super) fn decode_head(packed: u64, record: &[u8]) -> Result<(Head<'_>, Body<'_>), Corruption> {
-    const SHORT: Corruption = "the record is too short";
-    let (fixed, rest) = record.split_first_chunk::<FIXED_BYTES>().ok_or(SHORT)?;
-    let [mark, previous @ .., low, high] = *fixed;
-    let key_length = usize::from(u16::from_le_bytes([low, high]));
+/// Returns a record of history.
+pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Corruption> {
+    let (fixed, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(SHORT)?;
+    let [mark, previous @ .., k0, k1, r0, r1, r2, r3] = *fixed;
+    let before = Before::decode(u64::from_le_bytes(previous));
+    let key_length = usize::from(u16::from_le_bytes([k0, k1]));
+    let replaced_length = u32::from_le_bytes([r0, r1, r2, r3]);
     let (key, rest) = rest.split_at_checked(key_length).ok_or(SHORT)?;
-    let (check, body) = rest.split_first_chunk::<CHECK_BYTES>().ok_or(SHORT)?;
-    let covered = record.get(..FIXED_BYTES + key_length).ok_or(SHORT)?;
-    if checksum(packed, covered) != *check {
+    let (check, rest) = rest.split_first_chunk::<CHECK_BYTES>().ok_or(SHORT)?;
+    if checksum_of(packed, &[fixed, key]) != *check {
         return Err("the record's checksum does not match");
     }
     let key = std::str::from_utf8(key).map_err(|_| "the key is not UTF-8")?;
     if mark != PUT && mark != TOMBSTONE {
         return Err("the record is of no known kind");
     }
-    Ok((Head { mark, previous: u64::from_le_bytes(previous), key }, Body { packed, bytes: body }))
+    let (replaced, body) = if replaced_length == NOT_HERE {
+        (None, rest)
+    } else {
+        let length = usize::try_from(replaced_length).map_err(|_| SHORT)?;
+        let (replaced, body) = rest.split_at_checked(length).ok_or(SHORT)?;
+        (Some(Body { packed: before.packed(), bytes: replaced }), body)
+    };
+    Ok(Record {
+        head: Head { mark, before, key },
+        sum: u64::from_le_bytes(*check),
+        replaced,
+        body: Body { packed, bytes: body },
+    })
 }
 
-/// Returns the value of a live version. The key is the one that the index has for it.
-pub(super) fn value_of<'a>(
-    packed: u64,
-    record: &'a [u8],
-    key: &str,
-) -> Result<&'a [u8], Corruption> {
-    let (head, body) = decode_head(packed, record)?;
-    if head.key != key || head.mark != PUT {
-        return Err("the index and the record do not match");
-    }
-    body.check()
+/// Returns a value with its checksum, as it is in rows and records.
+pub(super) fn encode_value(packed: u64, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + CHECK_BYTES);
+    out.extend_from_slice(value);
+    out.extend_from_slice(&checksum(packed, value));
+    out
 }
 
-/// A value that has not been checked yet.
-#[derive(Clone, Copy, Debug)]
+/// A value with its checksum, which has not been checked yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Body<'a> {
     packed: u64,
     bytes: &'a [u8],
 }
 
 impl<'a> Body<'a> {
+    /// Returns a value with its checksum that was set at a position.
+    pub(super) fn new(packed: u64, bytes: &'a [u8]) -> Self {
+        Self { packed, bytes }
+    }
+
+    /// Returns the value and its checksum as they are.
+    pub(super) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Verifies the checksum and returns the value.
     pub(super) fn check(self) -> Result<&'a [u8], Corruption> {
-        let (value, check) =
-            self.bytes.split_last_chunk::<CHECK_BYTES>().ok_or("the record is too short")?;
+        let (value, check) = self.bytes.split_last_chunk::<CHECK_BYTES>().ok_or(SHORT)?;
         if checksum(self.packed, value) != *check {
             return Err("the value's checksum does not match");
         }
@@ -125,11 +332,31 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Returns the checksum of bytes that are stored at a position. It covers the position, so that a record stored under another position is detected.
+/// Returns bytes with a checksum at their end.
+pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    let check = checksum(NO_POSITION, &bytes);
+    bytes.extend_from_slice(&check);
+    bytes
+}
+
+/// Returns the bytes before the checksum at their end; none when it does not match.
+pub(super) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
+    let (bytes, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
+    (checksum(NO_POSITION, bytes) == *check).then_some(bytes)
+}
+
+/// Returns the checksum of bytes that are stored at a position. It covers the position, so that a record
+/// stored under another position is detected.
 pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
+    checksum_of(packed, &[bytes])
+}
+
+fn checksum_of(packed: u64, parts: &[&[u8]]) -> [u8; CHECK_BYTES] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&packed.to_le_bytes());
-    context.update(bytes);
+    for part in parts {
+        context.update(part);
+    }
     let digest = context.finish();
     let mut out = [0; CHECK_BYTES];
     for (to, from) in out.iter_mut().zip(digest.as_ref()) {
@@ -142,34 +369,78 @@ pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
 mod tests {
     use super::*;
 
-    const HEAD: Head<'static> = Head { mark: PUT, previous: 258, key: "/a/b" };
+    const HEAD: Head<'static> = Head { mark: PUT, before: Before::Value(258), key: "/a/b" };
+
+    fn record(replaced: Option<&[u8]>) -> Vec<u8> {
+        let replaced = replaced.map(|value| encode_value(258, value));
+        encode_record(515, HEAD, replaced.as_deref(), &encode_value(515, b"value")).0
+    }
+
+    /// Returns all that a record has, with all of it checked.
+    fn read(packed: u64, bytes: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Corruption> {
+        let record = decode_record(packed, bytes)?;
+        assert_eq!(record.head, HEAD);
+        Ok((record.replaced.map(Body::check).transpose()?, record.body.check()?))
+    }
 
     #[test]
     fn what_is_written_is_read() {
-        let bytes = encode(515, HEAD, b"value");
-        let (head, body) = decode_head(515, &bytes).unwrap();
-        assert_eq!(head, HEAD);
-        assert_eq!(body.check().unwrap(), b"value");
+        for replaced in [None, Some(b"before".as_slice())] {
+            assert_eq!(read(515, &record(replaced)), Ok((replaced, b"value".as_slice())));
+        }
+        for before in [Before::Nothing, Before::Value(258), Before::Tombstone(258)] {
+            let bytes = encode_record(515, Head { before, ..HEAD }, None, b"").0;
+            assert_eq!(decode_record(515, &bytes).unwrap().head.before, before);
+        }
+        let (bytes, sum) = encode_row("/a", TOMBSTONE, 515, &encode_value(515, b""));
+        let row = decode_row(b"/a", &bytes).unwrap();
+        assert_eq!((row.mark, row.packed, row.sum), (TOMBSTONE, 515, sum));
+        assert_eq!(row.body.check(), Ok(b"".as_slice()));
+        let state = State { revision: 7, live: u64::MAX, ..State::default() };
+        assert_eq!(State::decode(&state.encode()), Some(state));
     }
 
     #[test]
     fn every_flipped_bit_is_detected() {
-        let intact = encode(515, HEAD, b"value");
+        for intact in [record(None), record(Some(b"before"))] {
+            for bit in 0..intact.len() * 8 {
+                let mut bytes = intact.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(read(515, &bytes).is_err(), "bit {bit}");
+            }
+        }
+        let intact = State { revision: 7, ..State::default() }.encode();
         for bit in 0..intact.len() * 8 {
             let mut bytes = intact.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let read = decode_head(515, &bytes).and_then(|(_, body)| body.check());
-            assert!(read.is_err(), "bit {bit}");
+            assert_eq!(State::decode(&bytes), None, "bit {bit}");
         }
     }
 
     #[test]
+    fn a_row_has_its_position_whatever_bit_is_flipped_and_its_value_or_none() {
+        let (intact, sum) = encode_row("/a", PUT, 515, &encode_value(515, b"value"));
+        let mut corrupt = 0;
+        for bit in 0..intact.len() * 8 {
+            let mut bytes = intact.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let row = decode_row(b"/a", &bytes).unwrap();
+            assert_eq!((row.mark, row.packed, row.sum), (PUT, 515, sum));
+            match row.body.check() {
+                Ok(value) => assert_eq!(value, b"value"),
+                Err(_) => corrupt += 1,
+            }
+        }
+        assert_eq!(corrupt, (5 + CHECK_BYTES) * 8);
+        assert!(decode_row(b"/b", &intact).is_err(), "it is another key's");
+    }
+
+    #[test]
     fn a_record_at_anothers_position_and_a_short_one_are_detected() {
-        let bytes = encode(515, HEAD, b"value");
-        assert!(decode_head(516, &bytes).is_err());
+        let bytes = record(Some(b"before"));
+        assert!(decode_record(516, &bytes).is_err());
         for length in 0..bytes.len() {
-            let read = decode_head(515, &bytes[..length]).and_then(|(_, body)| body.check());
-            assert!(read.is_err(), "{length} bytes");
+            assert!(read(515, &bytes[..length]).is_err(), "{length} bytes");
         }
     }
 }

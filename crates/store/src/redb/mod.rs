@@ -2,10 +2,11 @@
 //!
 //! One thread writes, and commits all transactions that wait for it together: one fsync for many
 //! callers. Here are the store itself, its opening and its closing. The parts are `write` (what a
-//! group of transactions writes), `committer` (the thread), `read`, `watch` and `tail` (what callers
-//! read), `layout` (the bytes in the file), `notes` (those of what is
-//! known of history), `verify` (the check at the start), `scan` (the parallel
-//! walk), `file` (creation and opening), `restore` (creation from entries) and `shared` (the state that all of them share).
+//! group of transactions writes), `committer` (the thread), `read`, `history`, `watch` and `tail` (what
+//! callers read), `layout` (the bytes in the file), `migrate` (those of an older layout), `notes` (those of
+//! what is known of history), `verify` (the check at the start), `scan` (the parallel walk), `file`
+//! (creation and opening), `restore` (creation from entries) and `shared` (the state that all of them
+//! share).
 
 use std::io;
 use std::path::Path;
@@ -20,6 +21,7 @@ use tokio::task::spawn_blocking;
 
 use self::committer::{Committer, Queue};
 use self::file::Opener;
+use self::history::Forgetting;
 use self::read::View;
 pub(crate) use self::read::is_in_use;
 pub use self::restore::RedbRestore;
@@ -34,7 +36,9 @@ use crate::{
 
 mod committer;
 mod file;
+mod history;
 mod layout;
+mod migrate;
 mod notes;
 mod read;
 mod restore;
@@ -97,6 +101,25 @@ impl Redb {
         self.probe_if_unavailable(self.shared.read(run))
     }
 
+    /// Finds out what the next step of a compaction is, while others commit.
+    async fn next_forgetting(
+        &self,
+        revision: u64,
+        prefixes: &Arc<[String]>,
+    ) -> Result<Option<Forgetting>> {
+        let (shared, prefixes) = (Arc::clone(&self.shared), Arc::clone(prefixes));
+        let reading = spawn_blocking(move || {
+            shared.read(|view| {
+                if revision > view.state.revision {
+                    return Err(Error::Future { current: view.state.revision });
+                }
+                view.forgetting(revision, &prefixes)
+            })
+        });
+        let step = reading.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        self.probe_if_unavailable(step)
+    }
+
     fn probe_if_unavailable<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Unavailable(_)) = &result {
             self.queue.request_probe();
@@ -133,7 +156,7 @@ impl Store for Redb {
     }
 
     async fn compacted(&self) -> Result<u64> {
-        self.read(|view| Ok(view.compacted))
+        self.read(|view| Ok(view.state.compacted))
     }
 
     /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory.
@@ -186,8 +209,9 @@ impl Store for Redb {
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
         check::prefixes(prefixes)?;
         let prefixes: Arc<[String]> = prefixes.into();
-        let step = || Task::Compact { revision, prefixes: Arc::clone(&prefixes) };
-        while self.queue.run(step()).await? < revision {}
+        while let Some(step) = self.next_forgetting(revision, &prefixes).await? {
+            self.queue.run(Task::Forget(step)).await?;
+        }
         Ok(())
     }
 

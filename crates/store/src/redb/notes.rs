@@ -2,12 +2,9 @@
 //! not have their checksum are as good as none: history is then kept longer, and what is not known counts
 //! as changed.
 
-use super::layout::{CHECK_BYTES, checksum};
+use super::layout::{with_checksum, without_checksum};
 use crate::age::{Ages, Mark};
 use crate::last_change::NotedChanges;
-
-/// In place of a position in the checksum. No change has it: revisions start at 1.
-const NO_POSITION: u64 = 0;
 
 /// Returns the bytes of the age of history.
 pub(super) fn encode_ages(ages: &Ages) -> Vec<u8> {
@@ -51,17 +48,6 @@ pub(super) fn decode_last_changes(bytes: &[u8]) -> Option<NotedChanges> {
         rest = after;
     }
     Some(noted)
-}
-
-fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
-    let check = checksum(NO_POSITION, &bytes);
-    bytes.extend_from_slice(&check);
-    bytes
-}
-
-fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
-    let (bytes, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-    (checksum(NO_POSITION, bytes) == *check).then_some(bytes)
 }
 
 /// Takes a number from the start of some bytes.

@@ -1,24 +1,17 @@
-//! Reads from the database: one key, a list, a range of history. Everything here works on the tables
-//! of one transaction, read or write. No threads and no callers here.
+//! Reads from the database: one key, and lists. Everything here works on the tables of one transaction.
+//! What needs history is in `history`. No threads and no callers here.
 
-use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::Arc;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, OnceLock};
 
 use ::redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 use bytes::Bytes;
 
-use super::layout::{self, CHANGES, Corruption, INDEX, META, NOTES, PUT, TOMBSTONE};
+use super::layout::{self, Corruption, LIVE, NOTES, PUT, Row, STATE, State, TOMBSTONE};
 use super::notes;
-use crate::cursor::Cursor;
-use crate::last_change::{NotedChanges, Search};
-use crate::{
-    Batch, CorruptEntry, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot,
-};
+use crate::last_change::NotedChanges;
+use crate::{CorruptEntry, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot};
 
-/// Changes that one read of history looks at before it returns what it has.
-const HISTORY_CHANGES: usize = 4096;
-/// Bytes of values that one read of history collects before it stops at the next revision.
-const HISTORY_BYTES: usize = 8 * 1024 * 1024;
 /// Keys on a page of [`crate::Store::next_page`].
 const PAGE_KEYS: usize = 256;
 /// Bytes of values on such a page. The last value may exceed them.
@@ -26,14 +19,6 @@ const PAGE_BYTES: usize = 1024 * 1024;
 
 /// The message when another process has the database open.
 const IN_USE: &str = "another process has the database open; only one may at a time";
-
-/// A table of changes, of a read or a write transaction.
-pub(super) trait Changes: ReadableTable<u64, &'static [u8]> {}
-impl<T: ReadableTable<u64, &'static [u8]>> Changes for T {}
-
-/// A table of positions, of a read or a write transaction.
-pub(super) trait Index: ReadableTable<(&'static [u8], u64), u8> {}
-impl<T: ReadableTable<(&'static [u8], u64), u8>> Index for T {}
 
 /// Converts an error of the `redb` crate.
 pub(super) fn engine_error(error: impl Into<::redb::Error>) -> Error {
@@ -65,57 +50,73 @@ pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
 
 /// A snapshot of the database: its state when this was opened.
 pub(super) struct View {
-    changes: ReadOnlyTable<u64, &'static [u8]>,
-    index: ReadOnlyTable<(&'static [u8], u64), u8>,
-    /// The newest revision.
-    pub(super) revision: u64,
-    /// Every revision up to and including this one is compacted.
-    pub(super) compacted: u64,
+    live: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// What is true of the database as a whole.
+    pub(super) state: State,
+    /// The first revisions of the segments, once they are read.
+    pub(super) segments: OnceLock<Vec<u64>>,
     /// Keeps the pages of the snapshot from being reused.
-    transaction: ReadTransaction,
+    pub(super) transaction: ReadTransaction,
+}
+
+/// The version of a key in some state: where its value is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Version<'a> {
+    /// It is the newest one.
+    Newest(Row<'a>),
+    /// It was replaced.
+    Replaced {
+        /// Its packed position.
+        packed: u64,
+        /// The packed position of the change that replaced it.
+        by: u64,
+    },
+    /// What history has of the key is corrupt.
+    Corrupt {
+        /// A packed position of the key.
+        packed: u64,
+        /// What is wrong.
+        reason: Corruption,
+    },
+}
+
+impl Version<'_> {
+    /// Returns the packed position.
+    pub(super) fn packed(&self) -> u64 {
+        match self {
+            Version::Newest(row) => row.packed,
+            Version::Replaced { packed, .. } | Version::Corrupt { packed, .. } => *packed,
+        }
+    }
 }
 
 impl View {
     /// Opens a snapshot of the newest committed state.
     pub(super) fn open(database: &Database) -> Result<Self> {
         let transaction = database.begin_read().map_err(engine_error)?;
-        let meta = transaction.open_table(META).map_err(engine_error)?;
-        Ok(Self {
-            changes: transaction.open_table(CHANGES).map_err(engine_error)?,
-            index: transaction.open_table(INDEX).map_err(engine_error)?,
-            revision: number(&meta, layout::META_REVISION)?,
-            compacted: number(&meta, layout::META_COMPACTED)?,
-            transaction,
-        })
+        let state = state(&transaction.open_table(STATE).map_err(engine_error)?)?;
+        let live = transaction.open_table(LIVE).map_err(engine_error)?;
+        Ok(Self { live, state, segments: OnceLock::new(), transaction })
     }
 
-    /// Returns the table of changes.
-    pub(super) fn changes(&self) -> &impl Changes {
-        &self.changes
+    /// Returns the table of keys.
+    pub(super) fn live(&self) -> &ReadOnlyTable<&'static [u8], &'static [u8]> {
+        &self.live
     }
 
-    /// Returns records in order of position.
-    pub(super) fn records(
-        &self,
-        packed: RangeInclusive<u64>,
-    ) -> Result<::redb::Range<'static, u64, &'static [u8]>> {
-        self.changes.range(packed).map_err(engine_error)
-    }
-
-    /// Returns the table of positions.
-    pub(super) fn index(&self) -> &impl Index {
-        &self.index
+    /// Returns what is noted of the last changes.
+    pub(super) fn noted(&self) -> Result<NotedChanges> {
+        noted(&self.transaction.open_table(NOTES).map_err(engine_error)?)
     }
 
     /// Returns the current entry of a key.
     pub(super) fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        let value = match live(&self.index, key)? {
+        let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
+        let value = match &found {
             None => None,
-            Some(packed) => {
-                Some(load(&self.changes, key, packed)?.map_err(|reason| corrupt_key(key, reason))?)
-            }
+            Some(bytes) => entry(key, bytes.value()).map_err(|reason| corrupt_key(key, reason))?,
         };
-        Ok(Snapshot { value, revision: self.revision })
+        Ok(Snapshot { value, revision: self.state.revision })
     }
 
     /// Returns a page of keys, in key order: see [`crate::Store::list`].
@@ -125,12 +126,12 @@ impl View {
         let newest = Position::end_of(revision).packed();
         let limit = if request.limit == 0 { usize::MAX } else { request.limit };
         let mut room = limit;
-        self.visit_live(request, newest, |key, packed| {
+        self.visit(request, newest, |key, version| {
             if room == 0 {
                 page.remaining += 1;
             } else {
                 room -= 1;
-                self.load_into(&mut page, key, packed)?;
+                self.load_into(&mut page, key, version)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -148,8 +149,8 @@ impl View {
         let mut page = Page { revision: at, ..Page::default() };
         let request = ListRequest { prefix, after, ..ListRequest::default() };
         let (mut keys, mut bytes) = (0, 0);
-        self.visit_live(&request, Position::end_of(at).packed(), |key, packed| {
-            bytes += self.load_into(&mut page, key, packed)?;
+        self.visit(&request, Position::end_of(at).packed(), |key, version| {
+            bytes += self.load_into(&mut page, key, version)?;
             keys += 1;
             let is_full = keys >= PAGE_KEYS || bytes >= PAGE_BYTES;
             Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -158,44 +159,32 @@ impl View {
     }
 
     /// Returns an error for a revision after which the state is not known, or not yet.
-    fn check_kept(&self, at: u64) -> Result<()> {
-        if at > self.revision {
-            return Err(Error::Future { current: self.revision });
+    pub(super) fn check_kept(&self, at: u64) -> Result<()> {
+        let State { revision, compacted, .. } = self.state;
+        if at > revision {
+            return Err(Error::Future { current: revision });
         }
-        if at < self.compacted {
-            return Err(Error::Compacted { compacted: self.compacted });
+        if at < compacted {
+            return Err(Error::Compacted { compacted });
         }
         Ok(())
     }
 
-    /// Returns the last change under each prefix: see [`crate::Store::last_changes`].
-    pub(super) fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
-        self.check_kept(at)?;
-        let mut search = Search::new(prefixes);
-        let first = Position::end_of(self.compacted).packed() + 1;
-        let last = Position::end_of(at).packed();
-        for item in self.changes.range(first..=last).map_err(engine_error)?.rev() {
-            let (packed, record) = item.map_err(engine_error)?;
-            let packed = packed.value();
-            let head = layout::decode_head(packed, record.value());
-            if search.see(head.ok().map(|(head, _)| head.key), packed).is_break() {
-                break;
-            }
-        }
-        let notes = self.transaction.open_table(NOTES).map_err(engine_error)?;
-        Ok(search.finish(&noted(&notes)?, self.compacted))
-    }
-
-    /// Adds a live key to a page, and returns the length of its value; 0 for a corrupt one.
-    fn load_into(&self, page: &mut Page, key: &str, packed: u64) -> Result<usize> {
-        match load(&self.changes, key, packed)? {
-            Ok(entry) => {
-                let bytes = entry.value.len();
-                page.entries.push(entry);
+    /// Adds a key to a page, and returns the length of its value; 0 for a corrupt one.
+    pub(super) fn load_into(
+        &self,
+        page: &mut Page,
+        key: &str,
+        version: Version<'_>,
+    ) -> Result<usize> {
+        let position = Position::from_packed(version.packed());
+        match self.value(key, version)? {
+            Ok(value) => {
+                let bytes = value.len();
+                page.entries.push(Entry { key: key.into(), value, position });
                 Ok(bytes)
             }
             Err(reason) => {
-                let position = Position::from_packed(packed);
                 let reason = reason.to_owned();
                 page.corrupt.push(CorruptEntry { key: key.into(), position, reason });
                 Ok(0)
@@ -203,116 +192,78 @@ impl View {
         }
     }
 
+    /// Returns the value of a version. The inner error is corruption of the value, the outer one of
+    /// the database.
+    pub(super) fn value(
+        &self,
+        key: &str,
+        version: Version<'_>,
+    ) -> Result<std::result::Result<Bytes, Corruption>> {
+        match version {
+            Version::Newest(row) => Ok(row.body.check().map(Bytes::copy_from_slice)),
+            Version::Replaced { packed, by } => self.replaced_value(key, packed, by),
+            Version::Corrupt { reason, .. } => Ok(Err(reason)),
+        }
+    }
+
     /// Returns the revision to list: the given one if it is neither compacted nor in the future, and
     /// the newest for `None`.
     pub(super) fn listed_revision(&self, at: Option<u64>) -> Result<u64> {
-        let Some(at) = at else { return Ok(self.revision) };
-        if at > self.revision {
-            return Err(Error::Future { current: self.revision });
+        let State { revision, compacted, .. } = self.state;
+        let Some(at) = at else { return Ok(revision) };
+        if at > revision {
+            return Err(Error::Future { current: revision });
         }
-        if self.compacted > 0 && at <= self.compacted {
-            return Err(Error::Compacted { compacted: self.compacted });
+        if compacted > 0 && at <= compacted {
+            return Err(Error::Compacted { compacted });
         }
         Ok(at)
     }
 
-    /// Calls `visit` with each key of a request and the position of its last version up to `newest`,
-    /// unless that version is a tombstone, until `visit` breaks.
-    pub(super) fn visit_live(
+    /// Calls `visit` with each key of a request that existed at the packed position `newest`, and the
+    /// version that it had then, until `visit` breaks.
+    pub(super) fn visit(
         &self,
         request: &ListRequest,
         newest: u64,
-        mut visit: impl FnMut(&str, u64) -> Result<ControlFlow<()>>,
+        mut visit: impl FnMut(&str, Version<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let prefix = request.prefix.as_bytes();
-        // Just past the last version of the key with which the page before ended.
         let from = match request.after.as_deref() {
-            Some(after) if after.as_bytes() >= prefix => (after.as_bytes(), u64::MAX),
-            _ => (prefix, 0),
+            Some(after) if after.as_bytes() >= prefix => Bound::Excluded(after.as_bytes()),
+            _ => Bound::Included(prefix),
         };
-        let mut best: Option<(Vec<u8>, u64, u8)> = None;
-        for item in self.index.range(from..).map_err(engine_error)? {
-            let (version, mark) = item.map_err(engine_error)?;
-            let (key, packed) = version.value();
+        let range = self.live.range::<&[u8]>((from, Bound::Unbounded)).map_err(engine_error)?;
+        for item in range {
+            let (key, row) = item.map_err(engine_error)?;
+            let key = key.value();
             if !key.starts_with(prefix) {
                 break;
             }
-            if packed > newest {
-                continue;
-            }
-            match &mut best {
-                Some((name, version, its_mark)) if name.as_slice() == key => {
-                    (*version, *its_mark) = (packed, mark.value());
-                }
-                Some(done) => {
-                    if visit_if_live(done, &mut visit)?.is_break() {
-                        return Ok(());
-                    }
-                    done.0.clear();
-                    done.0.extend_from_slice(key);
-                    (done.1, done.2) = (packed, mark.value());
-                }
-                None => best = Some((key.to_vec(), packed, mark.value())),
-            }
-        }
-        best.map_or(Ok(()), |last| visit_if_live(&last, &mut visit).map(drop))
-    }
-
-    /// Returns the next batches for a cursor, as many as one read may return. The last batch may
-    /// have no events: it then reports up to where the history was read.
-    pub(super) fn history(&self, cursor: &Cursor) -> Result<Vec<Batch>> {
-        cursor.check_not_compacted(self.compacted)?;
-        let mut batches: Vec<Batch> = Vec::new();
-        let (mut scanned, mut bytes, mut through) = (0, 0, self.revision);
-        let Some(first) = cursor.first_packed() else { return Ok(batches) };
-        let mut current = 0;
-        for item in self.changes.range(first..).map_err(engine_error)? {
-            let (packed, record) = item.map_err(engine_error)?;
-            let packed = packed.value();
-            let revision = Position::from_packed(packed).revision();
-            if revision != current && (scanned >= HISTORY_CHANGES || bytes >= HISTORY_BYTES) {
-                through = current;
+            let key = std::str::from_utf8(key)
+                .map_err(|_| corrupt_database("a stored key is not UTF-8"))?;
+            let Some(version) = self.version(key, row.value(), newest)? else { continue };
+            if visit(key, version)?.is_break() {
                 break;
             }
-            current = revision;
-            scanned += 1;
-            let Some(event) = self.event(cursor, packed, record.value())? else { continue };
-            bytes += event_bytes(&event);
-            match batches.last_mut() {
-                Some(batch) if batch.revision == revision => batch.events.push(event),
-                _ => batches.push(Batch { events: vec![event], revision }),
-            }
         }
-        if batches.last().is_none_or(|batch| batch.revision < through) {
-            batches.push(Batch { events: Vec::new(), revision: through });
-        }
-        Ok(batches)
+        Ok(())
     }
 
-    fn event(&self, cursor: &Cursor, packed: u64, record: &[u8]) -> Result<Option<Event>> {
-        let position = Position::from_packed(packed);
-        let (head, body) = layout::decode_head(packed, record)
-            .map_err(|reason| corrupt_database(format!("change {position}: {reason}")))?;
-        if !cursor.covers(head.key) {
-            return Ok(None);
+    /// Returns the version that a key with this row had at the packed position `newest`; `None` when it
+    /// did not exist then.
+    pub(super) fn version<'a>(
+        &self,
+        key: &str,
+        row: &'a [u8],
+        newest: u64,
+    ) -> Result<Option<Version<'a>>> {
+        match layout::decode_row(key.as_bytes(), row) {
+            Ok(row) if row.packed > newest => self.replaced_version(key, row.packed, newest),
+            Ok(row) if row.mark == TOMBSTONE => Ok(None),
+            Ok(row) => Ok(Some(Version::Newest(row))),
+            Err(reason) => Ok(Some(Version::Corrupt { packed: 0, reason })),
         }
-        let value = body.check().map_err(|reason| corrupt_key(head.key, reason))?;
-        let value = (head.mark == PUT).then(|| Bytes::copy_from_slice(value));
-        let previous = previous(&self.changes, head.key, head.previous)?;
-        Ok(Some(Event { key: head.key.into(), position, value, previous }))
-    }
-}
-
-fn visit_if_live(
-    (key, packed, mark): &(Vec<u8>, u64, u8),
-    visit: &mut impl FnMut(&str, u64) -> Result<ControlFlow<()>>,
-) -> Result<ControlFlow<()>> {
-    let name = std::str::from_utf8(key)
-        .map_err(|_| corrupt_database("a key in the index is not UTF-8"))?;
-    match *mark {
-        PUT => visit(name, *packed),
-        TOMBSTONE => Ok(ControlFlow::Continue(())),
-        _ => Err(corrupt_key(name, "its mark in the index is unknown")),
     }
 }
 
@@ -322,10 +273,11 @@ pub(super) fn event_bytes(event: &Event) -> usize {
     value + event.previous.as_ref().map_or(0, |entry| entry.value.len())
 }
 
-/// Returns a number from the table of numbers.
-pub(super) fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64> {
-    let found = meta.get(name).map_err(engine_error)?.map(|number| number.value());
-    found.ok_or_else(|| corrupt_database(format!("database file: the number {name:?} is missing")))
+/// Returns what is true of the database as a whole.
+pub(super) fn state(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<State> {
+    let found = table.get(layout::STATE_NOW).map_err(engine_error)?;
+    let state = found.and_then(|bytes| State::decode(bytes.value()));
+    state.ok_or_else(|| corrupt_database("database file: its state is missing or corrupt"))
 }
 
 /// Returns what was noted of the last changes.
@@ -336,51 +288,13 @@ pub(super) fn noted(
     Ok(found.and_then(|bytes| notes::decode_last_changes(bytes.value())).unwrap_or_default())
 }
 
-/// Returns the packed position of a key's last version, and its mark.
-pub(super) fn last_version(index: &impl Index, key: &str) -> Result<Option<(u64, u8)>> {
-    let name = key.as_bytes();
-    let mut versions = index.range((name, 0)..=(name, u64::MAX)).map_err(engine_error)?;
-    let Some(last) = versions.next_back() else { return Ok(None) };
-    let (version, mark) = last.map_err(engine_error)?;
-    Ok(Some((version.value().1, mark.value())))
-}
-
-/// Returns the packed position of a key's live version.
-pub(super) fn live(index: &impl Index, key: &str) -> Result<Option<u64>> {
-    let Some((packed, mark)) = last_version(index, key)? else { return Ok(None) };
-    match mark {
-        PUT => Ok(Some(packed)),
-        TOMBSTONE => Ok(None),
-        _ => Err(corrupt_key(key, "its mark in the index is unknown")),
-    }
-}
-
-/// Returns the entry of a version. The inner error is corruption of the record, the outer one of
-/// the database.
-pub(super) fn load(
-    changes: &impl Changes,
-    key: &str,
-    packed: u64,
-) -> Result<std::result::Result<Entry, Corruption>> {
-    let Some(record) = changes.get(packed).map_err(engine_error)? else {
-        return Ok(Err("a record of the index does not exist"));
-    };
-    Ok(layout::value_of(packed, record.value(), key).map(|value| Entry {
-        key: Arc::from(key),
-        value: Bytes::copy_from_slice(value),
-        position: Position::from_packed(packed),
-    }))
-}
-
-/// Returns the entry that a change replaced; `None` when there was none, which packed position 0
-/// means, or when it is corrupt. Corruption does not keep the event from being delivered.
-pub(super) fn previous(changes: &impl Changes, key: &str, packed: u64) -> Result<Option<Entry>> {
-    if packed == 0 {
+/// Returns the entry of a row; `None` for a key that was removed.
+pub(super) fn entry(key: &str, row: &[u8]) -> std::result::Result<Option<Entry>, Corruption> {
+    let row = layout::decode_row(key.as_bytes(), row)?;
+    if row.mark != PUT {
         return Ok(None);
     }
-    let loaded = load(changes, key, packed)?;
-    if let Err(reason) = &loaded {
-        tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
-    }
-    Ok(loaded.ok())
+    let value = Bytes::copy_from_slice(row.body.check()?);
+    let position = Position::from_packed(row.packed);
+    Ok(Some(Entry { key: key.into(), value, position }))
 }

@@ -22,6 +22,8 @@ pub struct RedbRestore {
     /// Added, and not yet written.
     pending: Vec<Entry>,
     pending_bytes: usize,
+    /// The packed positions of all entries.
+    positions: Vec<u64>,
 }
 
 impl RedbRestore {
@@ -34,7 +36,7 @@ impl RedbRestore {
     pub fn begin(path: impl AsRef<Path>, revision: u64) -> Result<Self> {
         check::restored_revision(revision)?;
         let file = NewFile::begin(path.as_ref())?;
-        Ok(Self { file, revision, pending: Vec::new(), pending_bytes: 0 })
+        Ok(Self { file, revision, pending: Vec::new(), pending_bytes: 0, positions: Vec::new() })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -57,6 +59,7 @@ impl RestoreTarget for RedbRestore {
     fn add(&mut self, entry: Entry) -> Result<()> {
         check::restored_entry(self.revision, &entry)?;
         self.pending_bytes += entry.value.len();
+        self.positions.push(entry.position.packed());
         self.pending.push(entry);
         if self.pending.len() >= TXN_ENTRIES || self.pending_bytes >= TXN_BYTES {
             self.flush()?;
@@ -66,6 +69,8 @@ impl RestoreTarget for RedbRestore {
 
     fn finish(mut self) -> Result<()> {
         self.flush()?;
+        self.positions.sort_unstable();
+        check::restored_positions(&self.positions)?;
         let revision = self.revision;
         self.file.with(|database| catch(|| write::finish_restore(database, revision)))?;
         self.file.close();

@@ -1,180 +1,167 @@
-//! The parallel walk over all records, which verification and scans have in common.
-//!
-//! Records are in the order of their positions, the index in the order of keys. Looking up each key's
-//! record would cost more than everything else. So the index is read first and sorted by position, and
-//! then walked together with the records, in chunks that are shared among threads.
+//! The parallel walk over all keys, which verification and scans have in common: one thread reads the
+//! rows, in key order, and others work on them.
 
 use std::num::NonZero;
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 
+use ::redb::{AccessGuard, ReadableTable};
 use bytes::Bytes;
 
-use super::layout::{self, PUT};
 use super::read::{View, corrupt_database, engine_error};
 use super::shared::catch;
-use crate::{CorruptEntry, Entry, ListRequest, Page, Position, Result};
+use crate::{Page, Position, Result};
 
-/// Versions in one chunk. Bounds what one thread holds in memory before it calls the visitor.
-const CHUNK_VERSIONS: usize = 256;
-/// The most threads that walk at the same time.
-const THREADS: usize = 8;
+/// Rows in one chunk.
+const CHUNK_ROWS: usize = 256;
+/// Bytes of rows in one chunk. The last row may exceed them.
+const CHUNK_BYTES: usize = 1024 * 1024;
+/// The most threads that work on chunks at the same time.
+const THREADS: usize = 7;
+/// Bytes between two keys of a page of the table: headers of pages are longer.
+const KEY_GAP: usize = 3;
 
-/// The versions of all keys, from the index.
+/// Some consecutive rows.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
-    /// The keys, one after the other.
-    names: String,
-    all: Vec<Version>,
+pub(super) struct Chunk {
+    /// Key and bytes of each row.
+    pub(super) rows: Vec<(Bytes, Bytes)>,
+    /// The first and the last key of each page: see [`super::verify`].
+    pub(super) edges: Vec<Bytes>,
+    bytes: usize,
 }
 
-/// One row of the index.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Version {
-    /// The packed position.
-    pub(super) packed: u64,
-    /// The mark of the change, according to the index.
-    pub(super) mark: u8,
-    start: usize,
-    length: usize,
-}
-
-impl Versions {
-    /// Returns an empty list with room for this many versions.
-    pub(super) fn with_capacity(versions: usize) -> Self {
-        Self { names: String::new(), all: Vec::with_capacity(versions) }
-    }
-
-    /// Adds a version. The versions of one key must be added one after the other.
-    pub(super) fn push(&mut self, name: &str, packed: u64, mark: u8) {
-        let length = name.len();
-        let same_key = self.all.last().is_some_and(|last| self.name(last) == name);
-        let start = match self.all.last() {
-            Some(last) if same_key => last.start,
-            _ => self.names.len(),
-        };
-        if !same_key {
-            self.names.push_str(name);
-        }
-        self.all.push(Version { packed, mark, start, length });
-    }
-
-    /// Returns the number of versions.
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Returns the packed position of the newest version. They must be sorted.
-    pub(super) fn newest(&self) -> Option<u64> {
-        self.all.last().map(|version| version.packed)
-    }
-
-    /// Sorts the versions by position, which is the order of the records.
-    pub(super) fn sort(&mut self) {
-        self.all.sort_unstable_by_key(|version| version.packed);
-    }
-
-    /// Returns the key of a version.
-    pub(super) fn name(&self, version: &Version) -> &str {
-        self.names.get(version.start..version.start + version.length).unwrap_or_default()
-    }
-
-    /// Calls `work` for each chunk of the sorted versions, from several threads, with the first and the
-    /// last packed position of the chunk's range. The ranges leave no gap: each ends right before the
-    /// next chunk's first version, the first starts at 0, the last ends at the greatest number.
-    pub(super) fn for_each_chunk(
-        &self,
-        work: impl Fn(&[Version], u64, u64) -> Result<()> + Sync,
-    ) -> Result<()> {
-        let chunks: Vec<&[Version]> = self.all.chunks(CHUNK_VERSIONS).collect();
-        for_each_chunk(chunks.len().max(1), |number| {
-            let first = |chunk: &&[Version]| chunk.first().map(|version| version.packed);
-            let from =
-                if number == 0 { 0 } else { chunks.get(number).and_then(first).unwrap_or(0) };
-            let next = chunks.get(number + 1).and_then(first);
-            let chunk = chunks.get(number).copied().unwrap_or_default();
-            work(chunk, from, next.map_or(u64::MAX, |next| next.saturating_sub(1)))
-        })
+impl Chunk {
+    fn is_full(&self) -> bool {
+        self.rows.len() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
     }
 }
 
-/// Calls `work` with the number of each chunk, on several threads, one of them the current one. The
-/// first error ends it; a panic of redb counts as an error.
-fn for_each_chunk(chunks: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let done = catch(|| {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= chunks {
-                    return Ok(());
-                }
-                work(number)?;
-            }
-        });
-        if done.is_err() {
-            next.store(chunks, Ordering::Relaxed);
-        }
-        done
-    };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+/// Runs jobs, numbered from 0, on several threads, one of them the current one. The first error ends it; a
+/// panic of redb counts as an error.
+pub(super) fn for_each_job(jobs: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    let (sender, receiver) = sync_channel(jobs.max(1));
+    for job in 0..jobs {
+        // There is room for all of them.
+        let _ = sender.try_send(job);
+    }
+    drop(sender);
+    let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         let others: Vec<_> =
-            (1..threads.min(THREADS).min(chunks)).map(|_| scope.spawn(worker)).collect();
-        let own = worker();
-        let joined = others.into_iter().map(|other| {
-            other.join().unwrap_or_else(|_| Err(corrupt_database("a thread that read it panicked")))
-        });
-        joined.fold(own, Result::and)
+            (1..threads().min(jobs)).map(|_| scope.spawn(|| queue.work(&work))).collect();
+        let own = queue.work(&work);
+        others.into_iter().map(join).fold(own, Result::and)
     })
+}
+
+/// Items that are shared among threads.
+struct Queue<T> {
+    items: Mutex<Receiver<T>>,
+    has_failed: AtomicBool,
+}
+
+impl<T> Queue<T> {
+    /// Works until there are no more items. After a failure, of whichever thread, items are only taken.
+    fn work(&self, work: &impl Fn(T) -> Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(item) = self.next() {
+            if self.has_failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let done = catch(|| work(item));
+            if done.is_err() {
+                self.has_failed.store(true, Ordering::Relaxed);
+                outcome = done;
+            }
+        }
+        outcome
+    }
+
+    fn next(&self) -> Option<T> {
+        self.items.lock().ok()?.recv().ok()
+    }
+}
+
+fn join(thread: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    thread.join().unwrap_or_else(|_| Err(corrupt_database("a thread that read it panicked")))
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS)
 }
 
 impl View {
     /// Visits the state after a revision: see [`crate::Store::scan`].
     pub(super) fn scan(&self, at: u64, visit: &(dyn Fn(Page) + Send + Sync)) -> Result<()> {
         let revision = self.listed_revision(Some(at))?;
-        let mut live = Versions::default();
         let newest = Position::end_of(revision).packed();
-        self.visit_live(&ListRequest::default(), newest, |name, packed| {
-            live.push(name, packed, PUT);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        live.sort();
-        live.for_each_chunk(|chunk, _, _| {
-            visit(self.read_chunk(&live, chunk, revision)?);
+        self.for_each_chunk(|chunk| {
+            let mut page = Page { revision, ..Page::default() };
+            page.entries.reserve_exact(chunk.rows.len());
+            for (key, row) in &chunk.rows {
+                let key = std::str::from_utf8(key)
+                    .map_err(|_| corrupt_database("a stored key is not UTF-8"))?;
+                if let Some(version) = self.version(key, row, newest)? {
+                    self.load_into(&mut page, key, version)?;
+                }
+            }
+            visit(page);
             Ok(())
         })
     }
 
-    fn read_chunk(&self, live: &Versions, chunk: &[Version], revision: u64) -> Result<Page> {
-        let mut page = Page { revision, ..Page::default() };
-        page.entries.reserve_exact(chunk.len());
-        let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else { return Ok(page) };
-        let mut records = self.records(first.packed..=last.packed)?.peekable();
-        for version in chunk {
-            let key = live.name(version);
-            let mut read = Err("a record of the index does not exist");
-            // The records in between are superseded.
-            while let Some(item) = records.next_if(|item| match item {
-                Ok((packed, _)) => packed.value() <= version.packed,
-                Err(_) => true,
-            }) {
-                let (packed, record) = item.map_err(engine_error)?;
-                if packed.value() == version.packed {
-                    read = layout::value_of(version.packed, record.value(), key)
-                        .map(Bytes::copy_from_slice);
-                }
+    /// Calls `work` with all rows, in chunks, from several threads. The first error ends it; a panic of
+    /// redb counts as an error.
+    pub(super) fn for_each_chunk(&self, work: impl Fn(Chunk) -> Result<()> + Sync) -> Result<()> {
+        // One thread reads while the others work; with one processor, too.
+        let workers = threads().max(2) - 1;
+        let (sender, receiver) = sync_channel(2 * workers);
+        let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
+            let read = catch(|| {
+                self.read_chunks(|chunk| {
+                    // Nobody is there to take it only when all threads have ended.
+                    let is_sent = sender.send(chunk).is_ok();
+                    is_sent && !queue.has_failed.load(Ordering::Relaxed)
+                })
+            });
+            drop(sender);
+            others.into_iter().map(join).fold(Ok(()), Result::and).and(read)
+        })
+    }
+
+    /// Reads all rows, and calls `take` with each chunk until it returns false.
+    fn read_chunks(&self, mut take: impl FnMut(Chunk) -> bool) -> Result<()> {
+        let mut chunk = Chunk::default();
+        let mut before: Option<AccessGuard<'_, &'static [u8]>> = None;
+        for item in self.live().iter().map_err(engine_error)? {
+            let (key, row) = item.map_err(engine_error)?;
+            let name = Bytes::copy_from_slice(key.value());
+            let last = before.as_ref().map(AccessGuard::value);
+            if last.is_none_or(|last| !adjoin(last, key.value(), KEY_GAP)) {
+                chunk.edges.extend(last.map(Bytes::copy_from_slice));
+                chunk.edges.push(name.clone());
             }
-            let position = Position::from_packed(version.packed);
-            match read {
-                Ok(value) => page.entries.push(Entry { key: key.into(), value, position }),
-                Err(reason) => page.corrupt.push(CorruptEntry {
-                    key: key.into(),
-                    position,
-                    reason: reason.to_owned(),
-                }),
+            chunk.bytes += name.len() + row.value().len();
+            chunk.rows.push((name, Bytes::copy_from_slice(row.value())));
+            before = Some(key);
+            if chunk.is_full() && !take(std::mem::take(&mut chunk)) {
+                return Ok(());
             }
         }
-        Ok(page)
+        chunk.edges.extend(before.as_ref().map(|key| Bytes::copy_from_slice(key.value())));
+        take(chunk);
+        Ok(())
     }
+}
+
+/// Returns whether the second of two slices begins so soon after the first one that both must be on
+/// one page. Both must still be in memory: different pages are then further apart, because each
+/// begins with a header.
+pub(super) fn adjoin(first: &[u8], second: &[u8], gap_bytes: usize) -> bool {
+    let end = first.as_ptr_range().end.addr();
+    second.as_ptr().addr().checked_sub(end).is_some_and(|gap| gap <= gap_bytes)
 }

@@ -1,158 +1,231 @@
-//! Verification of a database when it is opened: every version in the index has its record, every
-//! record has its version in the index, and lookups find both. Values are not read: corruption of a
+//! Verification of a database when it is opened: nothing is missing from its tables, nothing in them is
+//! older than it should be, and lookups find all of it. Values are not read: corruption of a
 //! value is detected when it is read, and concerns one key only.
 
-use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::redb::{AccessGuard, ReadableTable, ReadableTableMetadata};
+use bytes::Bytes;
 
+use super::history::Segment;
 use super::layout;
-use super::read::{View, corrupt_database, engine_error, last_version};
-use super::scan::{Version, Versions};
+use super::read::{View, corrupt_database, engine_error};
+use super::scan::{Chunk, adjoin, for_each_job};
 use crate::{Position, Result};
-
-/// Bytes between two keys of a page of the index: the first one's position, and the length of
-/// the second one's name. Headers of pages are longer.
-const KEY_GAP: usize = 8 + 3;
-/// The most versions for which room is made at the start, whatever length the table records.
-const ROOM: usize = 1 << 20;
 
 /// Refuses a database in which a lookup could miss a key that exists.
 ///
-/// This walks over all versions. It is done at each start, because a corrupt page of the index would
+/// This walks over everything. It is done at each start, because a corrupt page would
 /// otherwise hide keys, and no later check could tell a hidden key from one that never existed.
 ///
 /// Only the first and the last key of each page are looked up. The path through the tree to both of
 /// them is the same, and so is the path to all keys between them: each step compares with one key,
 /// and two keys on different sides of it end on different pages.
 pub(super) fn verify(view: &View) -> Result<()> {
-    if view.compacted > view.revision {
+    if view.state.compacted > view.state.revision {
         return Err(inconsistent("it is compacted beyond its newest revision"));
     }
-    let mut versions = index(view)?;
-    versions.sort();
-    versions.for_each_chunk(|chunk, from, to| check_chunk(view, &versions, chunk, from..=to))?;
-    let lengths =
-        [view.changes().len().map_err(engine_error)?, view.index().len().map_err(engine_error)?];
-    if lengths != [versions.len() as u64; 2] {
-        return Err(inconsistent("the tables do not have the length that they record"));
+    verify_keys(view)?;
+    let segments = view.segments()?;
+    verify_segments(view, segments)?;
+    for_each_job(segments.len(), |number| verify_segment(view, segments, number))
+}
+
+fn verify_keys(view: &View) -> Result<()> {
+    let (rows, sum) = (AtomicU64::new(0), AtomicU64::new(0));
+    view.for_each_chunk(|chunk| {
+        rows.fetch_add(chunk.rows.len() as u64, Ordering::Relaxed);
+        sum.fetch_add(verify_chunk(view, &chunk)?, Ordering::Relaxed);
+        Ok(())
+    })?;
+    if view.live().len().map_err(engine_error)? != rows.into_inner() {
+        return Err(inconsistent("a table does not have the length that it records"));
     }
-    let newest = versions.newest().map_or(0, |packed| Position::from_packed(packed).revision());
-    if newest > view.revision {
-        return Err(inconsistent("there are records that are not in the index"));
+    if view.state.live != sum.into_inner() {
+        return Err(inconsistent("its keys are not those that were written last"));
     }
     Ok(())
 }
 
-/// Reads the whole index, and checks its order and that lookups find its keys.
-fn index(view: &View) -> Result<Versions> {
-    let length = view.index().len().map_err(engine_error)?;
-    let mut versions = Versions::with_capacity(usize::try_from(length).unwrap_or(0).min(ROOM));
-    let mut before = None;
-    for item in view.index().iter().map_err(engine_error)? {
-        let (position, mark) = item.map_err(engine_error)?;
-        let (key, packed) = position.value();
-        let name = std::str::from_utf8(key).map_err(|_| inconsistent("a key is not UTF-8"))?;
-        let is_new_page = match before.as_ref().map(AccessGuard::value) {
-            Some(last) if last >= (key, packed) => {
-                return Err(inconsistent("the index is out of order"));
-            }
-            Some((last, version)) if !adjoin(last, key, KEY_GAP) => {
-                check_found(view, last, version)?;
-                true
-            }
-            Some(_) => false,
-            None => true,
-        };
-        if is_new_page {
-            check_found(view, key, packed)?;
+/// Returns what a chunk adds to the sum of the table. Its rows are in the order in which they were read;
+/// that each is found says that this is the order of the table.
+fn verify_chunk(view: &View, chunk: &Chunk) -> Result<u64> {
+    let mut sum: u64 = 0;
+    let mut before: Option<&Bytes> = None;
+    for (key, row) in &chunk.rows {
+        if before.is_some_and(|before| before >= key) {
+            return Err(inconsistent("a table is out of order"));
         }
-        versions.push(name, packed, mark.value());
-        before = Some(position);
+        before = Some(key);
+        let row = layout::decode_row(key, row)
+            .map_err(|_| inconsistent("a key is not the one that was written"))?;
+        if Position::from_packed(row.packed).revision() > view.state.revision {
+            return Err(inconsistent("a key is newer than the newest revision"));
+        }
+        sum = sum.wrapping_add(row.sum);
     }
-    if let Some((last, version)) = before.as_ref().map(AccessGuard::value) {
-        check_found(view, last, version)?;
+    for key in &chunk.edges {
+        if view.live().get(&**key).map_err(engine_error)?.is_none() {
+            return Err(inconsistent("a key is not found where it should be"));
+        }
     }
-    Ok(versions)
+    Ok(sum)
 }
 
-/// Returns whether the second of two slices begins so soon after the first one that both must be on
-/// one page. Both must still be in memory: different pages are then further apart, because each
-/// begins with a header.
-fn adjoin(first: &[u8], second: &[u8], gap_bytes: usize) -> bool {
-    let end = first.as_ptr_range().end.addr();
-    second.as_ptr().addr().checked_sub(end).is_some_and(|gap| gap <= gap_bytes)
-}
-
-/// Checks that a lookup finds a version of the index, and that the last version of its key is not an
-/// earlier one.
-fn check_found(view: &View, key: &[u8], version: u64) -> Result<()> {
-    let exact = view.index().get((key, version)).map_err(engine_error)?;
-    let exact = exact.ok_or_else(|| inconsistent("a key is not found where it should be"))?;
-    let name = std::str::from_utf8(key).map_err(|_| inconsistent("a key is not UTF-8"))?;
-    let (last, mark) = last_version(view.index(), name)?
-        .ok_or_else(|| inconsistent("a key is not found where it should be"))?;
-    if last < version || (last == version && mark != exact.value()) {
-        return Err(inconsistent("a key is not found where it should be"));
+/// Checks that there are segments for all of history, and no others.
+fn verify_segments(view: &View, segments: &[u64]) -> Result<()> {
+    let begins = segments.first().map_or(view.state.revision, |first| first.saturating_sub(1));
+    if begins > view.state.compacted {
+        return Err(inconsistent("the beginning of its history is missing"));
+    }
+    let is_ordered = segments.is_sorted_by(|one, next| one < next);
+    let newest = segments.last().copied().unwrap_or(0);
+    if !is_ordered || newest != view.state.segment || view.segment_tables()? != segments.len() {
+        return Err(inconsistent("a part of its history is missing"));
     }
     Ok(())
 }
 
-/// Walks over the records in the range of a chunk. They must be exactly those of its versions.
-fn check_chunk(
-    view: &View,
-    versions: &Versions,
-    chunk: &[Version],
-    range: RangeInclusive<u64>,
-) -> Result<()> {
-    let mut expected = chunk.iter();
+/// Checks the records of a segment. Its revisions end before the next segment begins.
+fn verify_segment(view: &View, segments: &[u64], number: usize) -> Result<()> {
+    let Some(first) = segments.get(number).copied() else { return Ok(()) };
+    let end = segments.get(number + 1).copied().unwrap_or(view.state.revision + 1);
+    let segment = view.segment(first)?;
+    let (mut records, mut sum, mut corrupt) = (0, 0_u64, false);
     let mut before: Option<(u64, AccessGuard<'_, &'static [u8]>)> = None;
-    for item in view.records(range)? {
+    for item in segment.iter().map_err(engine_error)? {
         let (packed, record) = item.map_err(engine_error)?;
         let packed = packed.value();
-        let version = expected.next().filter(|version| version.packed == packed);
-        let version =
-            version.ok_or_else(|| inconsistent("the index and the changes do not match"))?;
-        check_record(versions.name(version), version, record.value())?;
-        let is_new_page = match &before {
-            Some((_, last)) => !adjoin(last.value(), record.value(), 0),
-            None => true,
-        };
-        if is_new_page {
-            before.as_ref().map_or(Ok(()), |(last, _)| check_record_found(view, *last))?;
-            check_record_found(view, packed)?;
+        let is_in_order = before.as_ref().is_none_or(|(last, _)| *last < packed);
+        if !is_in_order || !(first..end).contains(&Position::from_packed(packed).revision()) {
+            return Err(inconsistent("its history is out of order"));
         }
+        if before.as_ref().is_none_or(|(_, last)| !adjoin(last.value(), record.value(), 0)) {
+            before.as_ref().map_or(Ok(()), |(last, _)| check_found(&segment, *last))?;
+            check_found(&segment, packed)?;
+        }
+        match layout::decode_record(packed, record.value()) {
+            Ok(record) => sum = sum.wrapping_add(record.sum),
+            // It is still there; reading it reports the corruption.
+            Err(reason) => {
+                corrupt = true;
+                tracing::warn!(packed, reason, "a change in history is corrupt");
+            }
+        }
+        records += 1;
         before = Some((packed, record));
     }
-    before.as_ref().map_or(Ok(()), |(last, _)| check_record_found(view, *last))?;
-    match expected.next() {
-        Some(_) => Err(inconsistent("a record of the index does not exist")),
-        None => Ok(()),
+    before.as_ref().map_or(Ok(()), |(last, _)| check_found(&segment, *last))?;
+    if segment.len().map_err(engine_error)? != records {
+        return Err(inconsistent("a table does not have the length that it records"));
     }
+    if !corrupt && view.recorded_sum(first)? != Some(sum) {
+        return Err(inconsistent("its history is not the one that was written"));
+    }
+    Ok(())
 }
 
 /// Checks that a lookup finds a record.
-fn check_record_found(view: &View, packed: u64) -> Result<()> {
-    match view.changes().get(packed).map_err(engine_error)? {
+fn check_found(segment: &Segment, packed: u64) -> Result<()> {
+    match segment.get(packed).map_err(engine_error)? {
         Some(_) => Ok(()),
-        None => Err(inconsistent("a record is not found where it should be")),
+        None => Err(inconsistent("a change is not found where it should be")),
     }
 }
 
-fn check_record(key: &str, version: &Version, record: &[u8]) -> Result<()> {
-    match layout::decode_head(version.packed, record) {
-        Ok((head, _)) if head.key != key || head.mark != version.mark => {
-            Err(inconsistent("the index and a record do not match"))
-        }
-        Ok(_) => Ok(()),
-        // The index still has the key; reading that key reports the corruption.
-        Err(reason) => {
-            tracing::warn!(%key, reason, "a stored value is corrupt");
-            Ok(())
-        }
-    }
-}
-
-fn inconsistent(how: &str) -> crate::Error {
+/// Returns the error for a database that cannot be what was written.
+pub(super) fn inconsistent(how: &str) -> crate::Error {
     corrupt_database(format!("the database file is corrupt: {how}; restore it from a copy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ::redb::{Database, WriteTransaction};
+
+    use super::*;
+    use crate::redb::Redb;
+    use crate::redb::layout::{LIVE, SEGMENTS, segment_name, segment_table};
+    use crate::{Change, Error, Options, Store, Txn};
+
+    /// Some keys in some segments of history, of which the first one is forgotten.
+    async fn fill(path: &Path) {
+        let store = Redb::open(path, Options::default()).unwrap();
+        for round in 0..4_u8 {
+            let put = |number: u32| {
+                let value = vec![round; 20_000].into();
+                Change::Put { key: format!("/k{number:02}").into(), value }
+            };
+            let changes = (0..60).map(put).collect();
+            store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        }
+        store.compact(1).await.unwrap();
+        store.close().await;
+    }
+
+    fn change(path: &Path, run: impl FnOnce(&WriteTransaction)) {
+        let database = Database::open(path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        run(&transaction);
+        transaction.commit().unwrap();
+    }
+
+    /// Each is a table of which a part is missing or older, with all checksums of redb.
+    #[tokio::test]
+    async fn what_is_missing_or_old_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [whole, path] = ["whole", "db"].map(|name| directory.path().join(name));
+        fill(&whole).await;
+        let mut old = Vec::new();
+        change(&whole, |transaction| {
+            let row = layout::encode_row("/k30", layout::PUT, 256, &layout::encode_value(256, b""));
+            old = row.0;
+            let segments = transaction.open_table(SEGMENTS).unwrap();
+            let firsts: Vec<_> =
+                segments.iter().unwrap().map(|one| one.unwrap().0.value()).collect();
+            assert_eq!(firsts, [2, 3, 4]);
+        });
+        let segment = |transaction: &WriteTransaction, first, change: &dyn Fn(&mut Table<'_>)| {
+            let name = segment_name(first);
+            change(&mut transaction.open_table(segment_table(&name)).unwrap());
+        };
+        let damages: [&dyn Fn(&WriteTransaction); 7] = [
+            &|transaction| {
+                transaction.open_table(LIVE).unwrap().remove(b"/k30".as_slice()).unwrap();
+            },
+            &|transaction| {
+                let mut live = transaction.open_table(LIVE).unwrap();
+                live.insert(b"/k30".as_slice(), old.as_slice()).unwrap();
+            },
+            &|transaction| {
+                segment(transaction, 3, &|table| drop(table.remove(3 << 8).unwrap()));
+            },
+            &|transaction| {
+                let name = segment_name(3);
+                transaction.delete_table(segment_table(&name)).unwrap();
+            },
+            &|transaction| {
+                let name = segment_name(3);
+                transaction.delete_table(segment_table(&name)).unwrap();
+                transaction.open_table(SEGMENTS).unwrap().remove(3).unwrap();
+                segment(transaction, 1, &|_| {});
+            },
+            &|transaction| {
+                transaction.open_table(SEGMENTS).unwrap().remove(2).unwrap();
+            },
+            &|transaction| {
+                transaction.open_table(SEGMENTS).unwrap().remove(4).unwrap();
+            },
+        ];
+        for (number, damage) in damages.into_iter().enumerate() {
+            std::fs::copy(&whole, &path).unwrap();
+            assert!(Redb::open(&path, Options::default()).is_ok());
+            change(&path, damage);
+            let opened = Redb::open(&path, Options::default()).map(drop);
+            assert!(matches!(opened, Err(Error::Corrupt { .. })), "{number}: {opened:?}");
+        }
+    }
+
+    type Table<'t> = ::redb::Table<'t, u64, &'static [u8]>;
 }

@@ -31,7 +31,7 @@ impl RedbWatch {
     /// [`Error::Compacted`] when the position is compacted.
     pub(super) fn new(shared: &Arc<Shared>, prefix: &str, after: Position) -> Result<Self> {
         let cursor = Cursor::new(prefix, after);
-        shared.read(|view| cursor.check_not_compacted(view.compacted))?;
+        shared.read(|view| cursor.check_not_compacted(view.state.compacted))?;
         let published = shared.subscribe();
         Ok(Self { shared: Arc::clone(shared), published, cursor, ready: VecDeque::new() })
     }

@@ -4,34 +4,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
+use ::redb::{Database, Durability, ReadableTable, Table, TableHandle, WriteTransaction};
+use bytes::Bytes;
 
-use super::layout::{self, CHANGES, FORMAT, Head, INDEX, META, NOTES, PUT, TOMBSTONE};
-use super::notes;
-use super::read::{corrupt_key, engine_error, last_version, live, noted, number, previous};
+use super::history::Forgetting;
+use super::layout::{
+    self, Before, Body, FORMAT, Head, LIVE, META, NOTES, PUT, SEGMENTS, STATE, State, TOMBSTONE,
+};
+use super::read::{corrupt_database, corrupt_key, engine_error, state};
 use super::tail::Recorded;
+use super::{migrate, notes};
 use crate::check;
-use crate::last_change::Noting;
 use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
 
-/// Changes that one step of a compaction looks at. Between two steps, transactions are committed.
-const COMPACTION_CHANGES: usize = 512;
-
-/// The number of tables in a database.
-const TABLES: usize = 4;
+/// Revisions in one segment of history.
+const SEGMENT_REVISIONS: u64 = 512;
+/// Bytes of records in one segment. The last transaction may exceed them.
+const SEGMENT_BYTES: u64 = 1024 * 1024;
 
 /// What callers ask of the committer.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Commits a transaction. Returns its revision.
     Commit(Txn),
-    /// Does one step of a compaction. Returns the compacted revision.
-    Compact {
-        /// The revision up to which all steps together compact.
-        revision: u64,
-        /// The prefixes whose last changes are noted.
-        prefixes: Arc<[String]>,
-    },
+    /// Does one step of a compaction, unless another one came before it. Returns the compacted revision.
+    Forget(Forgetting),
     /// Notes the time. Returns the revision up to which history is older than it is kept.
     Age {
         /// The time, since 1970.
@@ -65,32 +62,50 @@ pub(super) struct GroupError {
     pub(super) commit_attempted: bool,
 }
 
-/// Creates the tables in an empty database, and those that an older one lacks; refuses a database of
-/// another layout.
+/// Creates the tables in an empty database, and brings one of an older layout up to date; refuses a
+/// database of another one.
 pub(super) fn prepare(database: &Database) -> Result<()> {
     let transaction = begin(database)?;
-    let tables = transaction.list_tables().map_err(engine_error)?.count();
-    let is_new = tables == 0;
-    {
-        let mut tables = Tables::open(&transaction)?;
-        drop(tables.notes()?);
+    let is_new = transaction.list_tables().map_err(engine_error)?.next().is_none();
+    let format = {
+        let mut meta = transaction.open_table(META).map_err(engine_error)?;
         if is_new {
-            tables.set(layout::META_FORMAT, FORMAT)?;
-            tables.set(layout::META_REVISION, 0)?;
-            tables.set(layout::META_COMPACTED, 0)?;
+            meta.insert(layout::META_FORMAT, FORMAT).map_err(engine_error)?;
         }
-        let format = number(&tables.meta, layout::META_FORMAT)?;
-        if format != FORMAT {
+        let format = meta.get(layout::META_FORMAT).map_err(engine_error)?;
+        format.map(|format| format.value())
+    };
+    match format {
+        Some(FORMAT) => {}
+        Some(migrate::FORMAT) => migrate::migrate(&transaction)?,
+        Some(format) => {
             return Err(Error::Unavailable(format!(
                 "the database has layout {format}, and this program knows layout {FORMAT}"
             )));
         }
+        None => {
+            return Err(corrupt_database("database file: the version of its layout is missing"));
+        }
     }
-    if tables < TABLES {
-        transaction.commit().map_err(engine_error)
-    } else {
+    let has_notes = !is_new && has_table(&transaction, "notes")?;
+    drop(transaction.open_table(NOTES).map_err(engine_error)?);
+    if is_new {
+        drop(transaction.open_table(LIVE).map_err(engine_error)?);
+        drop(transaction.open_table(SEGMENTS).map_err(engine_error)?);
+        let mut state = transaction.open_table(STATE).map_err(engine_error)?;
+        let bytes = State::default().encode();
+        state.insert(layout::STATE_NOW, bytes.as_slice()).map_err(engine_error)?;
+    }
+    if has_notes && format == Some(FORMAT) {
         transaction.abort().map_err(engine_error)
+    } else {
+        transaction.commit().map_err(engine_error)
     }
+}
+
+fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool> {
+    let mut tables = transaction.list_tables().map_err(engine_error)?;
+    Ok(tables.any(|table| table.name() == name))
 }
 
 /// Returns an error when the database does not take writes.
@@ -103,18 +118,13 @@ pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction)?;
     for entry in entries {
-        let packed = entry.position.packed();
-        let head = Head { mark: PUT, previous: 0, key: &entry.key };
-        let record = layout::encode(packed, head, &entry.value);
-        let is_taken = last_version(&tables.index, &entry.key)?.is_some()
-            || tables.changes.insert(packed, record.as_slice()).map_err(engine_error)?.is_some();
-        if is_taken {
+        if tables.live.get(entry.key.as_bytes()).map_err(engine_error)?.is_some() {
             return Err(check::restored_twice(entry));
         }
-        let version = (entry.key.as_bytes(), packed);
-        tables.index.insert(version, PUT).map_err(engine_error)?;
+        let packed = entry.position.packed();
+        tables.put_row(&entry.key, PUT, packed, &layout::encode_value(packed, &entry.value), 0)?;
     }
-    drop(tables);
+    tables.finish()?;
     transaction.commit().map_err(engine_error)
 }
 
@@ -122,9 +132,11 @@ pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
 pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction)?;
-    tables.set(layout::META_REVISION, revision)?;
-    tables.set(layout::META_COMPACTED, revision.saturating_sub(1))?;
-    drop(tables);
+    tables.state.revision = revision;
+    tables.state.compacted = revision.saturating_sub(1);
+    // The restore itself, which has no changes, is a revision of history.
+    tables.begin_segment(revision)?;
+    tables.finish()?;
     transaction.commit().map_err(engine_error)
 }
 
@@ -161,85 +173,69 @@ fn perform<'a>(
 ) -> Result<(GroupOutcome, bool)> {
     let mut tables = Tables::open(transaction)?;
     let mut outcome = GroupOutcome::default();
-    let before = tables.revision()?;
-    let (mut revision, mut noted) = (before, false);
+    let (before, mut noted) = (tables.state, false);
     for task in tasks {
         let result = match task {
-            Task::Commit(txn) => match tables.commit(txn, revision)? {
-                Ok(recorded) => {
-                    if let Some(recorded) = recorded {
-                        revision = recorded.revision;
-                        outcome.recorded.push(recorded);
-                    }
-                    Ok(revision)
-                }
-                Err(refusal) => Err(refusal),
-            },
-            Task::Compact { revision: target, .. } if *target > revision => {
-                Err(Error::Future { current: revision })
-            }
-            Task::Compact { revision: target, prefixes } => {
-                let (compacted, moved) = tables.compact(*target, prefixes)?;
-                noted |= moved;
-                Ok(compacted)
-            }
+            Task::Commit(txn) => tables.commit(txn)?.map(|recorded| {
+                outcome.recorded.extend(recorded);
+                tables.state.revision
+            }),
+            Task::Forget(step) => tables.forget(step).map(Ok)?,
             Task::Age { now, keep } => {
-                let (old, changed) = tables.age(*now, *keep, revision)?;
+                let (old, changed) = tables.age(*now, *keep)?;
                 noted |= changed;
                 Ok(old)
             }
-            Task::Recover { .. } => Ok(revision),
+            Task::Recover { .. } => Ok(tables.state.revision),
         };
         outcome.results.push(result);
     }
-    if revision != before {
-        tables.set(layout::META_REVISION, revision)?;
+    let changed = tables.state != before;
+    if changed {
+        tables.finish()?;
     }
-    Ok((outcome, revision != before || noted))
+    Ok((outcome, changed || noted))
 }
 
 /// The tables, open for writing.
-struct Tables<'t> {
-    changes: Table<'t, u64, &'static [u8]>,
-    index: Table<'t, (&'static [u8], u64), u8>,
-    meta: Table<'t, &'static str, u64>,
-    /// Opens the table of notes where it is needed, which most transactions do not.
+pub(super) struct Tables<'t> {
+    live: Table<'t, &'static [u8], &'static [u8]>,
+    /// The newest segment, once it is needed.
+    newest: Option<Table<'t, u64, &'static [u8]>>,
+    /// What is true with all that was written.
+    pub(super) state: State,
+    /// Opens the tables that most transactions do not need.
     transaction: &'t WriteTransaction,
 }
 
 /// The version of a key that a change replaces.
-struct ReplacedVersion {
-    /// The packed position of the key's live version; 0 for none.
-    packed: u64,
-    /// For a rewrite: the live version's own previous version.
-    previous: u64,
+#[derive(Default)]
+struct Replaced {
+    /// The key's newest version.
+    before: Before,
+    /// Its value with its checksum, neither of them checked.
+    body: Bytes,
+    /// What the key's row adds to the sum of its table; 0 for none.
+    sum: u64,
 }
 
 impl<'t> Tables<'t> {
-    fn open(transaction: &'t WriteTransaction) -> Result<Self> {
-        Ok(Self {
-            changes: transaction.open_table(CHANGES).map_err(engine_error)?,
-            index: transaction.open_table(INDEX).map_err(engine_error)?,
-            meta: transaction.open_table(META).map_err(engine_error)?,
-            transaction,
-        })
+    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self> {
+        let state = state(&transaction.open_table(STATE).map_err(engine_error)?)?;
+        let live = transaction.open_table(LIVE).map_err(engine_error)?;
+        Ok(Self { live, newest: None, state, transaction })
     }
 
-    fn notes(&self) -> Result<Table<'t, &'static str, &'static [u8]>> {
-        self.transaction.open_table(NOTES).map_err(engine_error)
+    /// Writes what is true of the database as a whole.
+    pub(super) fn finish(self) -> Result<()> {
+        let mut table = self.transaction.open_table(STATE).map_err(engine_error)?;
+        let bytes = self.state.encode();
+        table.insert(layout::STATE_NOW, bytes.as_slice()).map(drop).map_err(engine_error)
     }
 
-    fn revision(&self) -> Result<u64> {
-        number(&self.meta, layout::META_REVISION)
-    }
-
-    fn set(&mut self, name: &str, number: u64) -> Result<()> {
-        self.meta.insert(name, number).map(drop).map_err(engine_error)
-    }
-
-    /// Performs one transaction on top of a revision. The inner error concerns this transaction
-    /// only. `None` is returned for a transaction without changes.
-    fn commit(&mut self, txn: &Txn, newest: u64) -> Result<Result<Option<Recorded>>> {
+    /// Performs one transaction. The inner error concerns this transaction only. `None` is returned for
+    /// a transaction without changes.
+    fn commit(&mut self, txn: &Txn) -> Result<Result<Option<Recorded>>> {
         let replaced = match self.check_conditions(txn) {
             Ok(Ok(replaced)) => replaced,
             // A corrupt key fails the transaction that names it, and no other of the group.
@@ -251,33 +247,35 @@ impl<'t> Tables<'t> {
         if txn.changes.is_empty() {
             return Ok(Ok(None));
         }
-        let revision = newest + 1;
+        let revision = self.state.revision + 1;
         let mut recorded = Recorded { revision, events: Vec::new(), complete: true };
-        for ((index, change), replaced) in (0_u8..).zip(&txn.changes).zip(replaced) {
+        self.begin_segment(revision)?;
+        for ((index, change), replaced) in (0_u8..).zip(&txn.changes).zip(&replaced) {
             let position = Position::new(revision, index);
             match change {
                 Change::Rewrite { key, value } => {
-                    self.rewrite(key, value, &replaced)?;
+                    self.rewrite(key, value, replaced)?;
                     recorded.complete = false;
                 }
                 Change::Put { .. } | Change::Delete { .. } => {
-                    recorded.events.push(self.event(change, position, replaced.packed)?);
-                    self.apply(change, position.packed(), replaced.packed)?;
+                    recorded.events.push(event(change, position, replaced));
+                    self.apply(change, position.packed(), replaced)?;
                 }
             }
         }
+        self.state.revision = revision;
         Ok(Ok(Some(recorded)))
     }
 
     /// Checks the conditions of a transaction, and returns the version that each change replaces.
     /// Writes nothing.
-    fn check_conditions(&self, txn: &Txn) -> Result<Result<Vec<ReplacedVersion>>> {
+    fn check_conditions(&self, txn: &Txn) -> Result<Result<Vec<Replaced>>> {
         for condition in &txn.conditions {
             let (key, wanted) = match condition {
                 Condition::Absent(key) => (key, None),
                 Condition::At(key, position) => (key, Some(position.packed())),
             };
-            let found = live(&self.index, key)?;
+            let found = self.live_position(key)?;
             if found != wanted {
                 return Ok(Err(conflict(key, found)));
             }
@@ -285,134 +283,275 @@ impl<'t> Tables<'t> {
         let mut all = Vec::with_capacity(txn.changes.len());
         for change in &txn.changes {
             let key = change.key();
-            let found = live(&self.index, key)?;
-            if found.is_none() && !matches!(change, Change::Put { .. }) {
+            let replaced = self.replaced(key)?;
+            let exists = matches!(replaced.before, Before::Value(_));
+            if !exists && !matches!(change, Change::Put { .. }) {
                 return Ok(Err(conflict(key, None)));
             }
-            let packed = found.unwrap_or(0);
-            let previous = match change {
-                Change::Rewrite { .. } => match self.previous_of(key, packed)? {
-                    Ok(previous) => previous,
-                    Err(refusal) => return Ok(Err(refusal)),
-                },
-                Change::Put { .. } | Change::Delete { .. } => 0,
-            };
-            all.push(ReplacedVersion { packed, previous });
+            if let Change::Rewrite { .. } = change
+                && let Err(refusal) = self.check_rewrite(key, replaced.before.packed())?
+            {
+                return Ok(Err(refusal));
+            }
+            all.push(replaced);
         }
         Ok(Ok(all))
     }
 
-    /// Returns the packed position of the version that a live version replaced, from its record.
-    fn previous_of(&self, key: &str, packed: u64) -> Result<Result<u64>> {
-        let Some(record) = self.changes.get(packed).map_err(engine_error)? else {
-            return Ok(Err(corrupt_key(key, "a record of the index does not exist")));
-        };
-        Ok(layout::decode_head(packed, record.value())
-            .map(|(head, _)| head.previous)
-            .map_err(|reason| corrupt_key(key, reason)))
+    /// Returns the packed position of a key's live version.
+    fn live_position(&self, key: &str) -> Result<Option<u64>> {
+        let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
+        let Some(bytes) = found else { return Ok(None) };
+        let row = layout::decode_row(key.as_bytes(), bytes.value())
+            .map_err(|reason| corrupt_key(key, reason))?;
+        Ok((row.mark == PUT).then_some(row.packed))
     }
 
-    /// Returns the event of a change. It has no previous value when that is corrupt: the change itself
-    /// is how a corrupt key is repaired, and watches must get it.
-    fn event(&self, change: &Change, position: Position, live: u64) -> Result<Event> {
-        let key = change.key();
-        let value = match change {
-            Change::Put { value, .. } => Some(value.clone()),
-            Change::Delete { .. } | Change::Rewrite { .. } => None,
-        };
-        let previous = previous(&self.changes, key, live)?;
-        Ok(Event { key: Arc::clone(key), position, value, previous })
+    fn replaced(&self, key: &str) -> Result<Replaced> {
+        let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
+        let Some(bytes) = found else { return Ok(Replaced::default()) };
+        let row = layout::decode_row(key.as_bytes(), bytes.value())
+            .map_err(|reason| corrupt_key(key, reason))?;
+        Ok(if row.mark == PUT {
+            let body = Bytes::copy_from_slice(row.body.bytes());
+            Replaced { before: Before::Value(row.packed), body, sum: row.sum }
+        } else {
+            let before = Before::Tombstone(row.packed);
+            Replaced { before, sum: row.sum, ..Replaced::default() }
+        })
     }
 
-    fn apply(&mut self, change: &Change, packed: u64, previous: u64) -> Result<()> {
+    /// Refuses to rewrite a value that is corrupt, or whose change is.
+    fn check_rewrite(&self, key: &str, packed: u64) -> Result<Result<()>> {
+        let Some(first) = self.segment_of(packed)? else { return Ok(Ok(())) };
+        self.with_segment(first, |segment| {
+            let found = segment.get(packed).map_err(engine_error)?;
+            let Some(bytes) = found else {
+                return Ok(Err(corrupt_key(key, "a change of its history does not exist")));
+            };
+            Ok(layout::decode_record(packed, bytes.value())
+                .map(drop)
+                .map_err(|reason| corrupt_key(key, reason)))
+        })
+    }
+
+    /// Writes a row in the place of one that added `replaced` to the sum of the table.
+    pub(super) fn put_row(
+        &mut self,
+        key: &str,
+        mark: u8,
+        packed: u64,
+        body: &[u8],
+        replaced: u64,
+    ) -> Result<()> {
+        let (row, sum) = layout::encode_row(key, mark, packed, body);
+        self.live.insert(key.as_bytes(), row.as_slice()).map_err(engine_error)?;
+        self.state.live = self.state.live.wrapping_sub(replaced).wrapping_add(sum);
+        Ok(())
+    }
+
+    fn apply(&mut self, change: &Change, packed: u64, replaced: &Replaced) -> Result<()> {
         let (mark, value) = match change {
             Change::Put { value, .. } => (PUT, value.as_ref()),
             Change::Delete { .. } | Change::Rewrite { .. } => (TOMBSTONE, [].as_slice()),
         };
-        let key = change.key();
-        let record = layout::encode(packed, Head { mark, previous, key }, value);
-        self.changes.insert(packed, record.as_slice()).map_err(engine_error)?;
-        self.index.insert((key.as_bytes(), packed), mark).map(drop).map_err(engine_error)
+        let (key, body) = (change.key(), layout::encode_value(packed, value));
+        self.put_row(key, mark, packed, &body, replaced.sum)?;
+        let head = Head { mark, before: replaced.before, key };
+        let value = self.is_in_older_segment(replaced.before).then_some(&*replaced.body);
+        self.put_record(packed, head, value, &body)
     }
 
-    fn rewrite(&mut self, key: &str, value: &[u8], replaced: &ReplacedVersion) -> Result<()> {
-        let head = Head { mark: PUT, previous: replaced.previous, key };
-        let record = layout::encode(replaced.packed, head, value);
-        self.changes.insert(replaced.packed, record.as_slice()).map(drop).map_err(engine_error)
+    /// Returns whether a value that a change replaces has to be in its record. One that was set in the
+    /// newest segment is there already.
+    pub(super) fn is_in_older_segment(&self, before: Before) -> bool {
+        let revision = Position::from_packed(before.packed()).revision();
+        matches!(before, Before::Value(_)) && revision < self.state.segment
     }
 
-    /// Does one step of a compaction: removes the versions that the changes of the next few revisions
-    /// superseded, and their tombstones. The previous version of a change is kept until the change
-    /// itself is compacted. Returns the compacted revision, and whether it moved.
-    fn compact(&mut self, target: u64, prefixes: &[String]) -> Result<(u64, bool)> {
-        let old = number(&self.meta, layout::META_COMPACTED)?;
-        if target <= old {
-            return Ok((old, false));
+    /// Writes a record at the end of history.
+    pub(super) fn put_record(
+        &mut self,
+        packed: u64,
+        head: Head<'_>,
+        replaced: Option<&[u8]>,
+        body: &[u8],
+    ) -> Result<()> {
+        let (record, sum) = layout::encode_record(packed, head, replaced, body);
+        self.put_record_bytes(packed, &record)?;
+        self.state.segment_sum = self.state.segment_sum.wrapping_add(sum);
+        Ok(())
+    }
+
+    /// Writes the bytes of a record at the end of history, which may be corrupt.
+    pub(super) fn put_record_bytes(&mut self, packed: u64, record: &[u8]) -> Result<()> {
+        let newest = match self.newest.take() {
+            Some(newest) => newest,
+            None => open_segment(self.transaction, self.state.segment)?,
+        };
+        self.newest.insert(newest).insert(packed, record).map_err(engine_error)?;
+        self.state.segment_bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a segment with a revision, if there is none yet or the newest one is full.
+    pub(super) fn begin_segment(&mut self, revision: u64) -> Result<()> {
+        let State { segment, segment_sum, segment_bytes, .. } = self.state;
+        let is_full = revision - segment >= SEGMENT_REVISIONS || segment_bytes >= SEGMENT_BYTES;
+        if segment != 0 && !is_full {
+            return Ok(());
         }
+        let mut segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
+        if segment != 0 {
+            segments.insert(segment, segment_sum).map_err(engine_error)?;
+        }
+        segments.insert(revision, 0).map_err(engine_error)?;
+        self.newest = Some(open_segment(self.transaction, revision)?);
+        (self.state.segment, self.state.segment_sum, self.state.segment_bytes) = (revision, 0, 0);
+        Ok(())
+    }
+
+    /// Returns the first revision of the segment that has a change; none for a change that is forgotten.
+    fn segment_of(&self, packed: u64) -> Result<Option<u64>> {
+        let revision = Position::from_packed(packed).revision();
+        let segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
+        let found = segments.range(..=revision).map_err(engine_error)?.next_back();
+        Ok(found.transpose().map_err(engine_error)?.map(|(first, _)| first.value()))
+    }
+
+    /// Runs a function on the table of a segment.
+    fn with_segment<T>(
+        &self,
+        first: u64,
+        run: impl FnOnce(&Table<'t, u64, &'static [u8]>) -> Result<T>,
+    ) -> Result<T> {
+        match &self.newest {
+            Some(newest) if first == self.state.segment => run(newest),
+            _ => run(&open_segment(self.transaction, first)?),
+        }
+    }
+
+    /// Replaces the value of a live version, also in history.
+    fn rewrite(&mut self, key: &str, value: &[u8], replaced: &Replaced) -> Result<()> {
+        let packed = replaced.before.packed();
+        let body = layout::encode_value(packed, value);
+        self.put_row(key, PUT, packed, &body, replaced.sum)?;
+        let Some(first) = self.segment_of(packed)? else { return Ok(()) };
+        let mut other = None;
+        let table = match &mut self.newest {
+            Some(newest) if first == self.state.segment => newest,
+            _ => other.insert(open_segment(self.transaction, first)?),
+        };
+        let old = table.get(packed).map_err(engine_error)?.map(|bytes| bytes.value().to_vec());
+        let old = old.unwrap_or_default();
+        let record =
+            layout::decode_record(packed, &old).map_err(|reason| corrupt_key(key, reason))?;
+        let before = record.replaced.map(Body::bytes);
+        let (record, _) = layout::encode_record(packed, record.head, before, &body);
+        table.insert(packed, record.as_slice()).map(drop).map_err(engine_error)
+    }
+
+    /// Does one step of a compaction: forgets the keys that it says were deleted, unless they were set
+    /// since, and drops the segments that have nothing else. Returns the compacted revision.
+    fn forget(&mut self, step: &Forgetting) -> Result<u64> {
+        if self.state.compacted != step.from {
+            return Ok(self.state.compacted);
+        }
+        for (key, packed) in &step.deleted {
+            let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
+            let row = found.as_ref().map(|bytes| layout::decode_row(key.as_bytes(), bytes.value()));
+            let tombstone = row.and_then(std::result::Result::ok);
+            let sum = tombstone.filter(|row| row.packed == *packed).map(|row| row.sum);
+            drop(found);
+            if let Some(sum) = sum {
+                self.live.remove(key.as_bytes()).map_err(engine_error)?;
+                self.state.live = self.state.live.wrapping_sub(sum);
+            }
+        }
+        self.state.compacted = step.to;
+        self.drop_segments()?;
+        let bytes = notes::encode_last_changes(&step.noted);
         let mut table = self.notes()?;
-        let mut noting = Noting::new(prefixes, &noted(&table)?, old);
-        let (removed, compacted) = self.superseded(old, target, &mut noting)?;
-        for (key, packed) in removed {
-            self.changes.remove(packed).map_err(engine_error)?;
-            self.index.remove((key.as_bytes(), packed)).map_err(engine_error)?;
+        table.insert(layout::NOTES_LAST_CHANGES, bytes.as_slice()).map_err(engine_error)?;
+        Ok(step.to)
+    }
+
+    /// Drops the segments of which all is compacted.
+    fn drop_segments(&mut self) -> Result<()> {
+        let compacted = self.state.compacted;
+        let mut segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
+        let mut firsts = Vec::new();
+        for item in segments.range(..=compacted).map_err(engine_error)? {
+            firsts.push(item.map_err(engine_error)?.0.value());
         }
-        self.set(layout::META_COMPACTED, compacted)?;
-        let noted = notes::encode_last_changes(&noting.finish(compacted));
-        table.insert(layout::NOTES_LAST_CHANGES, noted.as_slice()).map_err(engine_error)?;
-        Ok((compacted, true))
+        // The last of them goes only if the next one begins right after what is compacted.
+        let next = segments.range(compacted + 1..).map_err(engine_error)?.next();
+        let next = next.transpose().map_err(engine_error)?.map(|(first, _)| first.value());
+        if next.unwrap_or(self.state.revision + 1) != compacted + 1 {
+            firsts.pop();
+        }
+        for first in firsts {
+            segments.remove(first).map_err(engine_error)?;
+            if first == self.state.segment {
+                self.newest = None;
+                self.state.segment = 0;
+            }
+            let name = layout::segment_name(first);
+            self.transaction.delete_table(layout::segment_table(&name)).map_err(engine_error)?;
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Result<Table<'t, &'static str, &'static [u8]>> {
+        self.transaction.open_table(NOTES).map_err(engine_error)
     }
 
     /// Notes the time: see [`crate::Store::age_history`]. Returns the revision, and whether anything
     /// has to be stored.
-    fn age(&self, now: Duration, keep: Duration, newest: u64) -> Result<(u64, bool)> {
+    fn age(&self, now: Duration, keep: Duration) -> Result<(u64, bool)> {
         let mut table = self.notes()?;
         let stored = table.get(layout::NOTES_AGES).map_err(engine_error)?;
         let noted = stored.and_then(|bytes| notes::decode_ages(bytes.value()));
         let mut ages = noted.unwrap_or_default();
-        let outcome = ages.note(now, keep, newest);
+        let outcome = ages.note(now, keep, self.state.revision);
         if outcome.changed {
             let bytes = notes::encode_ages(&ages);
             table.insert(layout::NOTES_AGES, bytes.as_slice()).map_err(engine_error)?;
         }
         Ok((outcome.revision, outcome.changed))
     }
+}
 
-    fn superseded(
-        &self,
-        old: u64,
-        target: u64,
-        noting: &mut Noting<'_>,
-    ) -> Result<(Vec<(String, u64)>, u64)> {
-        let first = Position::end_of(old).packed() + 1;
-        let last = Position::end_of(target).packed();
-        let (mut superseded, mut current) = (Vec::new(), old);
-        for (scanned, item) in self.changes.range(first..=last).map_err(engine_error)?.enumerate() {
-            let (packed, record) = item.map_err(engine_error)?;
-            let packed = packed.value();
-            let revision = Position::from_packed(packed).revision();
-            if revision != current && scanned >= COMPACTION_CHANGES {
-                return Ok((superseded, current));
+fn open_segment(
+    transaction: &WriteTransaction,
+    first: u64,
+) -> Result<Table<'_, u64, &'static [u8]>> {
+    let name = layout::segment_name(first);
+    transaction.open_table(layout::segment_table(&name)).map_err(engine_error)
+}
+
+/// Returns the event of a change. It has no previous value when that is corrupt: the change itself
+/// is how a corrupt key is repaired, and watches must get it.
+fn event(change: &Change, position: Position, replaced: &Replaced) -> Event {
+    let key = change.key();
+    let value = match change {
+        Change::Put { value, .. } => Some(value.clone()),
+        Change::Delete { .. } | Change::Rewrite { .. } => None,
+    };
+    let mut previous = None;
+    if let Before::Value(packed) = replaced.before {
+        match Body::new(packed, &replaced.body).check() {
+            Ok(value) => {
+                let value = replaced.body.slice_ref(value);
+                let position = Position::from_packed(packed);
+                previous = Some(Entry { key: Arc::clone(key), value, position });
             }
-            current = revision;
-            match layout::decode_head(packed, record.value()) {
-                Ok((head, _)) => {
-                    noting.see(Some(head.key), packed);
-                    if head.previous != 0 {
-                        superseded.push((head.key.to_owned(), head.previous));
-                    }
-                    if head.mark == TOMBSTONE {
-                        superseded.push((head.key.to_owned(), packed));
-                    }
-                }
-                // The version that it superseded stays, and takes room. It has no other effect.
-                Err(reason) => {
-                    noting.see(None, packed);
-                    tracing::warn!(packed, reason, "compaction skipped a corrupt record");
-                }
+            Err(reason) => {
+                tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
             }
         }
-        Ok((superseded, target))
     }
+    Event { key: Arc::clone(key), position, value, previous }
 }
 
 fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {

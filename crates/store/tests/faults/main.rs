@@ -223,6 +223,30 @@ fn callers_who_wait_together_share_a_commit() {
     });
 }
 
+/// Keys that are far apart from each other, as objects that are updated at one time are.
+#[test]
+fn forgetting_writes_little_however_much_is_forgotten() {
+    const KEYS: u32 = 2000;
+    for_seeds(1, async |seed| {
+        let disk = new_disk(seed);
+        let store = open(&disk).unwrap();
+        for round in 0..2_u8 {
+            for first in 0..KEYS / 100 {
+                let put = |one| Change::Put {
+                    key: format!("/{:04}", one * (KEYS / 100) + first).into(),
+                    value: Bytes::from(vec![round; 1000]),
+                };
+                let changes = (0..100).map(put).collect();
+                store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+            }
+        }
+        let before = disk.operations();
+        store.compact(store.revision().await.unwrap()).await.unwrap();
+        let operations = disk.operations() - before;
+        assert!(operations < u64::from(KEYS) / 5, "{operations} to forget {KEYS} values");
+    });
+}
+
 async fn commit_one(store: &Redb, number: u8) {
     let value = Bytes::from(vec![number; 100]);
     let changes = vec![Change::Put { key: format!("/{number}").into(), value }];

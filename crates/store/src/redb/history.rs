@@ -1,0 +1,338 @@
+//! Reads of history: the changes of its segments, in order; the versions that keys had; the last changes;
+//! and what there is to forget. Everything here works on one snapshot of the database.
+
+use std::ops::RangeInclusive;
+
+use ::redb::{ReadOnlyTable, ReadableTable, TableHandle};
+use bytes::Bytes;
+
+use super::layout::{self, Before, Corruption, PUT, Record, SEGMENTS, TOMBSTONE};
+use super::read::{Version, View, corrupt_database, corrupt_key, engine_error, event_bytes};
+use crate::cursor::Cursor;
+use crate::last_change::{NotedChanges, Noting, Search};
+use crate::{Batch, Entry, Event, Position, Result};
+
+/// Changes that one read of history looks at before it returns what it has.
+const HISTORY_CHANGES: usize = 4096;
+/// Bytes of values that one read of history collects before it stops at the next revision.
+const HISTORY_BYTES: usize = 8 * 1024 * 1024;
+/// Changes that one step of a compaction looks at. It ends at the next revision.
+const STEP_CHANGES: usize = 1024;
+/// Deleted keys that one step of a compaction forgets. It ends at the next revision.
+const STEP_TOMBSTONES: usize = 256;
+
+/// The table of a segment.
+pub(super) type Segment = ReadOnlyTable<u64, &'static [u8]>;
+
+/// One step of a compaction, made from a snapshot.
+#[derive(Debug)]
+pub(super) struct Forgetting {
+    /// The revision up to which history is compacted when the step begins. For another one it must not be
+    /// done.
+    pub(super) from: u64,
+    /// The revision up to which it is compacted afterwards.
+    pub(super) to: u64,
+    /// Keys that were deleted, with the packed positions of their tombstones.
+    pub(super) deleted: Vec<(String, u64)>,
+    /// What is to be noted of the last changes.
+    pub(super) noted: NotedChanges,
+}
+
+impl View {
+    /// Returns the first revisions of the segments, in order.
+    pub(super) fn segments(&self) -> Result<&[u64]> {
+        if let Some(segments) = self.segments.get() {
+            return Ok(segments);
+        }
+        let table = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
+        let mut all = Vec::new();
+        for item in table.iter().map_err(engine_error)? {
+            all.push(item.map_err(engine_error)?.0.value());
+        }
+        Ok(self.segments.get_or_init(|| all))
+    }
+
+    /// Returns the number of tables that are segments.
+    pub(super) fn segment_tables(&self) -> Result<usize> {
+        let tables = self.transaction.list_tables().map_err(engine_error)?;
+        Ok(tables.filter(|table| table.name().starts_with(layout::SEGMENT_PREFIX)).count())
+    }
+
+    /// Returns the sum of the heads of the records of a segment, as it is recorded.
+    pub(super) fn recorded_sum(&self, first: u64) -> Result<Option<u64>> {
+        if first == self.state.segment {
+            return Ok(Some(self.state.segment_sum));
+        }
+        let table = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
+        Ok(table.get(first).map_err(engine_error)?.map(|sum| sum.value()))
+    }
+
+    /// Opens the table of a segment.
+    pub(super) fn segment(&self, first: u64) -> Result<Segment> {
+        let name = layout::segment_name(first);
+        self.transaction.open_table(layout::segment_table(&name)).map_err(engine_error)
+    }
+
+    /// Opens the segment that has the changes of a revision.
+    fn segment_of(&self, revision: u64) -> Result<Option<Segment>> {
+        let segments = self.segments()?;
+        let after = segments.partition_point(|first| *first <= revision);
+        match after.checked_sub(1).and_then(|index| segments.get(index)) {
+            Some(first) => self.segment(*first).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the segments that may have changes in a range of packed positions.
+    fn segments_in(&self, packed: &RangeInclusive<u64>) -> Result<&[u64]> {
+        let [from, to] =
+            [packed.start(), packed.end()].map(|packed| Position::from_packed(*packed).revision());
+        let segments = self.segments()?;
+        let begin = segments.partition_point(|first| *first <= from).saturating_sub(1);
+        let end = segments.partition_point(|first| *first <= to);
+        Ok(segments.get(begin..end).unwrap_or_default())
+    }
+
+    /// Calls `see` with the record of a packed position; it gets none when there is none.
+    fn with_record<T>(
+        &self,
+        packed: u64,
+        see: impl FnOnce(std::result::Result<Record<'_>, Corruption>) -> T,
+    ) -> Result<T> {
+        const NONE: Corruption = "a change of its history does not exist";
+        let Some(segment) = self.segment_of(Position::from_packed(packed).revision())? else {
+            return Ok(see(Err(NONE)));
+        };
+        let found = segment.get(packed).map_err(engine_error)?;
+        Ok(match &found {
+            Some(bytes) => see(layout::decode_record(packed, bytes.value())),
+            None => see(Err(NONE)),
+        })
+    }
+
+    /// Returns the version of a key at the packed position `newest`, which the change at `packed` came
+    /// after; `None` when it did not exist then.
+    pub(super) fn replaced_version(
+        &self,
+        key: &str,
+        packed: u64,
+        newest: u64,
+    ) -> Result<Option<Version<'static>>> {
+        let mut by = packed;
+        loop {
+            let before = self.with_record(by, |record| {
+                let head = record?.head;
+                let is_older = head.before.packed() < by;
+                if head.key == key && is_older { Ok(head.before) } else { Err(OTHER) }
+            })?;
+            match before {
+                Err(reason) => return Ok(Some(Version::Corrupt { packed: by, reason })),
+                Ok(before) if before.packed() > newest => by = before.packed(),
+                Ok(Before::Value(packed)) => return Ok(Some(Version::Replaced { packed, by })),
+                Ok(Before::Nothing | Before::Tombstone(_)) => return Ok(None),
+            }
+        }
+    }
+
+    /// Returns the value of the version at `packed`, which the change at `by` replaced.
+    pub(super) fn replaced_value(
+        &self,
+        key: &str,
+        packed: u64,
+        by: u64,
+    ) -> Result<std::result::Result<Bytes, Corruption>> {
+        let of = |record: Record<'_>| {
+            let value = record.replaced.map(|body| body.check().map(Bytes::copy_from_slice));
+            if record.head.key == key { Ok(value) } else { Err(OTHER) }
+        };
+        match self.with_record(by, |record| record.and_then(of))? {
+            Ok(Some(value)) => Ok(value),
+            Err(reason) => Ok(Err(reason)),
+            Ok(None) => self.with_record(packed, |record| {
+                let record = record?;
+                if record.head.key != key || record.head.mark != PUT {
+                    return Err(OTHER);
+                }
+                record.body.check().map(Bytes::copy_from_slice)
+            }),
+        }
+    }
+
+    /// Returns the next batches for a cursor, as many as one read may return. The last batch may
+    /// have no events: it then reports up to where the history was read.
+    pub(super) fn history(&self, cursor: &Cursor) -> Result<Vec<Batch>> {
+        cursor.check_not_compacted(self.state.compacted)?;
+        let Some(first) = cursor.first_packed() else { return Ok(Vec::new()) };
+        let range = first..=u64::MAX;
+        let mut reading = Reading { through: self.state.revision, ..Reading::default() };
+        'all: for segment in self.segments_in(&range)? {
+            let segment = self.segment(*segment)?;
+            for item in segment.range(range.clone()).map_err(engine_error)? {
+                let (packed, record) = item.map_err(engine_error)?;
+                if reading.is_full_at(packed.value()) {
+                    break 'all;
+                }
+                if let Some(event) = self.event(cursor, packed.value(), record.value())? {
+                    reading.add(event);
+                }
+            }
+        }
+        Ok(reading.finish())
+    }
+
+    fn event(&self, cursor: &Cursor, packed: u64, record: &[u8]) -> Result<Option<Event>> {
+        let position = Position::from_packed(packed);
+        let record = layout::decode_record(packed, record)
+            .map_err(|reason| corrupt_database(format!("change {position}: {reason}")))?;
+        let key = record.head.key;
+        if !cursor.covers(key) {
+            return Ok(None);
+        }
+        let value = record.body.check().map_err(|reason| corrupt_key(key, reason))?;
+        let value = (record.head.mark == PUT).then(|| Bytes::copy_from_slice(value));
+        let previous = self.previous(packed, &record)?;
+        Ok(Some(Event { key: key.into(), position, value, previous }))
+    }
+
+    /// Returns the entry that a change replaced; `None` when there was none, or when it is corrupt.
+    /// Corruption does not keep the event from being delivered.
+    fn previous(&self, packed: u64, record: &Record<'_>) -> Result<Option<Entry>> {
+        let key = record.head.key;
+        let Before::Value(previous) = record.head.before else { return Ok(None) };
+        let value = match record.replaced {
+            Some(body) => body.check().map(Bytes::copy_from_slice),
+            None => self.replaced_value(key, previous, packed)?,
+        };
+        let position = Position::from_packed(previous);
+        Ok(match value {
+            Ok(value) => Some(Entry { key: key.into(), value, position }),
+            Err(reason) => {
+                tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
+                None
+            }
+        })
+    }
+
+    /// Returns the last change under each prefix: see [`crate::Store::last_changes`].
+    pub(super) fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        self.check_kept(at)?;
+        let compacted = self.state.compacted;
+        let mut search = Search::new(prefixes);
+        let range = Position::end_of(compacted).packed() + 1..=Position::end_of(at).packed();
+        'all: for segment in self.segments_in(&range)?.iter().rev() {
+            let segment = self.segment(*segment)?;
+            for item in segment.range(range.clone()).map_err(engine_error)?.rev() {
+                let (packed, record) = item.map_err(engine_error)?;
+                let packed = packed.value();
+                let record = layout::decode_record(packed, record.value());
+                if search.see(record.ok().map(|record| record.head.key), packed).is_break() {
+                    break 'all;
+                }
+            }
+        }
+        Ok(search.finish(&self.noted()?, compacted))
+    }
+
+    /// Returns the next step of a compaction up to a revision, which must exist; `None` when there is
+    /// nothing left to do. The step ends with a segment at the latest, so that one step drops one.
+    pub(super) fn forgetting(
+        &self,
+        target: u64,
+        prefixes: &[String],
+    ) -> Result<Option<Forgetting>> {
+        let from = self.state.compacted;
+        if target <= from {
+            return Ok(None);
+        }
+        let mut noting = Noting::new(prefixes, &self.noted()?, from);
+        let (mut deleted, mut to) = (Vec::new(), target);
+        let segments = self.segments()?;
+        if let Some(next) = segments.get(segments.partition_point(|first| *first <= from + 1)) {
+            to = to.min(next - 1);
+        }
+        if let Some(segment) = self.segment_of(to)? {
+            to = collect(&segment, from, to, &mut noting, &mut deleted)?;
+        }
+        Ok(Some(Forgetting { from, to, deleted, noted: noting.finish(to) }))
+    }
+}
+
+/// Notes the changes after one revision up to another, and collects the tombstones among them. Returns the
+/// revision up to which it has.
+fn collect(
+    segment: &Segment,
+    from: u64,
+    to: u64,
+    noting: &mut Noting<'_>,
+    deleted: &mut Vec<(String, u64)>,
+) -> Result<u64> {
+    let (mut seen, mut current) = (0, from);
+    let range = Position::end_of(from).packed() + 1..=Position::end_of(to).packed();
+    for item in segment.range(range).map_err(engine_error)? {
+        let (packed, record) = item.map_err(engine_error)?;
+        let packed = packed.value();
+        let revision = Position::from_packed(packed).revision();
+        let is_long = seen >= STEP_CHANGES || deleted.len() >= STEP_TOMBSTONES;
+        if revision != current && is_long {
+            return Ok(current);
+        }
+        (seen, current) = (seen + 1, revision);
+        match layout::decode_record(packed, record.value()) {
+            Ok(Record { head, .. }) => {
+                noting.see(Some(head.key), packed);
+                if head.mark == TOMBSTONE {
+                    deleted.push((head.key.to_owned(), packed));
+                }
+            }
+            // If it was a deletion, its tombstone stays, and takes room. It has no other effect.
+            Err(reason) => {
+                noting.see(None, packed);
+                tracing::warn!(packed, reason, "compaction skipped a corrupt record");
+            }
+        }
+    }
+    Ok(to)
+}
+
+const OTHER: Corruption = "its history is another key's";
+
+/// The batches that one read of history collects.
+#[derive(Default)]
+struct Reading {
+    batches: Vec<Batch>,
+    seen: usize,
+    bytes: usize,
+    current: u64,
+    /// The revision up to which history is read.
+    through: u64,
+}
+
+impl Reading {
+    /// Counts a change. Returns whether the read ends before it.
+    fn is_full_at(&mut self, packed: u64) -> bool {
+        let revision = Position::from_packed(packed).revision();
+        let is_long = self.seen >= HISTORY_CHANGES || self.bytes >= HISTORY_BYTES;
+        if revision != self.current && is_long {
+            self.through = self.current;
+            return true;
+        }
+        self.current = revision;
+        self.seen += 1;
+        false
+    }
+
+    fn add(&mut self, event: Event) {
+        self.bytes += event_bytes(&event);
+        match self.batches.last_mut() {
+            Some(batch) if batch.revision == self.current => batch.events.push(event),
+            _ => self.batches.push(Batch { events: vec![event], revision: self.current }),
+        }
+    }
+
+    fn finish(mut self) -> Vec<Batch> {
+        if self.batches.last().is_none_or(|batch| batch.revision < self.through) {
+            self.batches.push(Batch { events: Vec::new(), revision: self.through });
+        }
+        self.batches
+    }
+}
