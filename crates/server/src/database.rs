@@ -49,7 +49,8 @@ pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Se
     // As text: the error names its source already.
     let keyring =
         keyring.map_err(|error| anyhow!("cannot use the seal keys {}: {error}", keys.display()))?;
-    let opened = postern_store::open(&database, Options { cache_bytes }).await;
+    let options = Options { cache_bytes, ..Options::default() };
+    let opened = postern_store::open(&database, options).await;
     let store = opened.map_err(|error| unopened(&database, &error))?;
     Ok(Sealed::open(store, keyring).await?)
 }

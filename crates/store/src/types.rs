@@ -35,16 +35,25 @@ pub mod limits {
 pub struct Options {
     /// Memory for the pages of the database, in bytes.
     pub cache_bytes: usize,
+    /// Revisions in one segment of history, at most. Only tests need another number than the default.
+    #[doc(hidden)]
+    pub segment_revisions: u64,
 }
 
 impl Options {
     /// The default for [`Options::cache_bytes`]: 32 MiB.
     pub const DEFAULT_CACHE_BYTES: usize = 32 * 1024 * 1024;
+    /// The default for [`Options::segment_revisions`].
+    #[doc(hidden)]
+    pub const DEFAULT_SEGMENT_REVISIONS: u64 = 512;
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: Self::DEFAULT_CACHE_BYTES }
+        Self {
+            cache_bytes: Self::DEFAULT_CACHE_BYTES,
+            segment_revisions: Self::DEFAULT_SEGMENT_REVISIONS,
+        }
     }
 }
 

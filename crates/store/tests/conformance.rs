@@ -15,6 +15,11 @@ mod redb {
     conformance!(OnFile::new());
 }
 
+mod redb_with_short_segments {
+    use super::*;
+    conformance!(OnFile::with_short_segments());
+}
+
 mod sealed_memory {
     use super::*;
     conformance!(Seal::new(InMemory));

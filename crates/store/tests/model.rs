@@ -333,6 +333,11 @@ fn redb_does_what_the_model_does() {
 }
 
 #[test]
+fn redb_with_short_segments_does_what_the_model_does() {
+    check(240, true, OnFile::with_short_segments);
+}
+
+#[test]
 fn sealed_memory_does_what_the_model_does() {
     check(500, false, || Seal::new(InMemory));
 }

@@ -118,10 +118,10 @@ fn task_bytes(task: &Task) -> usize {
 }
 
 /// Opens the database, verifies it, and returns it with its newest revision.
-pub(super) fn open(opener: &Opener) -> Result<(Database, u64)> {
+pub(super) fn open(opener: &Opener, segment_revisions: u64) -> Result<(Database, u64)> {
     catch(|| {
         let database = opener()?;
-        write::prepare(&database)?;
+        write::prepare(&database, segment_revisions)?;
         let view = super::read::View::open(&database)?;
         verify(&view)?;
         let revision = view.state.revision;
@@ -148,6 +148,8 @@ pub(super) struct Committer {
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
     opener: Opener,
+    /// Revisions in one segment of history.
+    segment_revisions: u64,
     retry: Option<Retry>,
     /// The number of tasks in the previous group.
     last_group: usize,
@@ -155,8 +157,13 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Returns a committer for an open database.
-    pub(super) fn new(shared: Arc<Shared>, jobs: Receiver<Job>, opener: Opener) -> Self {
-        Self { shared, jobs, opener, retry: None, last_group: 0 }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        jobs: Receiver<Job>,
+        opener: Opener,
+        segment_revisions: u64,
+    ) -> Self {
+        Self { shared, jobs, opener, segment_revisions, retry: None, last_group: 0 }
     }
 
     /// Runs until the queue is closed and empty, then closes the database.
@@ -250,7 +257,8 @@ impl Committer {
         }
         let mut outcome = None;
         let ran = self.shared.with(|database| {
-            outcome = Some(write::group(database, group.iter().map(|job| &job.task)));
+            let tasks = group.iter().map(|job| &job.task);
+            outcome = Some(write::group(database, self.segment_revisions, tasks));
             Ok(())
         });
         match (ran, outcome) {
@@ -290,7 +298,7 @@ impl Committer {
     fn reopen(&mut self) {
         let Some(retry) = &mut self.retry else { return };
         let published = self.shared.published_revision();
-        let error = match open(&self.opener) {
+        let error = match open(&self.opener, self.segment_revisions) {
             Ok((database, revision)) if revision >= published => {
                 self.shared.replace(database, revision);
                 self.retry = None;

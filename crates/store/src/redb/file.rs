@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::read::engine_error;
 use super::write::prepare;
-use crate::{Error, Result};
+use crate::{Error, Options, Result};
 
 /// The first bytes of a database file, as the `redb` crate documents its format.
 const MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
@@ -148,7 +148,7 @@ impl NewFile {
         let mut new = Self { path: path.to_owned(), temporary, file, database: None, directory };
         let backend = FileBackend::new(copy).map_err(engine_error)?;
         let database = Builder::new().create_with_backend(backend).map_err(engine_error)?;
-        prepare(&database)?;
+        prepare(&database, Options::DEFAULT_SEGMENT_REVISIONS)?;
         new.database = Some(database);
         Ok(new)
     }
@@ -293,7 +293,8 @@ mod tests {
         let (database, repairs) = open(&path);
         assert_eq!(repairs, 0, "it is new");
         let task = Task::Age { now: Duration::from_secs(1), keep: Duration::from_secs(100) };
-        write::group(&database, std::iter::once(&task)).unwrap();
+        write::group(&database, Options::DEFAULT_SEGMENT_REVISIONS, std::iter::once(&task))
+            .unwrap();
         // What a process leaves that is killed.
         std::fs::copy(&path, &copy).unwrap();
         drop(database);

@@ -34,7 +34,7 @@ const FIXED_BYTES: usize = 1 + 8 + 2;
 /// # Errors
 /// [`crate::Error::Corrupt`] when a key could be lost: when the two tables do not match. A corrupt
 /// value stays one.
-pub(super) fn migrate(transaction: &WriteTransaction) -> Result<()> {
+pub(super) fn migrate(transaction: &WriteTransaction, segment_revisions: u64) -> Result<()> {
     tracing::info!("the database is being brought to layout {}", layout::FORMAT);
     let changes = transaction.open_table(CHANGES).map_err(engine_error)?;
     let mut meta = transaction.open_table(META).map_err(engine_error)?;
@@ -52,7 +52,7 @@ pub(super) fn migrate(transaction: &WriteTransaction) -> Result<()> {
         let bytes = state.encode();
         table.insert(layout::STATE_NOW, bytes.as_slice()).map_err(engine_error)?;
     }
-    let mut tables = Tables::open(transaction)?;
+    let mut tables = Tables::open(transaction, segment_revisions)?;
     let keys = keys(transaction, &changes, &mut tables)?;
     history(&changes, &mut tables)?;
     tables.finish()?;
@@ -318,11 +318,18 @@ mod tests {
 
     #[tokio::test]
     async fn states_and_history_are_those_of_before() {
+        for segment_revisions in [Options::DEFAULT_SEGMENT_REVISIONS, 2, 1] {
+            let options = Options { segment_revisions, ..Options::default() };
+            check_states_and_history(options).await;
+        }
+    }
+
+    async fn check_states_and_history(options: Options) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         drop(written(&path));
         for _ in 0..2 {
-            let store = open(&path).unwrap();
+            let store = Redb::open(&path, options).unwrap();
             assert_eq!(store.revision().await.unwrap(), 9);
             assert_eq!(store.compacted().await.unwrap(), 5);
             assert_eq!(listed(&store, 6).await, ["/gone=was@4", "/kept=newer@6", "/new=1@6"]);

@@ -80,14 +80,14 @@ impl Redb {
         make: impl Fn() -> io::Result<B> + Send + 'static,
         options: Options,
     ) -> Result<Self> {
-        Self::start(file::opener(make, options.cache_bytes))
+        Self::start(file::opener(make, options.cache_bytes), options.segment_revisions)
     }
 
-    fn start(opener: Opener) -> Result<Self> {
-        let (database, revision) = committer::open(&opener)?;
+    fn start(opener: Opener, segment_revisions: u64) -> Result<Self> {
+        let (database, revision) = committer::open(&opener, segment_revisions)?;
         let shared = Arc::new(Shared::new(database, revision));
         let (queue, jobs) = Queue::new();
-        let committer = Committer::new(Arc::clone(&shared), jobs, opener);
+        let committer = Committer::new(Arc::clone(&shared), jobs, opener, segment_revisions);
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || committer.run())

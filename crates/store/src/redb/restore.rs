@@ -49,7 +49,7 @@ impl RedbRestore {
     fn verify(&self) -> Result<()> {
         let path = self.file.temporary().to_owned();
         let opener = file::opener(move || file::backend(&path), Options::DEFAULT_CACHE_BYTES);
-        committer::open(&opener).map(drop)
+        committer::open(&opener, Options::DEFAULT_SEGMENT_REVISIONS).map(drop)
     }
 }
 

@@ -15,10 +15,8 @@ use super::read::{corrupt_database, corrupt_key, engine_error, state};
 use super::tail::Recorded;
 use super::{migrate, notes};
 use crate::check;
-use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
+use crate::{Change, Condition, Entry, Error, Event, Options, Position, Result, Txn};
 
-/// Revisions in one segment of history.
-const SEGMENT_REVISIONS: u64 = 512;
 /// Bytes of records in one segment. The last transaction may exceed them.
 const SEGMENT_BYTES: u64 = 1024 * 1024;
 
@@ -64,7 +62,7 @@ pub(super) struct GroupError {
 
 /// Creates the tables in an empty database, and brings one of an older layout up to date; refuses a
 /// database of another one.
-pub(super) fn prepare(database: &Database) -> Result<()> {
+pub(super) fn prepare(database: &Database, segment_revisions: u64) -> Result<()> {
     let transaction = begin(database)?;
     let is_new = transaction.list_tables().map_err(engine_error)?.next().is_none();
     let format = {
@@ -77,7 +75,7 @@ pub(super) fn prepare(database: &Database) -> Result<()> {
     };
     match format {
         Some(FORMAT) => {}
-        Some(migrate::FORMAT) => migrate::migrate(&transaction)?,
+        Some(migrate::FORMAT) => migrate::migrate(&transaction, segment_revisions)?,
         Some(format) => {
             return Err(Error::Unavailable(format!(
                 "the database has layout {format}, and this program knows layout {FORMAT}"
@@ -116,7 +114,7 @@ pub(super) fn probe(database: &Database) -> Result<()> {
 /// Adds entries to a database that is being restored.
 pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
     let transaction = begin(database)?;
-    let mut tables = Tables::open(&transaction)?;
+    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
     for entry in entries {
         if tables.live.get(entry.key.as_bytes()).map_err(engine_error)?.is_some() {
             return Err(check::restored_twice(entry));
@@ -131,7 +129,7 @@ pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
 /// Sets the newest revision of a database that was restored. Everything before it is compacted.
 pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
     let transaction = begin(database)?;
-    let mut tables = Tables::open(&transaction)?;
+    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
     tables.state.revision = revision;
     tables.state.compacted = revision.saturating_sub(1);
     // The restore itself, which has no changes, is a revision of history.
@@ -143,11 +141,13 @@ pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
 /// Performs tasks in order, and commits their changes in one transaction of the database.
 pub(super) fn group<'a>(
     database: &Database,
+    segment_revisions: u64,
     tasks: impl Iterator<Item = &'a Task>,
 ) -> std::result::Result<GroupOutcome, GroupError> {
     let not_attempted = |error| GroupError { error, commit_attempted: false };
     let transaction = begin(database).map_err(not_attempted)?;
-    let (outcome, changed) = perform(&transaction, tasks).map_err(not_attempted)?;
+    let (outcome, changed) =
+        perform(&transaction, segment_revisions, tasks).map_err(not_attempted)?;
     if changed {
         let attempted = |error| GroupError { error: engine_error(error), commit_attempted: true };
         transaction.commit().map_err(attempted)?;
@@ -169,9 +169,10 @@ fn begin(database: &Database) -> Result<WriteTransaction> {
 
 fn perform<'a>(
     transaction: &WriteTransaction,
+    segment_revisions: u64,
     tasks: impl Iterator<Item = &'a Task>,
 ) -> Result<(GroupOutcome, bool)> {
-    let mut tables = Tables::open(transaction)?;
+    let mut tables = Tables::open(transaction, segment_revisions)?;
     let mut outcome = GroupOutcome::default();
     let (before, mut noted) = (tables.state, false);
     for task in tasks {
@@ -204,6 +205,8 @@ pub(super) struct Tables<'t> {
     newest: Option<Table<'t, u64, &'static [u8]>>,
     /// What is true with all that was written.
     pub(super) state: State,
+    /// Revisions in one segment of history.
+    segment_revisions: u64,
     /// Opens the tables that most transactions do not need.
     transaction: &'t WriteTransaction,
 }
@@ -220,10 +223,10 @@ struct Replaced {
 }
 
 impl<'t> Tables<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self> {
+    pub(super) fn open(transaction: &'t WriteTransaction, segment_revisions: u64) -> Result<Self> {
         let state = state(&transaction.open_table(STATE).map_err(engine_error)?)?;
         let live = transaction.open_table(LIVE).map_err(engine_error)?;
-        Ok(Self { live, newest: None, state, transaction })
+        Ok(Self { live, newest: None, state, segment_revisions, transaction })
     }
 
     /// Writes what is true of the database as a whole.
@@ -397,7 +400,8 @@ impl<'t> Tables<'t> {
     /// Begins a segment with a revision, if there is none yet or the newest one is full.
     pub(super) fn begin_segment(&mut self, revision: u64) -> Result<()> {
         let State { segment, segment_sum, segment_bytes, .. } = self.state;
-        let is_full = revision - segment >= SEGMENT_REVISIONS || segment_bytes >= SEGMENT_BYTES;
+        let is_full =
+            revision - segment >= self.segment_revisions || segment_bytes >= SEGMENT_BYTES;
         if segment != 0 && !is_full {
             return Ok(());
         }

@@ -38,11 +38,21 @@ impl Subject for InMemory {
 pub(crate) struct OnFile {
     directory: TempDir,
     created: AtomicU64,
+    options: Options,
 }
 
 impl OnFile {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), created: AtomicU64::new(0) }
+        Self::with(Options::default())
+    }
+
+    /// Few revisions in a segment of history, so that a short test has many segments.
+    pub(crate) fn with_short_segments() -> Self {
+        Self::with(Options { segment_revisions: 3, ..Options::default() })
+    }
+
+    fn with(options: Options) -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), created: AtomicU64::new(0), options }
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -54,7 +64,7 @@ impl OnFile {
     }
 
     async fn open(&self, number: u64) -> Arc<dyn Store> {
-        postern_store::open(self.path(number), Options::default()).await.unwrap()
+        postern_store::open(self.path(number), self.options).await.unwrap()
     }
 }
 

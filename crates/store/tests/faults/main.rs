@@ -17,10 +17,15 @@ use disk::{Faults, Rng};
 use postern_store::redb::Redb;
 use postern_store::{Change, Error, ListRequest, Position, Store, Txn};
 use tokio::task::JoinSet;
-use workload::{Workload, new_disk, open};
+use workload::{Workload, for_segments, new_disk, open};
+
+/// Runs an async test for each of many seeds, with long and with short segments of history.
+fn for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
+    for_segments(|| only_for_seeds(count, &test));
+}
 
 /// Runs an async test for each of many seeds.
-fn for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
+fn only_for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for seed in 0..count {
         // Shown only when the test fails.
@@ -227,7 +232,7 @@ fn callers_who_wait_together_share_a_commit() {
 #[test]
 fn forgetting_writes_little_however_much_is_forgotten() {
     const KEYS: u32 = 2000;
-    for_seeds(1, async |seed| {
+    only_for_seeds(1, async |seed| {
         let disk = new_disk(seed);
         let store = open(&disk).unwrap();
         for round in 0..2_u8 {

@@ -1,6 +1,7 @@
 //! The workload of a store whose disk fails, and the check of what must be there afterwards. The
 //! faults are chosen by the tests.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,6 +13,22 @@ use crate::disk::{Disk, Rng};
 
 /// Small, so that pages leave the cache and are read again.
 const CACHE_BYTES: usize = 256 * 1024;
+
+thread_local! {
+    /// Revisions in one segment of history, of the stores that this thread opens.
+    static SEGMENT_REVISIONS: Cell<u64> = const { Cell::new(Options::DEFAULT_SEGMENT_REVISIONS) };
+}
+
+/// Runs a test with segments of the usual length, and with short ones, so that a few transactions fill many.
+pub(crate) fn for_segments(test: impl Fn()) {
+    for revisions in [Options::DEFAULT_SEGMENT_REVISIONS, 3] {
+        // Shown only when the test fails.
+        println!("{revisions} revisions in a segment");
+        SEGMENT_REVISIONS.set(revisions);
+        test();
+    }
+    SEGMENT_REVISIONS.set(Options::DEFAULT_SEGMENT_REVISIONS);
+}
 
 /// Key to value and position.
 type State = BTreeMap<Arc<str>, (Bytes, Position)>;
@@ -32,7 +49,9 @@ pub(crate) fn new_disk(seed: u64) -> Disk {
 /// Opens a store on a disk.
 pub(crate) fn open(disk: &Disk) -> Result<Redb> {
     let disk = disk.clone();
-    Redb::open_with_backend(move || disk.open(), Options { cache_bytes: CACHE_BYTES })
+    let segment_revisions = SEGMENT_REVISIONS.get();
+    let options = Options { cache_bytes: CACHE_BYTES, segment_revisions };
+    Redb::open_with_backend(move || disk.open(), options)
 }
 
 /// A workload: what was committed, and so what must be found.
