@@ -123,9 +123,12 @@ pub(super) fn open(opener: &Opener, segment_revisions: u64) -> Result<(Database,
         let database = opener()?;
         write::prepare(&database, segment_revisions)?;
         let view = super::read::View::open(&database)?;
-        verify(&view)?;
+        let sum = verify(&view)?;
         let revision = view.state.revision;
         drop(view);
+        if let Some(sum) = sum {
+            write::record_sum(&database, sum)?;
+        }
         Ok((database, revision))
     })
 }

@@ -130,6 +130,9 @@ impl View {
                 Ok(before) if before.packed() > newest => by = before.packed(),
                 Ok(Before::Value(packed)) => return Ok(Some(Version::Replaced { packed, by })),
                 Ok(Before::Nothing | Before::Tombstone(_)) => return Ok(None),
+                Ok(Before::Corrupt) => {
+                    return Ok(Some(Version::Corrupt { packed: 0, reason: WAS_CORRUPT }));
+                }
             }
         }
     }
@@ -294,6 +297,7 @@ fn collect(
     Ok(to)
 }
 
+const WAS_CORRUPT: Corruption = "it was corrupt when it was replaced";
 const OTHER: Corruption = "its history is another key's";
 
 /// The batches that one read of history collects.

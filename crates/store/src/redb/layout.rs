@@ -91,6 +91,9 @@ pub(super) struct State {
     pub(super) segment_sum: u64,
     /// The bytes of its records.
     pub(super) segment_bytes: u64,
+    /// Rows that did not say what they added to `live` when they were replaced: unless this is 0, the
+    /// next start adds it up anew.
+    pub(super) unsummed: u64,
 }
 
 impl State {
@@ -103,6 +106,7 @@ impl State {
             self.segment,
             self.segment_sum,
             self.segment_bytes,
+            self.unsummed,
         ];
         with_checksum(all.into_iter().flat_map(u64::to_le_bytes).collect())
     }
@@ -111,7 +115,8 @@ impl State {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = without_checksum(bytes)?;
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
-        let &[revision, compacted, live, segment, segment_sum, segment_bytes] = numbers else {
+        let &[revision, compacted, live, segment, segment_sum, segment_bytes, unsummed] = numbers
+        else {
             return None;
         };
         Some(Self {
@@ -121,6 +126,7 @@ impl State {
             segment: u64::from_le_bytes(segment),
             segment_sum: u64::from_le_bytes(segment_sum),
             segment_bytes: u64::from_le_bytes(segment_bytes),
+            unsummed: u64::from_le_bytes(unsummed),
         })
     }
 }
@@ -195,16 +201,20 @@ pub(super) enum Before {
     Value(u64),
     /// It was removed, at this packed position.
     Tombstone(u64),
+    /// Its row was corrupt: it is not known what there was.
+    Corrupt,
 }
 
 impl Before {
     /// The bit that says that the position is a tombstone's. Packed positions do not have it.
     const TOMBSTONE: u64 = 1 << 63;
+    /// In place of a position: the row was corrupt. No position packs to it, for revisions start at 1.
+    const CORRUPT: u64 = 1;
 
-    /// Returns the packed position; 0 for none.
+    /// Returns the packed position; 0 for none, and for one that is not known.
     pub(super) fn packed(self) -> u64 {
         match self {
-            Self::Nothing => 0,
+            Self::Nothing | Self::Corrupt => 0,
             Self::Value(packed) | Self::Tombstone(packed) => packed,
         }
     }
@@ -213,12 +223,14 @@ impl Before {
         match self {
             Self::Nothing | Self::Value(_) => self.packed(),
             Self::Tombstone(packed) => packed | Self::TOMBSTONE,
+            Self::Corrupt => Self::CORRUPT,
         }
     }
 
     fn decode(number: u64) -> Self {
         match number {
             0 => Self::Nothing,
+            Self::CORRUPT => Self::Corrupt,
             _ if number & Self::TOMBSTONE != 0 => Self::Tombstone(number & !Self::TOMBSTONE),
             _ => Self::Value(number),
         }
@@ -388,7 +400,8 @@ mod tests {
         for replaced in [None, Some(b"before".as_slice())] {
             assert_eq!(read(515, &record(replaced)), Ok((replaced, b"value".as_slice())));
         }
-        for before in [Before::Nothing, Before::Value(258), Before::Tombstone(258)] {
+        let all = [Before::Nothing, Before::Value(258), Before::Tombstone(258), Before::Corrupt];
+        for before in all {
             let bytes = encode_record(515, Head { before, ..HEAD }, None, b"").0;
             assert_eq!(decode_record(515, &bytes).unwrap().head.before, before);
         }

@@ -13,7 +13,11 @@ use super::read::{View, corrupt_database, engine_error};
 use super::scan::{Chunk, adjoin, for_each_job};
 use crate::{Position, Result};
 
-/// Refuses a database in which a lookup could miss a key that exists.
+/// Refuses a database in which a lookup could miss a key that exists. Returns the sum of all rows where it
+/// has to be recorded anew: when rows were replaced that did not say what they added to it.
+///
+/// A row that cannot be read is still there: reads report it, and it can be replaced and deleted. As long as
+/// there is one, the sum says nothing about the others, and is left as it is.
 ///
 /// This walks over everything. It is done at each start, because a corrupt page would
 /// otherwise hide keys, and no later check could tell a hidden key from one that never existed.
@@ -21,44 +25,58 @@ use crate::{Position, Result};
 /// Only the first and the last key of each page are looked up. The path through the tree to both of
 /// them is the same, and so is the path to all keys between them: each step compares with one key,
 /// and two keys on different sides of it end on different pages.
-pub(super) fn verify(view: &View) -> Result<()> {
+pub(super) fn verify(view: &View) -> Result<Option<u64>> {
     if view.state.compacted > view.state.revision {
         return Err(inconsistent("it is compacted beyond its newest revision"));
     }
-    verify_keys(view)?;
+    let sum = verify_keys(view)?;
     let segments = view.segments()?;
     verify_segments(view, segments)?;
-    for_each_job(segments.len(), |number| verify_segment(view, segments, number))
+    for_each_job(segments.len(), |number| verify_segment(view, segments, number))?;
+    Ok(sum)
 }
 
-fn verify_keys(view: &View) -> Result<()> {
-    let (rows, sum) = (AtomicU64::new(0), AtomicU64::new(0));
+fn verify_keys(view: &View) -> Result<Option<u64>> {
+    let [rows, sum, corrupt] = [const { AtomicU64::new(0) }; 3];
     view.for_each_chunk(|chunk| {
+        let (added, unread) = verify_chunk(view, &chunk)?;
         rows.fetch_add(chunk.rows.len() as u64, Ordering::Relaxed);
-        sum.fetch_add(verify_chunk(view, &chunk)?, Ordering::Relaxed);
+        sum.fetch_add(added, Ordering::Relaxed);
+        corrupt.fetch_add(unread, Ordering::Relaxed);
         Ok(())
     })?;
     if view.live().len().map_err(engine_error)? != rows.into_inner() {
         return Err(inconsistent("a table does not have the length that it records"));
     }
-    if view.state.live != sum.into_inner() {
-        return Err(inconsistent("its keys are not those that were written last"));
+    let (sum, corrupt) = (sum.into_inner(), corrupt.into_inner());
+    match (corrupt, view.state.unsummed) {
+        (0, 0) if view.state.live != sum => {
+            Err(inconsistent("its keys are not those that were written last"))
+        }
+        (0, 1..) => Ok(Some(sum)),
+        _ => Ok(None),
     }
-    Ok(())
 }
 
-/// Returns what a chunk adds to the sum of the table. Its rows are in the order in which they were read;
+/// Returns what a chunk adds to the sum of the table, and how many of its rows are corrupt. Its rows are in the order in which they were read;
 /// that each is found says that this is the order of the table.
-fn verify_chunk(view: &View, chunk: &Chunk) -> Result<u64> {
-    let mut sum: u64 = 0;
+fn verify_chunk(view: &View, chunk: &Chunk) -> Result<(u64, u64)> {
+    let (mut sum, mut corrupt) = (0_u64, 0);
     let mut before: Option<&Bytes> = None;
     for (key, row) in &chunk.rows {
         if before.is_some_and(|before| before >= key) {
             return Err(inconsistent("a table is out of order"));
         }
         before = Some(key);
-        let row = layout::decode_row(key, row)
-            .map_err(|_| inconsistent("a key is not the one that was written"))?;
+        let row = match layout::decode_row(key, row) {
+            Ok(row) => row,
+            // It is still there; reading it reports the corruption.
+            Err(reason) => {
+                corrupt += 1;
+                tracing::error!(key = %String::from_utf8_lossy(key), reason, "a key is corrupt");
+                continue;
+            }
+        };
         if Position::from_packed(row.packed).revision() > view.state.revision {
             return Err(inconsistent("a key is newer than the newest revision"));
         }
@@ -69,7 +87,7 @@ fn verify_chunk(view: &View, chunk: &Chunk) -> Result<u64> {
             return Err(inconsistent("a key is not found where it should be"));
         }
     }
-    Ok(sum)
+    Ok((sum, corrupt))
 }
 
 /// Checks that there are segments for all of history, and no others.
@@ -147,7 +165,7 @@ mod tests {
     use super::*;
     use crate::redb::Redb;
     use crate::redb::layout::{LIVE, SEGMENTS, segment_name, segment_table};
-    use crate::{Change, Error, Options, Store, Txn};
+    use crate::{Change, Condition, CorruptEntry, Error, ListRequest, Options, Store, Txn};
 
     /// Some keys in some segments of history, of which the first one is forgotten.
     async fn fill(path: &Path) {
@@ -225,6 +243,76 @@ mod tests {
             let opened = Redb::open(&path, Options::default()).map(drop);
             assert!(matches!(opened, Err(Error::Corrupt { .. })), "{number}: {opened:?}");
         }
+    }
+
+    /// Returns the keys that are listed, and those that are listed as corrupt, after a revision.
+    async fn listed(store: &Redb, at: u64) -> (Vec<String>, Vec<CorruptEntry>) {
+        let request = ListRequest { at: Some(at), ..ListRequest::default() };
+        let page = store.list(request).await.unwrap();
+        (page.entries.iter().map(|entry| entry.key.to_string()).collect(), page.corrupt)
+    }
+
+    /// As a disk leaves them that lost a sector.
+    fn zero_rows(path: &Path, keys: &[&str]) {
+        change(path, |transaction| {
+            let mut live = transaction.open_table(LIVE).unwrap();
+            for key in keys {
+                let length = live.get(key.as_bytes()).unwrap().unwrap().value().len();
+                live.insert(key.as_bytes(), vec![0; length].as_slice()).unwrap();
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn a_key_whose_row_is_lost_is_named_and_can_be_replaced_and_deleted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        fill(&path).await;
+        zero_rows(&path, &["/k30", "/k31", "/k32"]);
+        let store = Redb::open(&path, Options::default()).unwrap();
+        let (keys, corrupt) = listed(&store, 4).await;
+        assert_eq!(keys.len(), 57);
+        let named: Vec<_> = corrupt.iter().map(|one| (&*one.key, one.position)).collect();
+        let none = Position::ZERO;
+        assert_eq!(named, [("/k30", none), ("/k31", none), ("/k32", none)]);
+        let commit = async |key: &str, change| {
+            let conditions = vec![Condition::At(key.into(), none)];
+            store.commit(Txn { conditions, changes: vec![change] }).await
+        };
+        let value = bytes::Bytes::from_static(b"again");
+        let rewrite = Change::Rewrite { key: "/k30".into(), value: value.clone() };
+        assert!(matches!(commit("/k30", rewrite).await, Err(Error::Corrupt { key: Some(_), .. })));
+        let absent = vec![Condition::Absent("/k30".into())];
+        let refused = store.commit(Txn { conditions: absent, changes: Vec::new() }).await;
+        assert!(matches!(refused, Err(Error::Conflict { found: Some(_), .. })));
+        let put = Change::Put { key: "/k30".into(), value };
+        assert_eq!(commit("/k30", put).await.unwrap(), 5);
+        assert_eq!(commit("/k31", Change::Delete { key: "/k31".into() }).await.unwrap(), 6);
+        // It is not known what they were before.
+        assert_eq!(listed(&store, 4).await.1.len(), 3);
+        store.close().await;
+        for _ in 0..2 {
+            let store = Redb::open(&path, Options::default()).unwrap();
+            let (keys, corrupt) = listed(&store, 6).await;
+            assert_eq!((keys.len(), corrupt.len()), (58, 1));
+            assert!(!keys.iter().any(|key| key == "/k31"));
+            store.close().await;
+        }
+        let store = Redb::open(&path, Options::default()).unwrap();
+        let changes = vec![Change::Delete { key: "/k32".into() }];
+        store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        store.close().await;
+        for _ in 0..2 {
+            let store = Redb::open(&path, Options::default()).unwrap();
+            let (keys, corrupt) = listed(&store, 7).await;
+            assert_eq!((keys.len(), corrupt.len()), (58, 0));
+            store.close().await;
+        }
+        // All rows were added up anew, so that one that is missing is noticed again.
+        change(&path, |transaction| {
+            transaction.open_table(LIVE).unwrap().remove(b"/k40".as_slice()).unwrap();
+        });
+        assert!(matches!(Redb::open(&path, Options::default()), Err(Error::Corrupt { .. })));
     }
 
     type Table<'t> = ::redb::Table<'t, u64, &'static [u8]>;

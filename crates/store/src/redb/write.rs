@@ -138,6 +138,15 @@ pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
     transaction.commit().map_err(engine_error)
 }
 
+/// Records what the rows of all keys add up to.
+pub(super) fn record_sum(database: &Database, live: u64) -> Result<()> {
+    let transaction = begin(database)?;
+    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
+    (tables.state.live, tables.state.unsummed) = (live, 0);
+    tables.finish()?;
+    transaction.commit().map_err(engine_error)
+}
+
 /// Performs tasks in order, and commits their changes in one transaction of the database.
 pub(super) fn group<'a>(
     database: &Database,
@@ -287,12 +296,12 @@ impl<'t> Tables<'t> {
         for change in &txn.changes {
             let key = change.key();
             let replaced = self.replaced(key)?;
-            let exists = matches!(replaced.before, Before::Value(_));
+            let exists = matches!(replaced.before, Before::Value(_) | Before::Corrupt);
             if !exists && !matches!(change, Change::Put { .. }) {
                 return Ok(Err(conflict(key, None)));
             }
             if let Change::Rewrite { .. } = change
-                && let Err(refusal) = self.check_rewrite(key, replaced.before.packed())?
+                && let Err(refusal) = self.check_rewrite(key, &replaced)?
             {
                 return Ok(Err(refusal));
             }
@@ -301,20 +310,22 @@ impl<'t> Tables<'t> {
         Ok(Ok(all))
     }
 
-    /// Returns the packed position of a key's live version.
+    /// Returns the packed position of a key's live version; 0 for a key whose row is corrupt, as in lists.
     fn live_position(&self, key: &str) -> Result<Option<u64>> {
         let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
         let Some(bytes) = found else { return Ok(None) };
-        let row = layout::decode_row(key.as_bytes(), bytes.value())
-            .map_err(|reason| corrupt_key(key, reason))?;
-        Ok((row.mark == PUT).then_some(row.packed))
+        Ok(match layout::decode_row(key.as_bytes(), bytes.value()) {
+            Ok(row) => (row.mark == PUT).then_some(row.packed),
+            Err(_) => Some(0),
+        })
     }
 
     fn replaced(&self, key: &str) -> Result<Replaced> {
         let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
         let Some(bytes) = found else { return Ok(Replaced::default()) };
-        let row = layout::decode_row(key.as_bytes(), bytes.value())
-            .map_err(|reason| corrupt_key(key, reason))?;
+        let Ok(row) = layout::decode_row(key.as_bytes(), bytes.value()) else {
+            return Ok(Replaced { before: Before::Corrupt, ..Replaced::default() });
+        };
         Ok(if row.mark == PUT {
             let body = Bytes::copy_from_slice(row.body.bytes());
             Replaced { before: Before::Value(row.packed), body, sum: row.sum }
@@ -325,7 +336,11 @@ impl<'t> Tables<'t> {
     }
 
     /// Refuses to rewrite a value that is corrupt, or whose change is.
-    fn check_rewrite(&self, key: &str, packed: u64) -> Result<Result<()>> {
+    fn check_rewrite(&self, key: &str, replaced: &Replaced) -> Result<Result<()>> {
+        let packed = replaced.before.packed();
+        if let Err(reason) = Body::new(packed, &replaced.body).check() {
+            return Ok(Err(corrupt_key(key, reason)));
+        }
         let Some(first) = self.segment_of(packed)? else { return Ok(Ok(())) };
         self.with_segment(first, |segment| {
             let found = segment.get(packed).map_err(engine_error)?;
@@ -360,6 +375,7 @@ impl<'t> Tables<'t> {
         };
         let (key, body) = (change.key(), layout::encode_value(packed, value));
         self.put_row(key, mark, packed, &body, replaced.sum)?;
+        self.state.unsummed += u64::from(replaced.before == Before::Corrupt);
         let head = Head { mark, before: replaced.before, key };
         let value = self.is_in_older_segment(replaced.before).then_some(&*replaced.body);
         self.put_record(packed, head, value, &body)
