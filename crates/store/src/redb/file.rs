@@ -43,8 +43,8 @@ pub(super) fn opener<B: StorageBackend>(
                 tracing::warn!("the database is being repaired: {percent:.0} % are done");
             } else {
                 tracing::warn!(
-                    "the database was not closed cleanly, and is being repaired; this takes about \
-                     as long as to read it"
+                    "the database was not closed cleanly, and which of its pages are free is not \
+                     known; it is being repaired, which takes about as long as to read it"
                 );
             }
         })?;
@@ -57,8 +57,8 @@ pub(super) fn opener<B: StorageBackend>(
 }
 
 /// Opens a database, or makes one in a backend that is empty. Calls `repairing` with the percentage
-/// that is done, once or more, when it was not closed cleanly: commits do not save which pages are free,
-/// so the whole file is read to find out.
+/// that is done, once or more, when the whole file has to be read to find out which pages are free. Our
+/// commits save that, so it is only so when the file was not closed cleanly by another program.
 fn open_repairing(
     backend: impl StorageBackend,
     cache_bytes: usize,
@@ -261,6 +261,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::redb::layout;
     use crate::redb::write::{self, Task};
 
     #[test]
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_that_was_not_closed_is_repaired_and_once() {
+    fn only_a_file_whose_last_commit_is_anothers_is_repaired_and_once() {
         let directory = tempfile::tempdir().unwrap();
         let [path, copy] = ["db", "copy"].map(|name| directory.path().join(name));
         ensure(&path).unwrap();
@@ -297,10 +298,18 @@ mod tests {
             .unwrap();
         // What a process leaves that is killed.
         std::fs::copy(&path, &copy).unwrap();
+        let (killed, repairs) = open(&copy);
+        assert_eq!(repairs, 0, "it was not closed, but its free pages are known");
+        drop(killed);
+        let transaction = database.begin_write().unwrap();
+        drop(transaction.open_table(layout::NOTES).unwrap());
+        transaction.open_table(layout::META).unwrap().insert("other", 1).unwrap();
+        transaction.commit().unwrap();
+        std::fs::copy(&path, &copy).unwrap();
         drop(database);
         assert_eq!(open(&path).1, 0, "it was closed");
         let (database, repairs) = open(&copy);
-        assert!(repairs > 0, "it was not closed");
+        assert!(repairs > 0, "it was not closed, and its free pages are not known");
         drop(database);
         assert_eq!(open(&copy).1, 0, "it was repaired, and closed");
     }

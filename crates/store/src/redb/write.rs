@@ -167,12 +167,14 @@ pub(super) fn group<'a>(
 }
 
 /// Begins a transaction that is durable when its commit returns. It commits in two phases, so that
-/// nothing is trusted that was half written. It does not save which pages are free: that would cost each
-/// commit more the larger the file is. Closing saves them, and a start after a crash searches for them.
+/// nothing is trusted that was half written, and saves which pages are free (quick repair). Without
+/// that, a start after a crash would read all pages to find out, and redb refuses a file in which one of them
+/// is damaged.
 fn begin(database: &Database) -> Result<WriteTransaction> {
     let mut transaction = database.begin_write().map_err(engine_error)?;
     transaction.set_durability(Durability::Immediate).map_err(engine_error)?;
     transaction.set_two_phase_commit(true);
+    transaction.set_quick_repair(true);
     Ok(transaction)
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{Change, Error, Event, ListRequest, Page, Position, Result, Store, Txn};
 
-use crate::disk::{Disk, Rng};
+use crate::disk::{Disk, Faults, Rng};
 use crate::workload::{for_segments, new_disk, open};
 use crate::{for_seeds, only_for_seeds};
 
@@ -245,6 +245,50 @@ fn repairing_a_corrupt_value_is_an_event() {
             read.extend(watch.next().await.unwrap().events);
         }
         assert_eq!(read, events);
+    });
+}
+
+/// Damage and the end of a process together: a start must not be refused for either of them.
+#[test]
+fn a_corrupt_value_does_not_stop_a_start_after_a_crash() {
+    for_seeds(4, async |seed| {
+        let disk = new_disk(seed);
+        let store = open(&disk).unwrap();
+        let put = |key: &str, byte| Change::Put { key: key.into(), value: vec![byte; 100].into() };
+        for (key, byte) in [("/a", 0xA1), ("/b", 0xB1), ("/c", 0xC1)] {
+            let changes = vec![put(key, byte)];
+            store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        }
+        // Not closed.
+        let mut image = disk.image();
+        for at in 0..image.len() - 100 {
+            if image[at..at + 100] == [0xB1; 100] {
+                image[at + 50] ^= 1;
+            }
+        }
+        let disk = Disk::with(seed, image);
+        for _ in 0..2 {
+            let store = open(&disk).unwrap();
+            let page = store.list(ListRequest::default()).await.unwrap();
+            let keys: Vec<_> = page.entries.iter().map(|entry| &*entry.key).collect();
+            let corrupt: Vec<_> = page.corrupt.iter().map(|one| &*one.key).collect();
+            assert_eq!((keys, corrupt), (vec!["/a", "/c"], vec!["/b"]));
+            // Not closed this time either: it has written, and its disk is taken away.
+            store.age_history(NOW, KEEP).await.unwrap();
+            disk.cut_power();
+        }
+        // A fault while it runs opens the damaged file again.
+        let store = open(&disk).unwrap();
+        let at = disk.operations() + 1;
+        disk.inject(Faults { sync_fails_at: Some(at), ..Faults::default() });
+        let changes = vec![put("/d", 0xD1)];
+        assert!(store.commit(Txn { conditions: Vec::new(), changes }).await.is_err());
+        disk.inject(Faults::default());
+        store.recover().await.unwrap();
+        assert!(store.get("/b").await.is_err());
+        let changes = vec![put("/b", 0xE1)];
+        store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+        assert!(store.get("/b").await.unwrap().value.is_some());
     });
 }
 
