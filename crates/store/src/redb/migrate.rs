@@ -53,8 +53,11 @@ pub(super) fn migrate(transaction: &WriteTransaction, segment_revisions: u64) ->
         table.insert(layout::STATE_NOW, bytes.as_slice()).map_err(engine_error)?;
     }
     let mut tables = Tables::open(transaction, segment_revisions)?;
-    let keys = keys(transaction, &changes, &mut tables)?;
-    history(&changes, &mut tables)?;
+    if compacted > revision {
+        return Err(inconsistent("it is compacted beyond its newest revision"));
+    }
+    let (keys, deletions) = keys(transaction, &changes, &mut tables)?;
+    history(&changes, &mut tables, deletions)?;
     tables.finish()?;
     drop(changes);
     meta.insert(layout::META_FORMAT, layout::FORMAT).map_err(engine_error)?;
@@ -65,20 +68,30 @@ pub(super) fn migrate(transaction: &WriteTransaction, segment_revisions: u64) ->
     Ok(())
 }
 
-/// Writes the row of each key, and checks that the index and the changes match. Returns the number of rows.
+/// The keys of deletions whose records are corrupt, by packed position: the index knows them.
+type CorruptDeletions = HashMap<u64, String>;
+
+/// Writes the row of each key, and checks that the index and the changes match. Returns the number of
+/// rows, and the deletions whose records do not say of which key they are.
 fn keys(
     transaction: &WriteTransaction,
     changes: &impl ReadableTable<u64, &'static [u8]>,
     tables: &mut Tables<'_>,
-) -> Result<u64> {
+) -> Result<(u64, CorruptDeletions)> {
     let index = transaction.open_table(INDEX).map_err(engine_error)?;
-    let (mut versions, mut keys) = (0, 0);
+    let (mut versions, mut keys, mut deletions) = (0, 0, CorruptDeletions::new());
+    let newest = Position::end_of(tables.state.revision).packed();
     let mut last: Option<(String, u64, u8)> = None;
     for item in index.iter().map_err(engine_error)? {
         let (version, mark) = item.map_err(engine_error)?;
         let ((key, packed), mark) = (version.value(), mark.value());
         let key = std::str::from_utf8(key).map_err(|_| inconsistent("a key is not UTF-8"))?;
-        check_version(changes, key, packed, mark)?;
+        if packed > newest {
+            return Err(inconsistent("a key is newer than the newest revision"));
+        }
+        if !check_version(changes, key, packed, mark)? && mark == TOMBSTONE {
+            deletions.insert(packed, key.to_owned());
+        }
         versions += 1;
         match last.take() {
             Some(before) if (before.0.as_str(), before.1) >= (key, packed) => {
@@ -96,16 +109,20 @@ fn keys(
     if lengths != [versions; 2] {
         return Err(inconsistent("the tables do not have the length that they record"));
     }
-    Ok(keys)
+    Ok((keys, deletions))
 }
 
-/// Checks that a version of the index has its record. A corrupt record is not an error.
+/// Checks that a version of the index has its record. A corrupt record is not an error; returns whether the
+/// record is intact.
 fn check_version(
     changes: &impl ReadableTable<u64, &'static [u8]>,
     key: &str,
     packed: u64,
     mark: u8,
-) -> Result<()> {
+) -> Result<bool> {
+    if mark != PUT && mark != TOMBSTONE {
+        return Err(inconsistent("a mark in the index is unknown"));
+    }
     let Some(record) = changes.get(packed).map_err(engine_error)? else {
         return Err(inconsistent("a record of the index does not exist"));
     };
@@ -113,11 +130,10 @@ fn check_version(
         Ok((head, _)) if head.key != key || head.mark != mark => {
             Err(inconsistent("the index and a record do not match"))
         }
-        Ok(_) if mark == PUT || mark == TOMBSTONE => Ok(()),
-        Ok(_) => Err(inconsistent("a mark in the index is unknown")),
+        Ok(_) => Ok(true),
         Err(reason) => {
             tracing::warn!(%key, reason, "a stored value is corrupt, and stays so");
-            Ok(())
+            Ok(false)
         }
     }
 }
@@ -149,6 +165,7 @@ fn body_of(changes: &impl ReadableTable<u64, &'static [u8]>, packed: u64) -> Res
 fn history(
     changes: &impl ReadableTable<u64, &'static [u8]>,
     tables: &mut Tables<'_>,
+    mut deletions: CorruptDeletions,
 ) -> Result<()> {
     let State { revision: newest, compacted, .. } = tables.state;
     if newest > compacted {
@@ -165,22 +182,24 @@ fn history(
             revision = Position::from_packed(packed).revision();
             tables.begin_segment(revision)?;
         }
-        match decode(packed, record.value()) {
-            Ok((mut head, body)) => {
-                if head.before == Before::Nothing {
-                    let removed = removed.remove(head.key);
-                    head.before = removed.map_or(Before::Nothing, Before::Tombstone);
-                }
-                if head.mark == TOMBSTONE {
-                    removed.insert(head.key.to_owned(), packed);
-                }
-                let is_needed = tables.is_in_older_segment(head.before);
-                let before = is_needed.then(|| body_of(changes, head.before.packed()));
-                tables.put_record(packed, head, before.transpose()?.as_deref(), body)?;
-            }
+        let Ok((mut head, body)) = decode(packed, record.value()) else {
             // It stays corrupt, in its place.
-            Err(_) => tables.put_record_bytes(packed, &[])?,
+            tables.put_record_bytes(packed, &[])?;
+            if let Some(key) = deletions.remove(&packed) {
+                removed.insert(key, packed);
+            }
+            continue;
+        };
+        if head.before == Before::Nothing {
+            let removed = removed.remove(head.key);
+            head.before = removed.map_or(Before::Nothing, Before::Tombstone);
         }
+        if head.mark == TOMBSTONE {
+            removed.insert(head.key.to_owned(), packed);
+        }
+        let is_needed = tables.is_in_older_segment(head.before);
+        let before = is_needed.then(|| body_of(changes, head.before.packed()));
+        tables.put_record(packed, head, before.transpose()?.as_deref(), body)?;
     }
     Ok(())
 }
@@ -457,6 +476,49 @@ mod tests {
         assert_eq!(page.entries, []);
         let corrupt: Vec<_> = page.corrupt.iter().map(|one| &*one.key).collect();
         assert_eq!(corrupt, ["/kept", "/new"]);
+    }
+
+    #[tokio::test]
+    async fn a_key_is_not_said_to_be_absent_before_a_corrupt_deletion() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let mut old = Old::create(&path, 5);
+        let set = old.commit(&[("/k", Some("1"), 0)]);
+        old.commit(&[("/other", Some("1"), 0)]);
+        let deleted = old.commit(&[("/k", None, set)]);
+        old.commit(&[("/k", Some("2"), 0)]);
+        let transaction = old.database.begin_write().unwrap();
+        {
+            let mut changes = transaction.open_table(CHANGES).unwrap();
+            let mut record = changes.get(deleted).unwrap().unwrap().value().to_vec();
+            record[5] ^= 1;
+            changes.insert(deleted, record.as_slice()).unwrap();
+        }
+        transaction.commit().unwrap();
+        drop(old);
+        let store = open(&path).unwrap();
+        for (at, expected) in [(6, ["/k"].as_slice()), (7, &["/k"]), (8, &[]), (9, &[])] {
+            let request = ListRequest { at: Some(at), ..ListRequest::default() };
+            let page = store.list(request).await.unwrap();
+            let corrupt: Vec<_> = page.corrupt.iter().map(|one| &*one.key).collect();
+            assert_eq!(corrupt, expected, "after revision {at}");
+        }
+    }
+
+    #[test]
+    fn a_database_with_impossible_numbers_is_refused_and_left_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        for (number, name, value) in [(0, META_REVISION, 8), (1, META_COMPACTED, 10)] {
+            let path = directory.path().join(number.to_string());
+            let old = written(&path);
+            old.set(name, value);
+            drop(old);
+            assert!(matches!(open(&path), Err(Error::Corrupt { .. })));
+            let database = Database::open(&path).unwrap();
+            let transaction = database.begin_write().unwrap();
+            let meta = transaction.open_table(META).unwrap();
+            assert_eq!(meta.get("format").unwrap().map(|format| format.value()), Some(FORMAT));
+        }
     }
 
     #[test]
