@@ -154,6 +154,8 @@ pub(super) struct Committer {
     /// Revisions in one segment of history.
     segment_revisions: u64,
     retry: Option<Retry>,
+    /// A job that was taken from the queue, and begins the next group.
+    held: Option<Job>,
     /// The number of tasks in the previous group.
     last_group: usize,
 }
@@ -166,7 +168,7 @@ impl Committer {
         opener: Opener,
         segment_revisions: u64,
     ) -> Self {
-        Self { shared, jobs, opener, segment_revisions, retry: None, last_group: 0 }
+        Self { shared, jobs, opener, segment_revisions, retry: None, held: None, last_group: 0 }
     }
 
     /// Runs until the queue is closed and empty, then closes the database.
@@ -179,6 +181,9 @@ impl Committer {
     }
 
     fn next_job(&mut self) -> Option<Job> {
+        if let Some(job) = self.held.take() {
+            return Some(job);
+        }
         loop {
             let Some(retry) = &self.retry else { return self.jobs.recv().ok() };
             let wait = retry.at.saturating_duration_since(Instant::now());
@@ -214,14 +219,20 @@ impl Committer {
     }
 
     /// Moves waiting jobs into the group, and returns how many. Any task that is not a transaction
-    /// ends a group, so that no commit carries two steps of a compaction.
-    fn take_waiting(&self, group: &mut Group) -> usize {
+    /// ends a group. A step of a compaction also begins one: it fails when the history that it drops is
+    /// damaged, and must fail nobody else.
+    fn take_waiting(&mut self, group: &mut Group) -> usize {
         let before = group.jobs.len();
-        while group.jobs.len() < GROUP_TASKS
+        while self.held.is_none()
+            && group.jobs.len() < GROUP_TASKS
             && group.bytes < GROUP_BYTES
             && group.jobs.last().is_some_and(|job| matches!(job.task, Task::Commit(_)))
         {
             let Ok(job) = self.jobs.try_recv() else { break };
+            if matches!(job.task, Task::Forget(_)) {
+                self.held = Some(job);
+                break;
+            }
             group.bytes += task_bytes(&job.task);
             group.jobs.push(job);
         }
@@ -335,4 +346,46 @@ fn error_for_callers(failure: &GroupError) -> Error {
 fn reply(job: Job, result: Result<u64>) {
     // Sending fails when the caller no longer waits.
     drop(job.reply.send(result));
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redb::Builder;
+    use ::redb::backends::InMemoryBackend;
+
+    use super::*;
+    use crate::Txn;
+    use crate::last_change::NotedChanges;
+    use crate::redb::history::Forgetting;
+
+    fn send(queue: &Queue, task: Task) {
+        let permits = (
+            Arc::clone(&queue.tasks).try_acquire_owned().unwrap(),
+            Arc::clone(&queue.kib).try_acquire_many_owned(0).unwrap(),
+        );
+        let (reply, _) = oneshot::channel();
+        queue.send(Job { task, reply, _permits: permits }).unwrap();
+    }
+
+    #[test]
+    fn a_step_of_a_compaction_is_a_group_of_its_own() {
+        let (queue, jobs) = Queue::new();
+        let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
+        let shared = Arc::new(Shared::new(database, 0));
+        let mut committer = Committer::new(shared, jobs, Box::new(|| Err(closed())), 3);
+        let forget = || {
+            let noted = NotedChanges::default();
+            Task::Forget(Forgetting { from: 0, to: 1, deleted: Vec::new(), noted })
+        };
+        let commit = || Task::Commit(Txn::default());
+        for task in [commit(), commit(), forget(), commit(), forget(), forget(), commit()] {
+            send(&queue, task);
+        }
+        queue.close();
+        let mut groups = Vec::new();
+        while let Some(first) = committer.next_job() {
+            groups.push(committer.gather(first).len());
+        }
+        assert_eq!(groups, [2, 1, 1, 1, 1, 1]);
+    }
 }
