@@ -221,8 +221,8 @@ fn sync_and_drop_cache(file: &File) -> io::Result<()> {
     drop_from_cache(file, NonZeroU64::new(HEADER_BYTES as u64));
     if !was_closed_cleanly(file) {
         drop_from_cache(file, None);
-        read_ahead(file);
     }
+    read_ahead(file);
     Ok(())
 }
 
@@ -236,8 +236,8 @@ fn drop_from_cache(file: &File, bytes: Option<NonZeroU64>) {
     let _ = (file, bytes);
 }
 
-/// Asks for a whole file from the disk. A repair needs all of it, page by page in no order of the disk,
-/// which takes many times as long.
+/// Asks for a whole file from the disk. A start reads all of it, page by page in no order of the disk, which
+/// takes many times as long. What is in the cache already costs nothing.
 fn read_ahead(file: &File) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::WillNeed) {
