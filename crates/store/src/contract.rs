@@ -93,7 +93,8 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Corrupt`], which names the key where it is known. A list or scan goes on and names the
 /// corrupt keys in [`Page::corrupt`], so that one corrupt value does not hide its neighbours. A list
 /// fails only when it cannot know which keys exist. A corrupt key can be replaced and deleted like
-/// any other, but not rewritten. Watches deliver that change: an event whose previous entry is corrupt
+/// any other, but not rewritten; where its position is lost as well, it is [`Position::ZERO`], and conditions
+/// hold for that one. Watches deliver that change: an event whose previous entry is corrupt
 /// comes without it. A watch fails only when the change itself is corrupt. A watcher that gets
 /// [`Error::Corrupt`] lists again and watches from there.
 ///

@@ -58,13 +58,15 @@ impl View {
         Ok(tables.filter(|table| table.name().starts_with(layout::SEGMENT_PREFIX)).count())
     }
 
-    /// Returns the sum of the heads of the records of a segment, as it is recorded.
+    /// Returns the sum of the heads of the records of a segment, as it is recorded; none when that is
+    /// corrupt.
     pub(super) fn recorded_sum(&self, first: u64) -> Result<Option<u64>> {
         if first == self.state.segment {
             return Ok(Some(self.state.segment_sum));
         }
         let table = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
-        Ok(table.get(first).map_err(engine_error)?.map(|sum| sum.value()))
+        let sum = table.get(first).map_err(engine_error)?;
+        Ok(sum.and_then(|sum| layout::decode_sum(first, sum.value())))
     }
 
     /// Opens the table of a segment.

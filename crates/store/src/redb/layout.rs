@@ -16,9 +16,9 @@ use aws_lc_rs::digest;
 
 /// All keys that exist, and those whose deletion is kept in history: key to row.
 pub(super) const LIVE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("live");
-/// The segments of history: first revision to the sum of its records' heads. That of the newest segment
-/// is in [`State`].
-pub(super) const SEGMENTS: TableDefinition<u64, u64> = TableDefinition::new("segments");
+/// The segments of history: first revision to the sum of its records' heads, see [`encode_sum`]. That of
+/// the newest segment is in [`State`].
+pub(super) const SEGMENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("segments");
 /// The bytes of [`State`], under [`STATE_NOW`].
 pub(super) const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
 /// The number that is named below.
@@ -342,6 +342,17 @@ impl<'a> Body<'a> {
         }
         Ok(value)
     }
+}
+
+/// Returns the bytes of the sum of a segment.
+pub(super) fn encode_sum(first: u64, sum: u64) -> Vec<u8> {
+    encode_value(first, &sum.to_le_bytes())
+}
+
+/// Returns the sum of a segment; none for bytes that are not what was written.
+pub(super) fn decode_sum(first: u64, bytes: &[u8]) -> Option<u64> {
+    let sum = Body::new(first, bytes).check().ok()?;
+    sum.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// Returns bytes with a checksum at their end.

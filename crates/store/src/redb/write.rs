@@ -425,9 +425,11 @@ impl<'t> Tables<'t> {
         }
         let mut segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
         if segment != 0 {
-            segments.insert(segment, segment_sum).map_err(engine_error)?;
+            let sum = layout::encode_sum(segment, segment_sum);
+            segments.insert(segment, sum.as_slice()).map_err(engine_error)?;
         }
-        segments.insert(revision, 0).map_err(engine_error)?;
+        let sum = layout::encode_sum(revision, 0);
+        segments.insert(revision, sum.as_slice()).map_err(engine_error)?;
         self.newest = Some(open_segment(self.transaction, revision)?);
         (self.state.segment, self.state.segment_sum, self.state.segment_bytes) = (revision, 0, 0);
         Ok(())
