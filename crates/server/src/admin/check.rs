@@ -10,9 +10,6 @@ use super::{CommandOutput, Damage, MAX_REPORTED, Progress};
 use crate::cache::{CachedObject, stored_head};
 use crate::storage_key;
 
-/// Values that are in memory at once: 64 MiB, if all had the maximum length.
-const PAGE: usize = 16;
-
 /// Checks every value. Returns what is corrupt.
 pub(super) async fn run(
     sealed: &Sealed,
@@ -22,10 +19,12 @@ pub(super) async fn run(
         all().iter().map(|kind| (storage_key::collection(kind.info()), *kind)).collect();
     let (mut seen, mut damaged_total) = (0, 0);
     let mut damaged = Vec::new();
+    let first = sealed.list(ListRequest { limit: 1, ..ListRequest::default() }).await?;
+    let all = (first.entries.len() + first.corrupt.len()) as u64 + first.remaining;
     let mut after = None;
     loop {
-        let request = ListRequest { after, limit: PAGE, ..ListRequest::default() };
-        let page = sealed.list(request).await?;
+        // A list with a limit would read all that comes after it, to count it.
+        let page = sealed.next_page("", first.revision, after).await?;
         after = page.last_key().cloned();
         seen += (page.entries.len() + page.corrupt.len()) as u64;
         let unopened = page.corrupt.iter().map(|entry| (&entry.key, entry.reason.clone()));
@@ -38,8 +37,8 @@ pub(super) async fn run(
                 damaged.push(Damage { key: storage_key::display_name(key).to_owned(), reason });
             }
         }
-        report(Progress { seen, remaining: page.remaining });
-        if page.remaining == 0 || after.is_none() {
+        report(Progress { seen, remaining: all.saturating_sub(seen) });
+        if after.is_none() {
             return Ok(CommandOutput::Check { seen, damaged, damaged_total });
         }
     }

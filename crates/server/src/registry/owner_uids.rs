@@ -22,7 +22,7 @@ use postern_kinds::user::User;
 use postern_kinds::{AnyKind, Principal, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, ObjectMeta};
-use postern_store::{Change, Condition, Entry, Error, ListRequest, Page, Store, Txn, limits};
+use postern_store::{Change, Condition, Entry, Error, Page, Store, Txn, limits};
 
 use super::format::MOVED_BYTES_PER_TXN;
 use crate::cache::to_stored;
@@ -81,14 +81,16 @@ pub(super) async fn take_over_some(
         return Ok(true);
     }
     let after = after.filter(|after| after.starts_with(&prefix)).map(Arc::from);
-    let request = ListRequest { prefix, after, limit: OBJECTS_PER_TXN, ..ListRequest::default() };
-    let page = store.list(request).await?;
+    // A list with a limit would read all objects that come after it, to count them.
+    let at = store.revision().await?;
+    let page = store.next_page(&prefix, at, after).await?;
     for corrupt in &page.corrupt {
         // It cannot be read, and its Role and binding stay: they end with it.
         tracing::error!(key = %corrupt.key, "a corrupt object is left as it is: {}", corrupt.reason);
     }
     let Some(mut last) = page.last_key().cloned() else { return Ok(true) };
-    let mut is_last = page.remaining == 0;
+    let rest = store.next_page(&prefix, at, Some(Arc::clone(&last))).await?;
+    let mut is_last = rest.last_key().is_none();
     let as_noted = match &done_to {
         Some(entry) => Condition::At(note.clone(), entry.position),
         None => Condition::Absent(note.clone()),
@@ -97,10 +99,11 @@ pub(super) async fn take_over_some(
     let mut bytes = 0;
     let Page { entries, .. } = page;
     let mut before = None;
-    for entry in entries {
+    for (number, entry) in entries.into_iter().enumerate() {
         let key = entry.key.clone();
         let size = entry.value.len();
-        if bytes > 0 && bytes + size > MOVED_BYTES_PER_TXN {
+        let is_long = bytes > 0 && bytes + size > MOVED_BYTES_PER_TXN;
+        if is_long || number == OBJECTS_PER_TXN {
             // The rest is for the next transaction.
             (last, is_last) = (before.unwrap_or(last), false);
             break;

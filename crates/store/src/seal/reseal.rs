@@ -7,11 +7,9 @@ use std::sync::Arc;
 use super::{KeyId, Keyring, Sealed, envelope, open, seal};
 use crate::{Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, limits};
 
-/// Storage keys that are read at once. With values of the maximum length that is 64 MiB.
-const PAGE_KEYS: usize = 16;
 /// Bytes of values that one transaction rewrites. The last value of it may exceed them.
 const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
-/// Attempts to read history. It starts again when compaction has overtaken it.
+/// Attempts to read what compaction can overtake.
 const HISTORY_ATTEMPTS: usize = 8;
 
 /// The progress of [`Sealed::reseal`].
@@ -38,15 +36,18 @@ impl Sealed {
         let ring = self.ring();
         let mut progress = Progress::default();
         let mut after = None;
+        let all = self.raw_count().await?;
         loop {
             let page = self.raw_page(after).await?;
+            after = page.last_key().cloned();
             progress.seen += (page.entries.len() + page.corrupt.len()) as u64;
             progress.corrupt += page.corrupt.len() as u64;
-            progress.remaining = page.remaining;
-            after = page.last_key().cloned();
+            // As far as is known: others write meanwhile.
+            let remaining = all.saturating_sub(progress.seen);
+            progress.remaining = if after.is_some() { remaining } else { 0 };
             self.reseal_page(&ring, page, &mut progress).await?;
             report(progress);
-            if progress.remaining == 0 || after.is_none() {
+            if after.is_none() {
                 return Ok(progress);
             }
         }
@@ -77,7 +78,7 @@ impl Sealed {
             let page = self.raw_page(after).await?;
             after = page.last_key().cloned();
             ids.extend(page.entries.iter().filter_map(|entry| envelope::key_id(&entry.value)));
-            if page.remaining == 0 || after.is_none() {
+            if after.is_none() {
                 break page.revision;
             }
         };
@@ -95,10 +96,23 @@ impl Sealed {
         Ok(ids)
     }
 
-    /// Returns a page of sealed values, including the marker.
+    /// Returns how many sealed values there are, including the marker.
+    async fn raw_count(&self) -> Result<u64> {
+        let page = self.inner.list(ListRequest { limit: 1, ..ListRequest::default() }).await?;
+        Ok((page.entries.len() + page.corrupt.len()) as u64 + page.remaining)
+    }
+
+    /// Returns the next page of sealed values, including the marker, as they are now; a page without keys is
+    /// the last one. A list with a limit would read all that come after it, to count them.
     async fn raw_page(&self, after: Option<Arc<str>>) -> Result<Page> {
-        let request = ListRequest { after, limit: PAGE_KEYS, ..ListRequest::default() };
-        self.inner.list(request).await
+        let mut attempt = 1;
+        loop {
+            let at = self.inner.revision().await?;
+            match self.inner.next_page("", at, after.clone()).await {
+                Err(Error::Compacted { .. }) if attempt < HISTORY_ATTEMPTS => attempt += 1,
+                page => return page,
+            }
+        }
     }
 
     async fn reseal_page(&self, ring: &Keyring, page: Page, progress: &mut Progress) -> Result<()> {
@@ -121,7 +135,7 @@ impl Sealed {
             let value = seal(ring, &key, &value)?;
             txn.conditions.push(Condition::At(Arc::clone(&key), position));
             txn.changes.push(Change::Rewrite { key, value });
-            if bytes >= REWRITE_BYTES {
+            if bytes >= REWRITE_BYTES || txn.changes.len() == limits::CHANGES_PER_TXN {
                 progress.rewritten += self.rewrite(std::mem::take(&mut txn)).await?;
                 bytes = 0;
             }
