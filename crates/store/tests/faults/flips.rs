@@ -25,6 +25,9 @@ struct Truth {
     image: Vec<u8>,
     /// The offsets of the bytes in the image that are not zero.
     written: Vec<usize>,
+    /// Whether the row of a deleted key can be damaged so that it is not known what it was. The key is then
+    /// named as corrupt.
+    names_deleted: bool,
 }
 
 impl Truth {
@@ -120,7 +123,13 @@ async fn truth(store: &impl Store) -> Truth {
     let page = store.list(ListRequest::default()).await.unwrap();
     let values =
         page.entries.into_iter().map(|entry| (entry.key, (entry.value, entry.position))).collect();
-    Truth { values, events: events(store).await.unwrap(), image: Vec::new(), written: Vec::new() }
+    Truth {
+        values,
+        events: events(store).await.unwrap(),
+        image: Vec::new(),
+        written: Vec::new(),
+        names_deleted: false,
+    }
 }
 
 /// Reads everything, with every operation. Panics when a result is neither the truth nor an error.
@@ -143,6 +152,9 @@ async fn compare(store: &impl Store, truth: &Truth) -> bool {
             Ok(page) => {
                 detected |= !page.corrupt.is_empty();
                 let mut keys: Vec<_> = page.corrupt.iter().map(|corrupt| &corrupt.key).collect();
+                if truth.names_deleted {
+                    keys.retain(|key| truth.values.contains_key(*key));
+                }
                 for entry in &page.entries {
                     let (value, position) = &truth.values[&entry.key];
                     assert_eq!((&entry.value, &entry.position), (value, position));
@@ -292,29 +304,74 @@ fn a_corrupt_value_does_not_stop_a_start_after_a_crash() {
     });
 }
 
+/// Zeroes the sector of a byte that is not zero.
+fn lose_sector(truth: &Truth, seed: u64) -> Vec<u8> {
+    const SECTOR_BYTES: usize = 512;
+    let mut rng = Rng::new(seed);
+    let mut image = truth.image.clone();
+    let at = truth.written[rng.below(truth.written.len())] / SECTOR_BYTES * SECTOR_BYTES;
+    image[at..at + SECTOR_BYTES].fill(0);
+    image
+}
+
+/// Fills a store, and opens damaged images of it. Returns how many starts were refused, and of the others how
+/// many detected the damage.
+fn open_damaged(
+    is_closed: bool,
+    names_deleted: bool,
+    damage: impl Fn(&Truth, u64) -> Vec<u8>,
+) -> (usize, usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let disk = new_disk(1);
+    let truth = runtime.block_on(async {
+        let store = open(&disk).unwrap();
+        fill(&store).await;
+        let truth = Truth { names_deleted, ..truth(&store).await };
+        if is_closed {
+            store.close().await;
+        }
+        // Otherwise it is what a process leaves that is killed.
+        truth.with_image(disk.image())
+    });
+    let (refused, detected) = (Cell::new(0), Cell::new(0));
+    only_for_seeds(SEEDS as u64, async |seed| {
+        let disk = Disk::with(seed, damage(&truth, seed));
+        match open(&disk) {
+            Ok(store) => {
+                detected.set(detected.get() + usize::from(compare(&store, &truth).await));
+            }
+            Err(error) => refused.set(refused.get() + usize::from(is_reported(&error))),
+        }
+    });
+    println!("{} starts refused, {} times detected", refused.get(), detected.get());
+    (refused.get(), detected.get())
+}
+
 #[test]
 fn a_flipped_bit_never_shows_as_data() {
     for_segments(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let disk = new_disk(1);
-        let truth = runtime.block_on(async {
-            let store = open(&disk).unwrap();
-            fill(&store).await;
-            let truth = truth(&store).await;
-            store.close().await;
-            truth.with_image(disk.image())
-        });
-        let detected = Cell::new(0);
-        only_for_seeds(SEEDS as u64, async |seed| {
-            let disk = Disk::with(seed, flip(&truth, seed));
-            match open(&disk) {
-                Ok(store) => {
-                    detected.set(detected.get() + usize::from(compare(&store, &truth).await));
-                }
-                Err(error) => detected.set(detected.get() + usize::from(is_reported(&error))),
-            }
-        });
-        assert!(detected.get() > SEEDS / 2, "most bits matter, {} were detected", detected.get());
+        let (refused, detected) = open_damaged(true, false, flip);
+        assert!(refused + detected > SEEDS / 2, "most bits matter");
+    });
+}
+
+#[test]
+fn a_flipped_bit_after_a_crash_never_shows_as_data() {
+    for_segments(|| {
+        let (refused, detected) = open_damaged(false, false, flip);
+        assert!(refused + detected > SEEDS / 2, "most bits matter");
+        assert!(detected > SEEDS / 8, "most of what is stored is values");
+    });
+}
+
+#[test]
+fn a_lost_sector_never_shows_as_data() {
+    for_segments(|| {
+        for is_closed in [true, false] {
+            let (refused, detected) = open_damaged(is_closed, true, lose_sector);
+            assert!(refused + detected > SEEDS / 2, "most sectors matter");
+            assert!(detected > SEEDS / 8, "most of what is stored is values");
+        }
     });
 }
 
