@@ -20,6 +20,9 @@ pub struct ContinueToken {
     pub resource_version: u64,
     /// The last key of the page before, without the prefix that all keys of the list have.
     pub start: String,
+    /// How many objects were left after that page, where the list tells it (`remainingItemCount`). So the next
+    /// page need not count them anew.
+    pub remaining: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -27,15 +30,24 @@ struct Wire {
     v: String,
     rv: u64,
     start: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
 }
 
 impl ContinueToken {
+    /// Returns the token of the newest state, from the same object on.
+    #[must_use]
+    pub fn newest(&self) -> Self {
+        Self { resource_version: 0, start: self.start.clone(), remaining: None }
+    }
+
     /// Returns the token as text.
     pub fn encode(&self) -> String {
         let wire = Wire {
             v: TOKEN_VERSION.to_owned(),
             rv: self.resource_version,
             start: self.start.clone(),
+            remaining: self.remaining,
         };
         URL_SAFE_NO_PAD.encode(crate::object::json_bytes(&wire))
     }
@@ -61,7 +73,8 @@ impl ContinueToken {
         if !wire.start.split('/').all(is_name) || wire.start.contains('\0') {
             return Err(invalid("it does not start at an object"));
         }
-        Ok(Self { resource_version: wire.rv, start: wire.start })
+        let Wire { rv, start, remaining, .. } = wire;
+        Ok(Self { resource_version: rv, start, remaining })
     }
 }
 
@@ -74,7 +87,9 @@ mod tests {
     #[test]
     fn tokens_that_point_outside_of_their_list_are_refused() {
         for start in ["", "/a", "a/", "../a", "a/../b", "a//b", "%2e", ".", "a\0"] {
-            let token = ContinueToken { resource_version: 1, start: start.to_owned() }.encode();
+            let token =
+                ContinueToken { resource_version: 1, start: start.to_owned(), remaining: None }
+                    .encode();
             let error = ContinueToken::decode(&token).unwrap_err();
             assert_eq!(error.code(), 400, "{start}");
             assert!(error.status().message.starts_with("continue key is not valid: "));
@@ -86,8 +101,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(rv: u64, start in "[a-z0-9.-]{0,20}[a-z0-9](/[a-z0-9.-]{0,20}[a-z0-9])?") {
-            let token = ContinueToken { resource_version: rv, start };
+        fn round_trip(
+            rv: u64,
+            start in "[a-z0-9.-]{0,20}[a-z0-9](/[a-z0-9.-]{0,20}[a-z0-9])?",
+            remaining: Option<u64>,
+        ) {
+            let token = ContinueToken { resource_version: rv, start, remaining };
             prop_assert_eq!(ContinueToken::decode(&token.encode()).unwrap(), token);
         }
 

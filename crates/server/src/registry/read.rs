@@ -407,31 +407,30 @@ impl Registry {
         revision: u64,
     ) -> Result<ObjectList, ApiError> {
         let then = self.permit_at(permit, revision).map_err(|expired| match token {
-            Some(token) => {
-                let newest = ContinueToken { resource_version: 0, start: token.start.clone() };
-                ApiError::expired_continue(newest.encode())
-            }
+            Some(token) => ApiError::expired_continue(token.newest().encode()),
             None => expired,
         })?;
         let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
         let selection =
             Selection { then: Some(then).filter(|then| !then.covers_all()), ..selection.clone() };
         let resource = self.cache().of(permit.kind().info());
-        let past = self.past(resource, &selection, after.as_deref(), limit, revision).await;
+        let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
+        let past = self.past(resource, &selection, (after.as_deref(), left), limit, revision).await;
         past.map_err(|error| past_error(error, token))
     }
 
-    /// Returns a list as it was at a past revision, from the store.
+    /// Returns a list as it was at a past revision, from the store: what comes after a key, with how many that
+    /// are, if it is known. To count them, all of them are read.
     async fn past(
         &self,
         resource: &ResourceCache,
         selection: &Selection,
-        after: Option<&str>,
+        (after, left): (Option<&str>, Option<usize>),
         limit: usize,
         revision: u64,
     ) -> Result<ObjectList, Error> {
         let mut after = after.map(Arc::from);
-        if limit > 0 && selection.everything {
+        if limit > 0 && selection.everything && left.is_none() {
             let prefix = selection.prefix.clone();
             let request = ListRequest { prefix, after, limit, at: Some(revision) };
             let page = self.store().list(request).await?;
@@ -446,9 +445,10 @@ impl Registry {
             objects.extend(laid_out(resource, selection, page)?);
             let has_more = limit > 0 && objects.len() > limit;
             if after.is_none() || has_more {
-                // How many more there are is not counted: it is not told of what is selected.
+                // How many more there are is not told of what is selected, and known otherwise.
                 objects.truncate(if has_more { limit } else { usize::MAX });
-                let remaining = usize::from(has_more);
+                let left = left.unwrap_or_default().saturating_sub(objects.len());
+                let remaining = if has_more { left.max(1) } else { 0 };
                 return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
             }
         }
@@ -565,8 +565,7 @@ fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
 fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
     match (error, token) {
         (Error::Compacted { .. }, Some(token)) => {
-            let newest = ContinueToken { resource_version: 0, start: token.start.clone() };
-            ApiError::expired_continue(newest.encode())
+            ApiError::expired_continue(token.newest().encode())
         }
         (error, _) => from_store(error),
     }
@@ -575,12 +574,13 @@ fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
 fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     let version = Position::end_of(list.revision);
     let more = list.remaining > 0;
-    let continue_token = list.objects.last().filter(|_| more).map(|last| {
-        let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
-        ContinueToken { resource_version: version.packed(), start }.encode()
-    });
     // How many objects follow is known only when nothing is filtered out.
     let remaining = (more && selection.everything).then_some(list.remaining);
+    let continue_token = list.objects.last().filter(|_| more).map(|last| {
+        let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
+        let remaining = remaining.and_then(|remaining| u64::try_from(remaining).ok());
+        ContinueToken { resource_version: version.packed(), start, remaining }.encode()
+    });
     let warnings = list.left_out.iter().map(|key| left_out_warning(key)).collect();
     ObjectPage {
         objects: list.objects,
