@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::Bench;
-use super::machine::{QUIET_SHARE, wait_for_quiet};
+use super::machine::{QUIET_SHARE, ticks as machine_ticks, ticks_of, wait_for_quiet};
 use super::server::Server;
 
 /// A disturbed run is repeated up to this many times; the quietest then counts.
@@ -20,18 +20,22 @@ pub(crate) const RUN_PREFIX: &str = "{run}";
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
 /// What one run of the load program measured.
-pub(crate) struct Measurement(Value);
+pub(crate) struct Measurement {
+    values: Value,
+    /// The share of all processors that the upstream of the measured server had.
+    upstream_share: f64,
+}
 
 impl Measurement {
     /// Returns a number by its path, such as `latency_microseconds.p99`; 0 if there is none.
     pub(crate) fn number(&self, path: &str) -> f64 {
-        let value = path.split('.').try_fold(&self.0, |value, name| value.get(name));
+        let value = path.split('.').try_fold(&self.values, |value, name| value.get(name));
         value.and_then(Value::as_f64).unwrap_or(0.0)
     }
 
     /// Returns a value as text, for reports.
     pub(crate) fn text(&self, name: &str) -> String {
-        self.0.get(name).map(Value::to_string).unwrap_or_default()
+        self.values.get(name).map(Value::to_string).unwrap_or_default()
     }
 
     /// Returns how many requests succeeded each second.
@@ -50,7 +54,8 @@ impl Measurement {
     }
 
     fn disturbance(&self) -> f64 {
-        self.number("other_cpu_share") + self.number("stolen_share")
+        let others = self.number("other_cpu_share") - self.upstream_share;
+        others.max(0.0) + self.number("stolen_share")
     }
 }
 
@@ -84,7 +89,13 @@ impl Bench {
         if !rest.contains(&"--path") {
             words.extend(["--path".to_owned(), server.collection.clone()]);
         }
-        let measurement = self.run_load(&words)?;
+        let ticks = || (ticks_of(&server.upstream), machine_ticks().1);
+        let (upstream, all) = ticks();
+        let mut measurement = self.run_load(&words)?;
+        let (upstream_after, all_after) = ticks();
+        #[expect(clippy::cast_precision_loss, reason = "differences of minutes")]
+        let share = (upstream_after - upstream) as f64 / (all_after - all).max(1) as f64;
+        measurement.upstream_share = share;
         println!("    {}", summary(server.name, operation, &measurement));
         Ok(measurement)
     }
@@ -106,9 +117,9 @@ impl Bench {
         if !status.success() {
             bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(Measurement(
-            serde_json::from_slice(&output.stdout).context("the load program printed no JSON")?,
-        ))
+        let values =
+            serde_json::from_slice(&output.stdout).context("the load program printed no JSON")?;
+        Ok(Measurement { values, upstream_share: 0.0 })
     }
 }
 

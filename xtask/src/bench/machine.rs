@@ -62,8 +62,19 @@ pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
     }
 }
 
+/// Returns the ticks that these processes have used since their start; they are separated by commas.
+pub(crate) fn ticks_of(pids: &str) -> u64 {
+    let of = |pid: &str| -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // What follows the name in parentheses begins with the third field; ticks are the 14th and 15th.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    };
+    pids.split(',').filter_map(of).sum()
+}
+
 /// Returns the busy and all ticks of all processors since the start.
-fn ticks() -> (u64, u64) {
+pub(crate) fn ticks() -> (u64, u64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();
     let fields: Vec<u64> =

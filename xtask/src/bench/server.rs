@@ -28,13 +28,15 @@ pub(crate) struct Server {
     child: Child,
     /// Processes that it has started, which end with it.
     helpers: Vec<u32>,
+    /// Another server's processes, to which it sends requests on. Their work does not disturb a measurement.
+    pub(crate) upstream: String,
 }
 
 impl Server {
     /// Returns the server that this process is.
     pub(crate) fn new(name: &'static str, child: Child, dir: TempDir) -> Self {
-        let (access, collection) = (Vec::new(), String::new());
-        Self { name, access, collection, dir, child, helpers: Vec::new() }
+        let (access, collection, upstream) = (Vec::new(), String::new(), String::new());
+        Self { name, access, collection, dir, child, helpers: Vec::new(), upstream }
     }
 
     /// Returns the path of a file in the server's own directory.

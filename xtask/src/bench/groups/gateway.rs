@@ -187,7 +187,11 @@ impl Ways {
         let agent = start_agent(bench, &central, &cluster, &agent_key, &key)?;
         let gateway = as_gateway(bench, central)?;
         let nginx = start_nginx(bench, &cluster)?;
-        Ok(Self { cluster, nginx, gateway, agent })
+        let mut ways = Self { cluster, nginx, gateway, agent };
+        for way in [&mut ways.nginx, &mut ways.gateway, &mut ways.agent] {
+            way.upstream = ways.cluster.pids();
+        }
+        Ok(ways)
     }
 }
 
