@@ -1,5 +1,5 @@
-//! A small platform on this machine: a central server, two connected clusters with an agent each, and a virtual
-//! cluster, all of them servers of ours on loopback; and a kubeconfig for each way in. `cargo xtask playground`
+//! A small platform on this machine: a central server, two connected clusters with an agent each, and two virtual
+//! clusters, all of them servers of ours on loopback; and a kubeconfig for each way in. `cargo xtask playground`
 //! starts it. One of the clusters can be a real kube-apiserver.
 
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ struct Way {
 }
 
 /// What is connected to, by the arguments of `postern connect`.
-const WAYS: [(&str, &str, &[&str]); 7] = [
+const WAYS: [(&str, &str, &[&str]); 9] = [
     ("east-direct", "the cluster east, at its agent", &["cluster", "east"]),
     (
         "east-gateway",
@@ -110,6 +110,16 @@ const WAYS: [(&str, &str, &[&str]); 7] = [
         "dev",
         "the virtual cluster dev, by its own kubeconfig through the gateway",
         &["virtualcluster", "dev", "--project", "web"],
+    ),
+    (
+        "ci-direct",
+        "the virtual cluster ci on east, at the agent, which reads its Secret there",
+        &["virtualcluster", "ci", "--project", "web"],
+    ),
+    (
+        "ci-gateway",
+        "the same through the gateway, which goes by the agent",
+        &["virtualcluster", "ci", "--project", "web", "--gateway"],
     ),
     ("shop-direct", "the space shop on east, at the agent", &["space", "shop", "--project", "web"]),
     (
@@ -129,19 +139,20 @@ impl Playground {
         let central = Setup::on(&at("central"))
             .argument("--allow-local-upstreams")
             .argument("--drain-timeout=1s");
-        let (central, east, west, dev) = tokio::join!(
+        let (central, east, west, dev, ci) = tokio::join!(
             Box::pin(central.start()),
             Box::pin(member("east")),
             Box::pin(West::start(&of_west, with_kubernetes)),
-            Box::pin(member("dev"))
+            Box::pin(member("dev")),
+            Box::pin(member("ci"))
         );
         let admin = CliUser::at(at("admin"))
             .with("KUBECONFIG", central.home().kubeconfig().to_str().expect("a readable path"));
-        for cluster in [&east, &dev] {
+        for cluster in [&east, &dev, &ci] {
             allow_ada(cluster).await;
         }
         let mut agents = Vec::new();
-        keep_kubeconfig(&central.client(), NAMESPACE, "west", &west.kubeconfig()).await;
+        keep_kubeconfig(&central.client(), NAMESPACE, "west-kubeconfig", &west.kubeconfig()).await;
         let by_kubeconfig = ["--kubeconfig-secret", "platform/west-kubeconfig"];
         let east_kubeconfig = east.home().kubeconfig();
         for (name, upstream, more) in
@@ -150,13 +161,16 @@ impl Playground {
             let create = [&["create", "cluster", name][..], more].concat();
             let key = admin.ok(&create).await;
             let setup = AgentSetup::new(&home, central.kubeconfig(), name, key.trim(), &upstream);
-            agents.push(setup.argument("--advertise=127.0.0.1").start().await);
+            // No name of a Service is resolved here: the virtual cluster is at its address on loopback.
+            let setup = setup.argument("--advertise=127.0.0.1").argument("--allow-local-upstreams");
+            agents.push(setup.start().await);
         }
         make_people(&admin, &home, &central).await;
         make_instances(&admin, &central.client(), &dev).await;
+        make_ci(&central.client(), &east, &ci).await;
         wait_for_endpoints(&central.client()).await;
         let ways = connect(&home, &west).await;
-        Self { home, agents, clusters: vec![east, dev], west, central, ways }
+        Self { home, agents, clusters: vec![east, dev, ci], west, central, ways }
     }
 
     /// Returns what there is, and what to try, for people.
@@ -297,9 +311,9 @@ async fn make_people(admin: &CliUser, home: &Home, central: &Server) {
     assert_eq!(done.code, 0, "ada cannot log in: {}", done.err);
 }
 
-/// Makes the virtual cluster and the space.
+/// Makes the virtual cluster `dev`, which has a kubeconfig at the central server, and the space.
 async fn make_instances(admin: &CliUser, client: &Client, dev: &Server) {
-    keep_kubeconfig(client, "p-web", "dev", &dev.home().kubeconfig()).await;
+    keep_kubeconfig(client, "p-web", "dev-kubeconfig", &dev.home().kubeconfig()).await;
     let at = json!({ "cluster": "east", "namespace": "dev", "virtualCluster": "dev" });
     let config = json!({ "secretName": "dev-kubeconfig" });
     let spec = json!({ "clusterRef": at, "config": config });
@@ -310,6 +324,16 @@ async fn make_instances(admin: &CliUser, client: &Client, dev: &Server) {
     admin.ok(&["can-i", "use", "space/shop", "-n", "p-web", "--as", "ada"]).await;
 }
 
+/// Makes the virtual cluster `ci`, which only the agent of its cluster reaches: by the kubeconfig in its Secret there.
+async fn make_ci(client: &Client, east: &Server, ci: &Server) {
+    let member = east.client();
+    let namespace = json!({ "metadata": { "name": "ci" } });
+    member.post(&format!("{CORE}/namespaces")).json(&namespace).send().await.expect(201);
+    keep_kubeconfig(&member, "ci", "vc-ci", &ci.home().kubeconfig()).await;
+    let at = json!({ "cluster": "east", "namespace": "ci", "virtualCluster": "ci" });
+    make_instance(client, "virtualclusterinstances", "ci", json!({ "clusterRef": at })).await;
+}
+
 async fn make_instance(client: &Client, resource: &str, name: &str, spec: Value) {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     let path = format!("{GROUP}/namespaces/p-web/{resource}");
@@ -317,10 +341,10 @@ async fn make_instance(client: &Client, resource: &str, name: &str, spec: Value)
 }
 
 /// Makes a Secret with a kubeconfig.
-async fn keep_kubeconfig(client: &Client, namespace: &str, name: &str, file: &Path) {
+async fn keep_kubeconfig(client: &Client, namespace: &str, secret: &str, file: &Path) {
     let text = std::fs::read(file).expect("it was written");
     let object = json!({
-        "metadata": { "name": format!("{name}-kubeconfig") },
+        "metadata": { "name": secret },
         "data": { "config": STANDARD.encode(text) },
     });
     let path = format!("{CORE}/namespaces/{namespace}/secrets");

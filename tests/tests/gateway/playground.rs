@@ -10,6 +10,9 @@ async fn the_playground_has_a_kubeconfig_for_each_way_in() {
     for way in playground.ways() {
         assert!(described.contains(way), "{way}: {described}");
     }
+    for way in ["ci-direct", "ci-gateway"] {
+        assert!(playground.ways().any(|name| name == way), "{way}, through an agent: {described}");
+    }
     Box::pin(playground.check()).await;
     playground.stop().await;
 }
