@@ -13,6 +13,8 @@ use crate::{Home, Kubeconfig, binary, wait};
 pub struct AgentSetup {
     home: Home,
     cluster: String,
+    /// By what it trusts the central server.
+    trust: Vec<OsString>,
     arguments: Vec<OsString>,
 }
 
@@ -32,11 +34,14 @@ impl AgentSetup {
         let (authority, key_file) = (directory.join("central-ca.pem"), directory.join("key"));
         std::fs::write(&authority, &central.authority).unwrap();
         std::fs::write(&key_file, format!("{key}\n")).unwrap();
-        let setup = Self { home: home.clone(), cluster: cluster.to_owned(), arguments: Vec::new() };
+        let setup = Self {
+            home: home.clone(),
+            cluster: cluster.to_owned(),
+            trust: vec!["--ca-file".into(), authority.into()],
+            arguments: Vec::new(),
+        };
         setup
             .argument(format!("--server=https://{}", central.authority_of_server()))
-            .argument("--ca-file")
-            .argument(authority)
             .argument(format!("--cluster={cluster}"))
             .argument("--key-file")
             .argument(key_file)
@@ -55,13 +60,38 @@ impl AgentSetup {
         self
     }
 
-    /// Starts the agent, and waits until it has heard from the central server.
+    /// It trusts whom this digest names, in place of the central server's authority in a file.
+    #[must_use]
+    pub fn pinned(mut self, digest: &str) -> Self {
+        self.trust = vec![format!("--ca-digest={digest}").into()];
+        self
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.home.path().join(format!("agent-{}", self.cluster))
+    }
+
+    /// Where it will keep what must outlive it.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory().join("state")
+    }
+
+    /// Starts the agent, and waits until it is ready.
     pub async fn start(self) -> Agent {
-        let directory = self.home.path().join(format!("agent-{}", self.cluster));
+        let agent = self.launch().await;
+        agent.ready().await;
+        agent
+    }
+
+    /// Starts the agent, and waits until it listens.
+    pub async fn launch(self) -> Agent {
+        let directory = self.directory();
         let log = directory.join("agent.log");
         let child = Command::new(binary::path())
             .arg("agent")
-            .args(&self.arguments)
+            .args(self.trust)
+            .args(self.arguments)
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -78,12 +108,6 @@ impl AgentSetup {
             Some(rest.split_once('\n')?.0.trim().to_owned())
         })
         .await;
-        let client = agent.client("x");
-        wait::until("the agent to be ready", async || {
-            let reply = client.get("/readyz").try_send().await.ok()?;
-            (reply.status == 200).then_some(())
-        })
-        .await;
         agent
     }
 }
@@ -98,6 +122,22 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Waits until it is ready: it has heard from the central server, and its cluster answers.
+    pub async fn ready(&self) {
+        let client = self.client("x");
+        wait::until("the agent to be ready", async || {
+            let reply = client.get("/readyz").try_send().await.ok()?;
+            (reply.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// Where it keeps what must outlive it.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
     /// What it has logged.
     #[must_use]
     pub fn logged(&self) -> String {
@@ -121,7 +161,7 @@ impl Agent {
     pub fn kubeconfig(&self, token: &str) -> Kubeconfig {
         Kubeconfig {
             server: format!("https://{}/kubernetes/cluster", self.address),
-            authority: std::fs::read(self.directory.join("state/ca.pem")).unwrap(),
+            authority: std::fs::read(self.state_dir().join("ca.pem")).unwrap(),
             token: token.to_owned(),
             namespace: "platform".to_owned(),
         }

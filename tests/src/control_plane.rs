@@ -10,7 +10,7 @@ use tokio::net::TcpSocket;
 
 use crate::http::Client;
 use crate::kubectl::repository;
-use crate::{Home, Kubeconfig, wait};
+use crate::{Home, Kubeconfig, SelfSigned, wait};
 
 /// The token of its administrator.
 const ADMIN: &str = "token-of-the-administrator";
@@ -35,15 +35,13 @@ impl ControlPlane {
     pub async fn start(home: &Home) -> Self {
         let directory = home.path().join("control-plane");
         std::fs::create_dir_all(&directory).unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        SelfSigned::make().write(&directory);
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "rules": [{ "level": "Metadata" }],
         });
         for (name, content) in [
-            ("ca.pem", made.cert.pem()),
-            ("key.pem", made.signing_key.serialize_pem()),
             ("tokens.csv", format!("{ADMIN},root,1,system:masters\n{AGENT},postern-agent,2\n")),
             ("policy.json", policy.to_string()),
         ] {

@@ -225,6 +225,40 @@ impl Connection {
     }
 }
 
+/// A client that keeps its connection for the next request.
+pub struct KeepAliveClient {
+    client: Client,
+    open: Option<Connection>,
+}
+
+impl KeepAliveClient {
+    /// Nothing is connected yet.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client, open: None }
+    }
+
+    /// Sends a request, and sends it again where the connection was closed after the last answer.
+    pub async fn send(&mut self, request: impl for<'a> Fn(&'a Client) -> Request<'a>) -> Response {
+        loop {
+            let is_new = self.open.is_none();
+            let mut connection = match self.open.take() {
+                Some(open) => open,
+                None => self.client.connect().await.unwrap(),
+            };
+            let request = request(&self.client);
+            let what = format!("{} {}", request.request.method(), request.request.uri());
+            match wait::within(&what, request.try_send_on(&mut connection)).await {
+                Ok(response) => {
+                    self.open = Some(connection);
+                    return response;
+                }
+                Err(error) => assert!(!is_new, "{what}: {error}"),
+            }
+        }
+    }
+}
+
 /// A request being put together.
 #[must_use]
 #[derive(Debug)]

@@ -21,6 +21,7 @@ mod pod;
 mod random;
 mod relay;
 mod server;
+mod tls;
 
 pub mod cli;
 pub mod documents;
@@ -46,3 +47,4 @@ pub use pod::Pod;
 pub use random::Random;
 pub use relay::Relay;
 pub use server::{Ended, Server, Setup};
+pub use tls::{SelfSigned, TlsServer};

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::{Home, Kubeconfig, wait};
+use crate::{Home, Kubeconfig, SelfSigned, wait};
 
 /// nginx. Dropping it ends it.
 #[derive(Debug)]
@@ -22,10 +22,8 @@ impl Nginx {
     pub async fn start(home: &Home, name: &str, behind: &Kubeconfig) -> Self {
         let directory = home.path().join(format!("nginx-{name}"));
         std::fs::create_dir_all(&directory).unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        SelfSigned::make().write(&directory);
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
-        write("ca.pem", &made.cert.pem());
-        write("key.pem", &made.signing_key.serialize_pem());
         write("behind.pem", std::str::from_utf8(&behind.authority).unwrap());
         // It takes over a socket that listens already, so that the port is nobody else's.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

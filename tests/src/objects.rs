@@ -39,6 +39,29 @@ pub async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> V
     client.post(&collection(resource)).json(&object).send().await.expect(201)
 }
 
+/// Creates a core Secret with a kubeconfig under the key `config`, which has to succeed.
+pub async fn make_kubeconfig(client: &Client, namespace: &str, name: &str, kubeconfig: &str) {
+    let data = json!({ "config": STANDARD.encode(kubeconfig) });
+    let object = json!({ "metadata": { "name": name }, "data": data });
+    let secrets = format!("{CORE}/namespaces/{namespace}/secrets");
+    client.post(&secrets).json(&object).send().await.expect(201);
+}
+
+/// Returns an endpoint token, which there has to be.
+pub async fn endpoint_token(client: &Client, spec: Value) -> String {
+    endpoint_token_if_any(client, spec).await.expect("a token is made")
+}
+
+/// Returns an endpoint token; `None` where it would reach no cluster.
+pub async fn endpoint_token_if_any(client: &Client, spec: Value) -> Option<String> {
+    let tokens = collection("directclusterendpointtokens");
+    let made = client.post(&tokens).json(&json!({ "spec": spec })).send().await;
+    if made.status == 422 {
+        return None;
+    }
+    Some(made.expect(201)["status"]["token"].as_str().expect("a token").to_owned())
+}
+
 /// One shared secret's path in the namespace `platform`.
 #[must_use]
 pub fn secret_path(name: &str) -> String {

@@ -6,15 +6,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::cli::CliUser;
 use crate::http::Client;
 use crate::kubectl::{CommandOutput, Kubectl};
-use crate::objects::{CORE, GROUP, collection, secret};
+use crate::objects::{CORE, GROUP, collection, make_kubeconfig, secret};
 use crate::rights::{RBAC_GROUP, allow, binding, role};
 use crate::{Agent, AgentSetup, ControlPlane, Home, Server, Setup, wait};
 
@@ -340,15 +338,10 @@ async fn make_instance(client: &Client, resource: &str, name: &str, spec: Value)
     client.post(&path).json(&object).send().await.expect(201);
 }
 
-/// Makes a Secret with a kubeconfig.
+/// Makes a Secret with the kubeconfig in a file.
 async fn keep_kubeconfig(client: &Client, namespace: &str, secret: &str, file: &Path) {
-    let text = std::fs::read(file).expect("it was written");
-    let object = json!({
-        "metadata": { "name": secret },
-        "data": { "config": STANDARD.encode(text) },
-    });
-    let path = format!("{CORE}/namespaces/{namespace}/secrets");
-    client.post(&path).json(&object).send().await.expect(201);
+    let text = std::fs::read_to_string(file).expect("it was written");
+    make_kubeconfig(client, namespace, secret, &text).await;
 }
 
 /// Waits until the agents have said where they are reached.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::{Home, Kubeconfig, python, wait};
+use crate::{Home, Kubeconfig, SelfSigned, python, wait};
 
 /// What the cluster takes as a credential.
 const TOKEN: &str = "credential-of-the-pods-cluster";
@@ -23,14 +23,11 @@ impl Pod {
     pub async fn start(home: &Home) -> Self {
         let directory = home.path().join("pod");
         std::fs::create_dir_all(directory.join("files")).unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let (certificate, key) = (directory.join("ca.pem"), directory.join("key.pem"));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        SelfSigned::make().write(&directory);
         let output = |name: &str| File::create(directory.join(name)).unwrap();
         let child = Command::new(python::program())
             .arg(python::script("pod.py"))
-            .args([&certificate, &key])
+            .args([directory.join("ca.pem"), directory.join("key.pem")])
             .arg(TOKEN)
             .arg(directory.join("files"))
             // It imports scripts of that directory, and must leave nothing there.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use postern_tests::objects::make;
+use postern_tests::objects::{endpoint_token, make};
 use postern_tests::rights::path;
 use postern_tests::{Home, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
+use crate::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent};
 
 const REPORTER: &str = "platform.sh/reported-by";
 
@@ -36,10 +36,12 @@ async fn ended(central: &Central, verb: &str, code: u16) -> Value {
 #[tokio::test]
 async fn what_an_agent_decides_is_in_the_audit_log_of_the_central_server_once() {
     let (mut central, member, home) = (Central::new().await, member().await, Home::new());
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
-    let (good, of_eve) =
-        (token(&central.ada, json!({})).await, token(&central.eve, json!({})).await);
+    let (good, of_eve) = (
+        endpoint_token(&central.ada, json!({})).await,
+        endpoint_token(&central.eve, json!({})).await,
+    );
     let secrets = format!("{CLUSTER}{SECRETS}");
     agent.client(&good).get(&secrets).send().await.expect(200);
     agent.client(&of_eve).get(&secrets).send().await.expect(403);
@@ -62,7 +64,7 @@ async fn what_an_agent_decides_is_in_the_audit_log_of_the_central_server_once() 
     let object = json!({ "metadata": { "name": "s" }, "spec": {} });
     agent.client(&good).post(&secrets).json(&object).send().await.expect(201);
     agent.stop().await;
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.client(&good).delete(&format!("{secrets}/s")).send().await.expect(200);
     central.start().await;
     central.reconnect();
@@ -126,9 +128,9 @@ async fn only_the_agent_of_a_cluster_reports_and_only_what_is_a_record() {
 #[tokio::test]
 async fn strangers_keep_no_record_of_others_from_the_central_server() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
-    let good = token(&central.ada, json!({})).await;
+    let good = endpoint_token(&central.ada, json!({})).await;
     let client = agent.client(&good);
     for line in ["GET /pst_x", "OPTIONS *", "CONNECT agent.test:443", "GET! /"] {
         let mut stream = client.raw().await.unwrap();
@@ -140,7 +142,7 @@ async fn strangers_keep_no_record_of_others_from_the_central_server() {
     }
     client.get(&format!("{CLUSTER}{SECRETS}")).send().await.expect(200);
     ended(&central, "list", 200).await;
-    let refused = std::fs::read_dir(home.path().join("state/audit")).unwrap();
+    let refused = std::fs::read_dir(agent.state_dir().join("audit")).unwrap();
     let refused = refused.map(|file| file.unwrap().path());
     let refused = refused.filter(|path| path.extension().is_some_and(|end| end == "refused"));
     assert_eq!(refused.count(), 0);
@@ -162,10 +164,11 @@ async fn a_record_that_the_central_server_refuses_keeps_no_other_from_it() {
     let records = [("one", "get"), ("bad", "get!"), ("two", "get"), ("three", "get")];
     let lines: Vec<_> = records.iter().map(|(id, verb)| record(id, verb).to_string()).collect();
     let text = lines.join("\n") + "\n";
-    let queue = home.path().join("state/audit");
+    let setup = agent_setup(&central, &member.home().kubeconfig(), &home);
+    let queue = setup.state_dir().join("audit");
     std::fs::create_dir_all(&queue).unwrap();
     std::fs::write(queue.join(format!("{:020}.jsonl", 1)), text).unwrap();
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = setup.launch().await;
     wait::until("the other records in the audit log of the central server", async || {
         let ids: BTreeSet<String> = reported(&central)
             .iter()

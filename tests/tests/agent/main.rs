@@ -1,11 +1,6 @@
 //! The agent of a connected cluster, which is a server of ours: what it lets through, also while the central
 //! server is down, and what it refuses.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how it fails, and the agent's log is printed with it"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod audit;
 mod reach;
@@ -14,21 +9,23 @@ mod trust;
 
 use std::path::PathBuf;
 
-use postern_tests::objects::{collection, make};
+use postern_tests::objects::{collection, endpoint_token, make};
 use postern_tests::rights::{allow, path, rule_on, set, with_key};
-use postern_tests::{Home, wait};
+use postern_tests::{Agent, Home, wait};
 use serde_json::json;
 
-use crate::scene::{Agent, CLUSTER, Central, SECRETS, make_space, member, token};
+use crate::scene::{CLUSTER, Central, SECRETS, make_space, member, start_agent, start_agent_with};
 
 #[tokio::test]
 async fn the_agent_goes_on_without_the_central_server_and_learns_of_revocations_within_a_second() {
     let (mut central, member, home) = (Central::new().await, member().await, Home::new());
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
-    let (first, second) =
-        (token(&central.ada, json!({})).await, token(&central.ada, json!({})).await);
-    let of_eve = token(&central.eve, json!({})).await;
+    let (first, second) = (
+        endpoint_token(&central.ada, json!({})).await,
+        endpoint_token(&central.ada, json!({})).await,
+    );
+    let of_eve = endpoint_token(&central.eve, json!({})).await;
     let secrets = format!("{CLUSTER}{SECRETS}");
     let object = json!({ "metadata": { "name": "s" }, "spec": {} });
     agent.client(&first).post(&secrets).json(&object).send().await.expect(201);
@@ -38,7 +35,7 @@ async fn the_agent_goes_on_without_the_central_server_and_learns_of_revocations_
     central.stop().await;
     agent.client(&first).get(&secrets).send().await.expect(200);
     agent.stop().await;
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.client(&first).get(&secrets).send().await.expect(200);
     agent.client(&of_eve).get(&secrets).send().await.expect(403);
 
@@ -71,19 +68,19 @@ async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says
     make(&admin, "clusters", "other", json!({})).await;
     let rules = json!([rule_on("clusters", &["other"], &["use"])]);
     allow(&admin, "use-other", None, rules, "platform:user:ada").await;
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
     let secrets = format!("{CLUSTER}{SECRETS}");
-    let good = token(&central.ada, json!({})).await;
+    let good = endpoint_token(&central.ada, json!({})).await;
     let (head, signature) = good.rsplit_once('.').unwrap();
     let (header, payload) = head.split_once('.').unwrap();
     let flipped = if signature.starts_with('A') { "B" } else { "A" };
-    let of_eve = token(&central.eve, json!({})).await;
+    let of_eve = endpoint_token(&central.eve, json!({})).await;
     let payload_of_eve = of_eve.split('.').nth(1).unwrap();
     let elsewhere = json!({ "rules": [{ "cluster": "other" }] });
     let elsewhere =
         with_key(&admin, "elsewhere", json!({ "user": "ada", "scope": elsewhere })).await;
-    let elsewhere = token(&elsewhere, json!({})).await;
+    let elsewhere = endpoint_token(&elsewhere, json!({})).await;
     for (text, why) in [
         (central.ada.token().to_owned(), "JWT"),
         (format!("{head}.{flipped}{}", &signature[1..]), "signature"),
@@ -119,7 +116,7 @@ fn write_kubeconfig(agent: &Agent, home: &Home, token: &str) -> PathBuf {
         "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x", "namespace": "platform" } }],
         "clusters": [{ "name": "x", "cluster": {
             "server": agent.kubeconfig(token).server,
-            "certificate-authority": home.path().join("state/ca.pem"),
+            "certificate-authority": agent.state_dir().join("ca.pem"),
         } }],
         "users": [{ "name": "x", "user": { "token": token } }],
     });
@@ -134,9 +131,10 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     make_space(&admin).await;
     let scope = json!({ "spaces": [{ "project": "p", "space": "s" }] });
     let of_space = with_key(&admin, "of-space", json!({ "user": "ada", "scope": scope })).await;
-    let agent = Agent::start_with(&central, &member, &home, &["--advertise=127.0.0.1"]).await;
+    let agent = start_agent_with(&central, &member, &home, &["--advertise=127.0.0.1"]).await;
     agent.ready().await;
-    let (good, narrow) = (token(&central.ada, json!({})).await, token(&of_space, json!({})).await);
+    let (good, narrow) =
+        (endpoint_token(&central.ada, json!({})).await, endpoint_token(&of_space, json!({})).await);
     let file = write_kubeconfig(&agent, &home, &good);
     let kubectl = async |arguments: &[&str]| {
         let mut command = member.kubectl().command(arguments);
@@ -218,9 +216,9 @@ async fn the_key_of_an_agent_is_for_its_own_cluster_alone_and_goes_with_it() {
 async fn what_a_space_does_not_reach_a_review_of_access_denies() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
     make_space(&central.admin()).await;
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
-    let narrow = agent.client(&token(&central.ada, json!({})).await);
+    let narrow = agent.client(&endpoint_token(&central.ada, json!({})).await);
     let space = "/kubernetes/project/p/space/s";
     let reviews = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
     let ask = async |namespace: &str| {

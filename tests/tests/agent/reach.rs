@@ -3,10 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::rights::{path, user};
-use postern_tests::{Home, Kubeconfig, wait};
+use postern_tests::{Agent, Home, Kubeconfig, wait};
 use serde_json::json;
 
-use crate::scene::{Agent, Central, member};
+use crate::scene::{Central, agent_setup, member, start_agent};
 
 /// Waits until the Cluster has the condition Ready with this reason, and returns its status and message.
 async fn ready_by(central: &Central, reason: &str) -> (String, String) {
@@ -50,14 +50,14 @@ async fn a_cluster_says_whether_its_agent_may_impersonate() {
     });
     let file = home.path().join("weak");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let agent = Agent::start_at(&central, &file, &home, &[]).await;
+    let agent = agent_setup(&central, &file, &home).launch().await;
     let (status, message) = ready_by(&central, "CannotImpersonate").await;
     assert_eq!(status, "False");
     assert!(message.contains("may not impersonate users and groups"), "{message}");
     not_ready(&agent, "may not impersonate users and groups").await;
     agent.stop().await;
 
-    let agent = Agent::start(&central, &member, &home).await;
+    let agent = start_agent(&central, &member, &home).await;
     assert_eq!(ready_by(&central, "AgentReady").await.0, "True");
     agent.ready().await;
     agent.stop().await;
@@ -66,7 +66,7 @@ async fn a_cluster_says_whether_its_agent_may_impersonate() {
     let kubeconfig = home.path().join("gone");
     std::fs::copy(member.home().kubeconfig(), &kubeconfig).unwrap();
     member.stop().await;
-    let agent = Agent::start_at(&central, &kubeconfig, &home, &[]).await;
+    let agent = agent_setup(&central, &kubeconfig, &home).launch().await;
     assert_eq!(ready_by(&central, "ClusterDoesNotAnswer").await.0, "False");
     let client = agent.client("x");
     not_ready(&agent, "the cluster does not answer").await;

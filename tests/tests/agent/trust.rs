@@ -7,28 +7,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
+use postern_tests::objects::endpoint_token;
 use postern_tests::rights::path;
-use postern_tests::{Home, Kubeconfig, wait};
+use postern_tests::{Home, Kubeconfig, SelfSigned, wait};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::{ClientConfig, RootCertStore, SupportedCipherSuite};
 use serde_json::json;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::scene::{Agent, CLUSTER, Central, SECRETS, member, token};
-
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
+use crate::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent_with};
 
 /// An ingress: it ends TLS with a certificate of its own, and speaks TLS with the agent.
 async fn ingress(listener: TcpListener, tls: TlsAcceptor, agent: String, authority: Vec<u8>) {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(provider())
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
@@ -51,22 +49,15 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = SelfSigned::make();
     let file = home.path().join("ingress-ca.pem");
-    std::fs::write(&file, made.cert.pem()).unwrap();
+    std::fs::write(&file, certificate.pem()).unwrap();
     let advertise = format!("--advertise={host}");
     let ca_file = format!("--advertise-ca-file={}", file.display());
-    let agent = Agent::start_with(&central, &member, &home, &[&advertise, &ca_file]).await;
-    let key = made.signing_key.serialize_der();
-    let tls = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
-        .unwrap();
-    let authority = std::fs::read(home.path().join("state/ca.pem")).unwrap();
+    let agent = start_agent_with(&central, &member, &home, &[&advertise, &ca_file]).await;
+    let authority = agent.kubeconfig("x").authority;
     let agent_address = agent.address().to_owned();
-    tokio::spawn(ingress(listener, TlsAcceptor::from(Arc::new(tls)), agent_address, authority));
+    tokio::spawn(ingress(listener, certificate.acceptor(), agent_address, authority));
     agent.ready().await;
 
     // What the Cluster says is enough to get there.
@@ -82,7 +73,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     let client = Client::new(&Kubeconfig {
         server: format!("https://{host}{CLUSTER}"),
         authority: STANDARD.decode(ca_data).unwrap(),
-        token: token(&central.ada, json!({})).await,
+        token: endpoint_token(&central.ada, json!({})).await,
         namespace: "platform".to_owned(),
     });
     let secrets = format!("{CLUSTER}{SECRETS}");
@@ -102,7 +93,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
 
     // Where the system trusts the ingress, the Cluster has no authorities.
     let more = [advertise.as_str(), "--advertise-system-ca"];
-    let agent = Agent::start_with(&central, &member, &home, &more).await;
+    let agent = start_agent_with(&central, &member, &home, &more).await;
     wait::until("the authorities to be gone", async || {
         let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
         let annotations = &cluster["metadata"]["annotations"];
@@ -133,13 +124,14 @@ async fn an_agent_trusts_a_pinned_authority_and_no_other() {
     assert!(told.contains(&format!("--ca-digest sha256:{hex} ")), "{told}");
     assert!(told.contains("resourceNames: [vc-NAME]"), "{told}");
     let home = Home::new();
-    let pinned = format!("--ca-digest=sha256:{hex}");
-    let agent = Agent::start_with(&central, &member, &home, &[&pinned]).await;
+    let setup = agent_setup(&central, &member.home().kubeconfig(), &home);
+    let agent = setup.pinned(&format!("sha256:{hex}")).launch().await;
     agent.ready().await;
     agent.stop().await;
 
-    let (home, other) = (Home::new(), format!("--ca-digest=sha256:{}", "0".repeat(64)));
-    let agent = Agent::start_with(&central, &member, &home, &[&other]).await;
+    let (home, other) = (Home::new(), format!("sha256:{}", "0".repeat(64)));
+    let setup = agent_setup(&central, &member.home().kubeconfig(), &home);
+    let agent = setup.pinned(&other).launch().await;
     wait::until("the agent to refuse the server", async || {
         agent.logged().contains("its authority is not trusted").then_some(())
     })

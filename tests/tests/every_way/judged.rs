@@ -8,7 +8,7 @@ use std::process::Stdio;
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::kubectl::{CommandOutput, Kubectl};
-use postern_tests::objects::{GROUP, collection, make};
+use postern_tests::objects::{GROUP, collection, endpoint_token, make};
 use postern_tests::rights::{allow, rule_on, with_key};
 use postern_tests::{ControlPlane, Home, Kubeconfig, wait};
 use serde_json::{Value, json};
@@ -248,9 +248,7 @@ async fn make_spaces(admin: &Client) -> Client {
 async fn kubectl_works_in_a_space_and_nowhere_else() {
     let real = Real::start().await;
     let narrow = make_spaces(&real.scene.central.client()).await;
-    let tokens = collection("directclusterendpointtokens");
-    let made = narrow.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
-    let token = made["status"]["token"].as_str().unwrap();
+    let token = &endpoint_token(&narrow, json!({})).await;
     let at = |space: &str, token: &str, of: &Kubeconfig| Kubeconfig {
         server: format!(
             "https://{}/kubernetes/project/web/space/{space}",

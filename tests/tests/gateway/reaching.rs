@@ -4,14 +4,14 @@ use std::process::Stdio;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use postern_tests::objects::{GROUP, make, secret};
+use postern_tests::objects::{GROUP, make, make_kubeconfig, secret};
 use postern_tests::rights::{allow, disallow, merge, path, rule_on, set, with_key};
 use postern_tests::{Home, Server, Setup, status, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::recording::Recording;
-use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_kubeconfig, make_space};
+use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_space};
 
 #[tokio::test]
 async fn requests_reach_a_cluster_as_their_caller() {

@@ -11,9 +11,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use postern_tests::TlsServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -40,32 +39,18 @@ pub(crate) struct Recording {
 impl Recording {
     /// Starts it; it ends with the test.
     pub(crate) async fn start() -> Self {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = made.signing_key.serialize_der();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let arrived: Arc<Mutex<Vec<Arrived>>> = Arc::default();
-        let (acceptor, record) = (TlsAcceptor::from(Arc::new(tls)), arrived.clone());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, record) = (acceptor.clone(), record.clone());
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = service_fn(|request| answer(request, record.clone()));
-                    let io = TokioIo::new(stream);
-                    let _ =
-                        http1::Builder::new().serve_connection(io, service).with_upgrades().await;
-                });
+        let record = arrived.clone();
+        let server = TlsServer::start(move |stream| {
+            let record = record.clone();
+            async move {
+                let service = service_fn(|request| answer(request, record.clone()));
+                let io = TokioIo::new(stream);
+                let _ = http1::Builder::new().serve_connection(io, service).with_upgrades().await;
             }
-        });
-        Self { address, arrived }
+        })
+        .await;
+        Self { address: server.address(), arrived }
     }
 
     /// Its address.

@@ -2,14 +2,14 @@
 //! tricks with paths. What is let through is the same request at the cluster, which is one of the test's own.
 
 use postern_tests::cli::CliUser;
-use postern_tests::http::{Client, Connection, Request};
-use postern_tests::objects::{collection, make};
+use postern_tests::http::{Client, KeepAliveClient, Request};
+use postern_tests::objects::{collection, endpoint_token_if_any, make, make_kubeconfig};
 use postern_tests::rights::{allow, rule_on, user};
 use postern_tests::{Agent, AgentSetup, Home, Random, Server, Setup};
 use serde_json::{Value, json};
 
 use crate::recording::Recording;
-use crate::scene::{make_kubeconfig, make_space};
+use crate::scene::make_space;
 
 /// How many requests there are for each scope.
 const REQUESTS: usize = 30;
@@ -76,20 +76,9 @@ impl Scene {
         }
         let made = made.expect(201);
         let client = admin.with_token(made["spec"]["key"].as_str().unwrap());
-        let tokens = collection("directclusterendpointtokens");
-        let token = client.post(&tokens).json(&json!({ "spec": {} })).send().await;
-        if token.status == 422 {
-            return None;
-        }
-        let token = token.expect(201)["status"]["token"].as_str().unwrap().to_owned();
+        let token = endpoint_token_if_any(&client, json!({})).await?;
         Some([client, self.agent.client(&token)])
     }
-}
-
-/// One way to the cluster, with an open connection.
-struct Way {
-    client: Client,
-    connection: Option<Connection>,
 }
 
 /// What becomes of a request.
@@ -104,35 +93,21 @@ struct Outcome {
     review: Value,
 }
 
-impl Way {
-    fn new(client: Client) -> Self {
-        Self { client, connection: None }
-    }
-
-    async fn ask(&mut self, asked: &Asked, prefix: &str, recording: &Recording) -> Outcome {
+impl Outcome {
+    async fn of(
+        client: &mut KeepAliveClient,
+        asked: &Asked,
+        prefix: &str,
+        recording: &Recording,
+    ) -> Self {
         drop(recording.take());
         let path = format!("{prefix}{}", asked.path);
-        let reply = loop {
-            let is_new = self.connection.is_none();
-            let mut connection = match self.connection.take() {
-                Some(open) => open,
-                None => self.client.connect().await.unwrap(),
-            };
-            let request = asked.request(&self.client, &path);
-            match request.try_send_on(&mut connection).await {
-                Ok(reply) => {
-                    self.connection = Some(connection);
-                    break reply;
-                }
-                // A connection may have been closed after the last answer.
-                Err(error) => assert!(!is_new, "{asked:?}: {error}"),
-            }
-        };
+        let reply = client.send(|client| asked.request(client, &path)).await;
         let arrived = recording.take().pop().map(|one| one.line);
         let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let is_ours = arrived.is_none();
         let is_review = said["kind"] == "SelfSubjectAccessReview";
-        Outcome {
+        Self {
             status: reply.status,
             reason: said["reason"].as_str().filter(|_| is_ours).unwrap_or_default().to_owned(),
             review: if is_ours && is_review { said["status"].clone() } else { Value::Null },
@@ -360,12 +335,12 @@ async fn for_the_same_token_and_request_the_gateway_and_an_agent_decide_alike() 
         let (name, scope) = (draw.user(), draw.scope());
         let Some(clients) = scene.asking(name, scope.as_ref()).await else { continue };
         scopes += 1;
-        let [mut gateway, mut agent] = clients.map(Way::new);
+        let [mut gateway, mut agent] = clients.map(KeepAliveClient::new);
         for _ in 0..REQUESTS {
             let asked = draw.request();
             let (at_gateway, at_agent) = draw.target();
-            let one = gateway.ask(&asked, at_gateway, &scene.recording).await;
-            let other = agent.ask(&asked, at_agent, &scene.recording).await;
+            let one = Outcome::of(&mut gateway, &asked, at_gateway, &scene.recording).await;
+            let other = Outcome::of(&mut agent, &asked, at_agent, &scene.recording).await;
             assert_eq!(one, other, "{name} with {scope:?} at {at_gateway}: {asked:?}");
             match one {
                 Outcome { arrived: Some(_), .. } => let_through += 1,

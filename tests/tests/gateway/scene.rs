@@ -1,9 +1,7 @@
 //! A central server, and what is behind its gateway.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_tests::http::Client;
-use postern_tests::objects::{CORE, GROUP, make};
+use postern_tests::objects::{GROUP, make, make_kubeconfig};
 use postern_tests::rights::{allow, rule_on, user};
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -56,14 +54,6 @@ pub(crate) async fn connect(admin: &Client, name: &str, kubeconfig: &str) {
     make_kubeconfig(admin, "platform", &secret, kubeconfig).await;
     let config = json!({ "secretName": secret, "secretNamespace": "platform" });
     make(admin, "clusters", name, json!({ "config": config })).await;
-}
-
-/// Creates a Secret with a kubeconfig.
-pub(crate) async fn make_kubeconfig(admin: &Client, namespace: &str, name: &str, kubeconfig: &str) {
-    let data = json!({ "config": STANDARD.encode(kubeconfig) });
-    let object = json!({ "metadata": { "name": name }, "data": data });
-    let secrets = format!("{CORE}/namespaces/{namespace}/secrets");
-    admin.post(&secrets).json(&object).send().await.expect(201);
 }
 
 /// A connected cluster that is a server of ours.

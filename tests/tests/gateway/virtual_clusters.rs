@@ -5,12 +5,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
-use postern_tests::objects::{CORE, GROUP, collection, make, secret};
+use postern_tests::objects::{CORE, GROUP, endpoint_token, make, make_kubeconfig, secret};
 use postern_tests::rights::{allow, merge, path, rule_on, user, with_key};
 use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{Member, SECRETS, make_kubeconfig};
+use crate::scene::{Member, SECRETS};
 
 /// The virtual cluster's path, at the gateway and at the agent.
 const BY_PROJECT: &str = "/kubernetes/project/p/virtualcluster/v";
@@ -78,9 +78,7 @@ impl Scene {
 
     /// Returns a client of the agent, with a token of somebody's.
     async fn direct(&self, client: &Client) -> Client {
-        let tokens = collection("directclusterendpointtokens");
-        let made = client.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
-        self.agent.client(made["status"]["token"].as_str().unwrap())
+        self.agent.client(&endpoint_token(client, json!({})).await)
     }
 
     /// Changes the Secret of the virtual cluster.

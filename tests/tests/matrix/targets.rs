@@ -3,11 +3,9 @@
 
 use std::fmt::Write as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
-use postern_tests::http::{Client, Connection};
-use postern_tests::objects::{CORE, GROUP, collection, make};
+use postern_tests::http::{Client, KeepAliveClient};
+use postern_tests::objects::{GROUP, endpoint_token_if_any, make, make_kubeconfig};
 use postern_tests::rights::{allow, path, rule_on, set};
 use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -187,54 +185,32 @@ fn scoped_by_rules() -> Vec<Who> {
 struct Asking {
     code: &'static str,
     words: &'static str,
-    gateway: Way,
-    agent: Option<Way>,
+    gateway: KeepAliveClient,
+    agent: Option<KeepAliveClient>,
 }
 
-struct Way {
-    client: Client,
-    open: Option<Connection>,
-}
-
-impl Way {
-    fn new(client: Client) -> Self {
-        Self { client, open: None }
-    }
-
-    /// Returns what a cell says of a request.
-    async fn ask(&mut self, at: &str, asked: &(&str, &str, &str, bool), of: &Recording) -> String {
-        let (_, method, path, is_upgrade) = *asked;
-        drop(of.take());
-        let path = format!("{at}{path}");
-        let reply = loop {
-            let is_new = self.open.is_none();
-            let mut connection = match self.open.take() {
-                Some(open) => open,
-                None => self.client.connect().await.unwrap(),
-            };
-            let mut request = self.client.request(method, &path);
-            if is_upgrade {
-                request = request.header("connection", "Upgrade").header("upgrade", "websocket");
-            }
-            if method == "POST" {
-                request = request.json(&review());
-            }
-            let sent = wait::within(&path, request.try_send_on(&mut connection)).await;
-            match sent {
-                Ok(reply) => {
-                    self.open = Some(connection);
-                    break reply;
-                }
-                // It may have been closed after the last answer.
-                Err(error) => assert!(!is_new, "{path}: {error}"),
-            }
-        };
-        match reply.status {
-            _ if !of.take().is_empty() => "yes".to_owned(),
-            503 => NO_WAY.to_owned(),
-            201 => "denied".to_owned(),
-            status => status.to_string(),
+/// Returns what a cell says of a request.
+async fn ask(
+    client: &mut KeepAliveClient,
+    at: &str,
+    asked: &(&str, &str, &str, bool),
+    of: &Recording,
+) -> String {
+    let (_, method, path, is_upgrade) = *asked;
+    drop(of.take());
+    let path = format!("{at}{path}");
+    let reply = client.send(|client| {
+        let mut request = client.request(method, &path);
+        if is_upgrade {
+            request = request.header("connection", "Upgrade").header("upgrade", "websocket");
         }
+        if method == "POST" { request.json(&review()) } else { request }
+    });
+    match reply.await.status {
+        _ if !of.take().is_empty() => "yes".to_owned(),
+        503 => NO_WAY.to_owned(),
+        201 => "denied".to_owned(),
+        status => status.to_string(),
     }
 }
 
@@ -266,12 +242,12 @@ impl Scene {
         make(&admin, "clusters", "west", json!({})).await;
         let by_cli =
             CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap());
-        keep_kubeconfig(&admin, "platform", &recording).await;
+        make_kubeconfig(&admin, "platform", "kc", &recording.kubeconfig()).await;
         let create = ["create", "cluster", "east", "--kubeconfig-secret", "platform/kc"];
         let key = by_cli.ok(&create).await;
         by_cli.ok(&["create", "project", "alpha", "--member", "user/worker"]).await;
         by_cli.ok(&["share", "cluster", "east", "--user", "uses", "--team", "red"]).await;
-        keep_kubeconfig(&admin, "p-alpha", &recording).await;
+        make_kubeconfig(&admin, "p-alpha", "kc", &recording.kubeconfig()).await;
         make_instances(&admin).await;
         let viewer = json!({
             "metadata": { "name": "viewer" },
@@ -295,13 +271,9 @@ impl Scene {
             let name = format!("key-{}", code.replace(' ', "-"));
             let key = make(&admin, "ownedaccesskeys", &name, spec).await;
             let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
-            let tokens = collection("directclusterendpointtokens");
-            let made = client.post(&tokens).json(&json!({ "spec": {} })).send().await;
-            let agent = (made.status != 422).then(|| {
-                let made = made.expect(201);
-                Way::new(self.agent.client(made["status"]["token"].as_str().unwrap()))
-            });
-            all.push(Asking { code, words, gateway: Way::new(client), agent });
+            let token = endpoint_token_if_any(&client, json!({})).await;
+            let agent = token.map(|token| KeepAliveClient::new(self.agent.client(&token)));
+            all.push(Asking { code, words, gateway: KeepAliveClient::new(client), agent });
         }
         let disabled = json!({ "disabled": true });
         set(&admin, &path("ownedaccesskeys", "key-disabled"), disabled.clone()).await;
@@ -311,7 +283,7 @@ impl Scene {
                 let way = asking.agent.as_mut().expect("it has a token");
                 wait::until("the agent to hear of it", async || {
                     let version = REQUESTS.iter().find(|asked| asked.2 == "/version").unwrap();
-                    let cell = way.ask("/kubernetes/cluster", version, &self.recording).await;
+                    let cell = ask(way, "/kubernetes/cluster", version, &self.recording).await;
                     (cell == "401").then_some(())
                 })
                 .await;
@@ -319,14 +291,6 @@ impl Scene {
         }
         all
     }
-}
-
-/// Makes the Secret `kc` with a kubeconfig for the cluster.
-async fn keep_kubeconfig(admin: &Client, namespace: &str, of: &Recording) {
-    let data = json!({ "config": STANDARD.encode(of.kubeconfig()) });
-    let secret = json!({ "metadata": { "name": "kc" }, "data": data });
-    let secrets = format!("{CORE}/namespaces/{namespace}/secrets");
-    admin.post(&secrets).json(&secret).send().await.expect(201);
 }
 
 /// Makes the space `near` and the virtual cluster `v`, which the user `uses` may use.
@@ -353,10 +317,10 @@ async fn cell(
     asked: &(&str, &str, &str, bool),
     of: &Recording,
 ) -> String {
-    let gateway = asking.gateway.ask(at_gateway, asked, of).await;
+    let gateway = ask(&mut asking.gateway, at_gateway, asked, of).await;
     let Some(at_agent) = at_agent else { return gateway };
     let Some(way) = &mut asking.agent else { return format!("{gateway}, no token") };
-    let agent = way.ask(at_agent, asked, of).await;
+    let agent = ask(way, at_agent, asked, of).await;
     // An agent decides before it looks for the way. The virtual cluster here is reached by its own kubeconfig.
     let is_let_through = agent == NO_WAY && ["yes", "denied"].contains(&gateway.as_str());
     if agent == gateway || is_let_through { gateway } else { format!("{gateway}, agent {agent}") }

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
-use postern_tests::objects::{CORE, collection, make};
+use postern_tests::objects::{endpoint_token, make, make_kubeconfig};
 use postern_tests::rights::{path, set, user};
 use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
@@ -38,12 +36,8 @@ impl Scene {
         let kubeconfig = central.home().kubeconfig();
         let admin = CliUser::new().with("KUBECONFIG", kubeconfig.to_str().unwrap());
         let client = central.client();
-        let secret = json!({
-            "metadata": { "name": "near" },
-            "data": { "config": STANDARD.encode(std::fs::read(upstream).unwrap()) },
-        });
-        let secrets = format!("{CORE}/namespaces/platform/secrets");
-        client.post(&secrets).json(&secret).send().await.expect(201);
+        let of_near = std::fs::read_to_string(upstream).unwrap();
+        make_kubeconfig(&client, "platform", "near", &of_near).await;
         admin.ok(&["create", "cluster", "near", "--kubeconfig-secret", "platform/near"]).await;
         let created = admin.run(&["create", "cluster", "far"]).await;
         let key = created.text().trim().to_owned();
@@ -56,9 +50,7 @@ impl Scene {
         for cluster in ["near", "far"] {
             admin.ok(&["share", "cluster", cluster, "--user", "ada"]).await;
         }
-        let tokens = collection("directclusterendpointtokens");
-        let made = ada.post(&tokens).json(&json!({ "spec": {} })).send().await.expect(201);
-        let token = made["status"]["token"].as_str().unwrap().to_owned();
+        let token = endpoint_token(&ada, json!({})).await;
         wait::until("the agent to know that ada may use the cluster", async || {
             let reply = agent.client(&token).get("/kubernetes/cluster/version").send().await;
             (reply.status != 403).then_some(())

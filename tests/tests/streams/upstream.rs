@@ -4,11 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use postern_tests::{Home, Kubeconfig};
+use postern_tests::{Home, Kubeconfig, TlsServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// What comes before the name of an answer.
@@ -63,34 +62,22 @@ pub(crate) struct Signals {
 
 impl Upstream {
     pub(crate) async fn start() -> Self {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = made.signing_key.serialize_der();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key.try_into().unwrap())
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let signals: Arc<Signals> = Arc::default();
+        let told = signals.clone();
+        let started = TlsServer::start(move |stream| {
+            let told = told.clone();
+            async move {
+                // A client that goes is no failure here.
+                let _ = answer(stream, &told).await;
+            }
+        })
+        .await;
         let server = Kubeconfig {
-            server: format!("https://{}", listener.local_addr().unwrap()),
-            authority: made.cert.pem().into_bytes(),
+            server: format!("https://{}", started.address()),
+            authority: started.authority().as_bytes().to_vec(),
             token: "credential-of-the-cluster".to_owned(),
             namespace: "default".to_owned(),
         };
-        let signals: Arc<Signals> = Arc::default();
-        let (acceptor, told) = (TlsAcceptor::from(Arc::new(tls)), signals.clone());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, told) = (acceptor.clone(), told.clone());
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    // A client that goes is no failure here.
-                    let _ = answer(stream, &told).await;
-                });
-            }
-        });
         Self { server, signals }
     }
 
