@@ -1,16 +1,23 @@
 //! What is sent in place of what came.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue};
 
 use crate::session::Session;
 
 /// What the head of an answer may take, unless a request says otherwise: kube-apiserver's own limit for
 /// requests that are not long.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Makes another value of `Authorization`, for a request that is sent again. `None` when there is none: then it is not
+/// sent again.
+pub type Renewal =
+    Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<HeaderValue>> + Send>> + Send>;
 
 /// What is sent to the upstream in place of the request's own target, and how long it may take.
 pub struct Forward {
@@ -20,6 +27,9 @@ pub struct Forward {
     /// Headers that are added: `Impersonate-…`. They replace any of their names. `Authorization` among them
     /// replaces the upstream's own. Those that frame the message are ours alone, and left out.
     pub headers: HeaderMap,
+    /// Makes the credential of a request that is sent again, because its first connection was dead: for a credential
+    /// that counts for one request. `None` where the same one may be sent twice.
+    pub renewal: Option<Renewal>,
     /// How long the head of the answer may take, from when the last of the request was sent. `None` for a
     /// request that takes as long as it takes: a watch, a log that is followed, an upgrade.
     pub answer_timeout: Option<Duration>,
@@ -33,11 +43,12 @@ pub struct Forward {
 
 impl Forward {
     /// Returns what is sent: without headers of ours, with 60 s for the head of the answer, and no end
-    /// of the session.
+    /// of the session. Sent again, it has the same credential.
     pub fn new(path_and_query: PathAndQuery) -> Self {
         Self {
             path_and_query,
             headers: HeaderMap::new(),
+            renewal: None,
             answer_timeout: Some(ANSWER_TIMEOUT),
             location_prefix: String::new(),
             session: Session::unlimited(),
@@ -51,6 +62,7 @@ impl fmt::Debug for Forward {
         f.debug_struct("Forward")
             .field("path_and_query", &self.path_and_query)
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("renewal", &self.renewal.is_some())
             .field("answer_timeout", &self.answer_timeout)
             .field("location_prefix", &self.location_prefix)
             .field("session", &self.session)

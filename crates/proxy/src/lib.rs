@@ -36,7 +36,7 @@ pub use body::ProxyBody;
 pub use counts::Counts;
 pub use dial::{Dial, DialFuture, Liveness, Resolve, ResolveFuture, Stream, Target, TcpDial};
 pub use error::{BoxError, Failure, ProxyError};
-pub use forward::Forward;
+pub use forward::{Forward, Renewal};
 pub use proxy::Proxy;
 pub use secret_bytes::SecretBytes;
 pub use session::{Session, SessionEnd};

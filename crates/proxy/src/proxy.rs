@@ -17,8 +17,8 @@ use crate::connect::connect;
 use crate::counts::Counts;
 use crate::dial::{Dial, TcpDial};
 use crate::error::{BoxError, ProxyError};
-use crate::exchange::{AnswerLimits, Exchange};
-use crate::forward::Forward;
+use crate::exchange::{AnswerLimits, Exchange, Failed};
+use crate::forward::{Forward, Renewal};
 use crate::headers::{self, Asked, Framing};
 use crate::request_body::RequestBody;
 use crate::session::Session;
@@ -92,8 +92,14 @@ impl Proxy {
         if self.shared.draining.is_cancelled() {
             return Err(ProxyError::Draining);
         }
-        let Forward { path_and_query, mut headers, answer_timeout, location_prefix, mut session } =
-            forward;
+        let Forward {
+            path_and_query,
+            mut headers,
+            renewal,
+            answer_timeout,
+            location_prefix,
+            mut session,
+        } = forward;
         if let Some(own) = &upstream.authorization {
             headers.entry(AUTHORIZATION).or_insert_with(|| own.clone());
         }
@@ -114,18 +120,19 @@ impl Proxy {
             biased;
             end = poll_fn(|cx| session.poll_ended(cx)) => return Err(ProxyError::SessionEnded(end)),
             () = self.shared.ending.cancelled() => return Err(ProxyError::Draining),
-            sent = self.send(upstream, outgoing, &limits, client.is_some()) => sent?,
+            sent = self.send(upstream, outgoing, renewal, &limits, client.is_some()) => sent?,
         };
         let answer = Answer { response, exchange, asked, client };
         self.passed_on(upstream, answer, &location_prefix, session)
     }
 
     /// Sends a request on an idle connection, or on a new one. One that was dead is not the last
-    /// word.
+    /// word: the request is sent again, with a credential of its own if it needs one.
     async fn send(
         &self,
         upstream: &Inner,
         request: Request<RequestBody>,
+        renewal: Option<Renewal>,
         limits: &AnswerLimits,
         is_upgrade: bool,
     ) -> Result<(Response<Incoming>, Exchange), ProxyError> {
@@ -134,7 +141,7 @@ impl Proxy {
             let mut exchange = Exchange::new(link, upstream.pool.clone());
             match exchange.send(request, upstream, limits, true).await {
                 Ok(response) => return Ok((response, exchange)),
-                Err(failed) => request = failed.again.ok_or(failed.error)?,
+                Err(failed) => request = again(failed, renewal).await?,
             }
             self.shared.counters.count_retry();
         }
@@ -201,6 +208,22 @@ impl Default for Proxy {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns the request to be sent again.
+///
+/// # Errors
+/// What has become of it, when it cannot be.
+async fn again(
+    failed: Failed,
+    renewal: Option<Renewal>,
+) -> Result<Request<RequestBody>, ProxyError> {
+    let Failed { error, again: Some(mut request) } = failed else { return Err(failed.error) };
+    if let Some(renew) = renewal {
+        let Some(credential) = renew().await else { return Err(error) };
+        request.headers_mut().insert(AUTHORIZATION, credential);
+    }
+    Ok(request)
 }
 
 fn bad(reason: &str) -> ProxyError {

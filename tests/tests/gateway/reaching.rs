@@ -3,12 +3,12 @@
 use std::process::Stdio;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use postern_tests::objects::{GROUP, make, make_kubeconfig, secret};
 use postern_tests::rights::{allow, disallow, merge, path, rule_on, set, with_key};
-use postern_tests::{Home, Server, Setup, status, wait};
+use postern_tests::{Home, Server, Setup, TlsServer, status, wait};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::recording::Recording;
 use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_space};
@@ -256,6 +256,59 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
     let says = URL_SAFE_NO_PAD.decode(first[0].split('.').nth(1).unwrap()).unwrap();
     let says: Value = serde_json::from_slice(&says).unwrap();
     assert_eq!(says["platform.sh"]["scopes"][0]["projects"][0]["project"], "p", "{says}");
+}
+
+/// An agent that has seen the token of the first attempt would end with it, after a minute, what the second one opens.
+#[tokio::test]
+async fn a_request_to_an_agent_that_is_sent_again_has_a_token_of_its_own() {
+    let (sender, mut heads) = tokio::sync::mpsc::unbounded_channel();
+    // Its connections answer once, and die without a word when they are used again.
+    let agent = TlsServer::start(move |mut stream| {
+        let sender = sender.clone();
+        async move {
+            for is_answered in [true, false] {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    head.push(byte);
+                }
+                sender.send(String::from_utf8(head).unwrap()).unwrap();
+                if is_answered {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                    stream.write_all(answer).await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+            }
+        }
+    })
+    .await;
+    let central = Central::new(&Recording::start().await.kubeconfig()).await;
+    let annotations = json!({
+        "platform.sh/direct-cluster-endpoint": agent.address().to_string(),
+        "platform.sh/direct-cluster-endpoint-ca-data": STANDARD.encode(agent.authority()),
+    });
+    let changes = json!({ "metadata": { "annotations": annotations }, "spec": { "config": null } });
+    merge(&central.admin, &path("clusters", "member"), changes).await.expect(200);
+    let log = format!("{MEMBER}/api/v1/namespaces/platform/pods/x/log?follow=true");
+    let [first, second] = wait::until("a request that is sent again", async || {
+        central.ada.get(&log).send().await.expect(200);
+        let mut arrived = Vec::new();
+        while let Ok(head) = heads.try_recv() {
+            arrived.push(head);
+        }
+        // The first finds no connection.
+        <[String; 2]>::try_from(arrived).ok()
+    })
+    .await
+    .map(|head| {
+        let (_, token) = head.split_once("\r\nauthorization: Bearer ").unwrap();
+        let says = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+        serde_json::from_slice::<Value>(&says).unwrap()
+    });
+    assert_eq!(first["platform.sh"]["gatewaySession"], true, "{first}");
+    assert_eq!(second["platform.sh"]["gatewaySession"], true, "{second}");
+    assert_eq!(first["sub"], second["sub"]);
+    assert_ne!(first["jti"], second["jti"]);
 }
 
 #[tokio::test]

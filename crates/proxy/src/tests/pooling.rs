@@ -142,6 +142,24 @@ async fn dying(before_death: &'static str) -> (RawUpstream, Arc<AtomicUsize>) {
     (upstream, requests)
 }
 
+/// The same, and the heads of the requests.
+async fn dying_with_heads() -> (RawUpstream, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let (sender, heads) = tokio::sync::mpsc::unbounded_channel();
+    let upstream = RawUpstream::start(move |_, mut raw| {
+        let sender = sender.clone();
+        async move {
+            sender.send(raw.head().await).unwrap();
+            raw.send(OK).await;
+            let second = raw.head().await;
+            if !second.is_empty() {
+                sender.send(second).unwrap();
+            }
+        }
+    })
+    .await;
+    (upstream, heads)
+}
+
 async fn ask(
     proxy: &Proxy,
     upstream: &Upstream,
@@ -174,6 +192,35 @@ async fn a_request_that_finds_its_connection_dead_is_sent_again_once() {
         assert_eq!(requests.load(Ordering::SeqCst), 2 + usize::from(is_again), "{method}");
         assert_eq!(proxy.counts().retries, u64::from(is_again), "{method}");
         assert_eq!(upstream.connections(), 1 + usize::from(is_again), "{method}");
+    }
+}
+
+/// A credential that counts for one request may have been seen before the connection died.
+#[tokio::test]
+async fn a_request_that_is_sent_again_has_a_credential_of_its_own() {
+    for (renewed, expected) in [(Some("Bearer second"), 3), (None, 2)] {
+        let (upstream, mut heads) = dying_with_heads().await;
+        let (proxy, made) = (Proxy::new(), upstream.upstream());
+        ask(&proxy, &made, Method::GET, "").await.unwrap();
+        until(&proxy, |counts| counts.idle_connections == 1).await;
+        let request = Request::get("/x").body(Full::<Bytes>::default()).unwrap();
+        let mut forward = forward(request.uri());
+        forward.headers.insert("authorization", "Bearer first".parse().unwrap());
+        forward.renewal = Some(Box::new(move || {
+            Box::pin(async move { renewed.map(http::HeaderValue::from_static) })
+        }));
+        let answer = soon(proxy.forward(&made, request, forward)).await;
+        // Without one it is not sent again, and what became of the first says so.
+        let is_lost = matches!(answer, Err(ProxyError::Lost { .. }));
+        assert_eq!((answer.is_ok(), is_lost), (renewed.is_some(), renewed.is_none()));
+        let mut seen = Vec::new();
+        while let Ok(head) = heads.try_recv() {
+            let mut lines = head.lines().filter(|line| line.starts_with("authorization: "));
+            seen.push(lines.next().unwrap_or_default().to_owned());
+            assert_eq!(lines.next(), None, "there is one credential: {head}");
+        }
+        let all = ["upstream", "first", "second"].map(|of| format!("authorization: Bearer {of}"));
+        assert_eq!(seen, all[..expected]);
     }
 }
 

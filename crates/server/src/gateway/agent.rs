@@ -3,6 +3,7 @@
 //! the gateway cannot do what the token does not say.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,12 +11,12 @@ use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
-use postern_proxy::{LocalAddresses, UpstreamConfig};
+use postern_proxy::{LocalAddresses, Renewal, UpstreamConfig};
 
+use super::place::Way;
+use super::session::Caller;
 use crate::clock::new_uid;
-use crate::registry::Registry;
 use crate::registry::issued_tokens::AsOf;
-use crate::stages::authorize::GatewayPermit;
 
 /// How long a token (a JWT) counts: an agent need only see the head of the request.
 const TOKEN_TTL_SECONDS: i64 = 60;
@@ -78,12 +79,11 @@ impl AgentRoute {
 /// # Errors
 /// 401 and 409 when the caller is not who they were; 503 when no token can be made.
 pub(super) async fn authorization(
-    registry: &Registry,
-    permit: &GatewayPermit,
+    caller: &Caller,
     route: &AgentRoute,
 ) -> Result<HeaderValue, ApiError> {
-    let (now, credential) = (registry.source().now(), permit.credential());
-    let is_long = permit.request().kube.is_long();
+    let Caller { registry, credential, request, .. } = caller;
+    let (now, is_long) = (registry.source().now(), request.kube.is_long());
     let as_of = if is_long {
         AsOf::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
     } else {
@@ -116,6 +116,23 @@ pub(super) async fn authorization(
     let mut value = value.map_err(|error| ApiError::internal("a token", error))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Returns what makes the token of a request that is sent again; `None` where the same one will do. An agent lets what
+/// goes on outlive its token only when that comes for the first time, and it may have come before its connection died.
+pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
+    let (is_long, way) = (caller.request.kube.is_long(), caller.found.way());
+    if !is_long || !matches!(way, Way::Agent(_)) {
+        return None;
+    }
+    let caller = caller.clone();
+    Some(Box::new(move || {
+        Box::pin(async move {
+            let Way::Agent(route) = caller.found.way() else { return None };
+            let renewed = authorization(&caller, route).await;
+            renewed.inspect_err(|error| tracing::debug!(%error, "no second token")).ok()
+        })
+    }))
 }
 
 #[cfg(test)]

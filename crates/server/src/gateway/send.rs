@@ -96,12 +96,7 @@ where
     B::Error: Into<postern_proxy::BoxError>,
 {
     let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
-    let token = match found.way() {
-        Way::Agent(route) => Some(agent::authorization(context.registry, &permit, route).await?),
-        Way::Kubeconfig(_) | Way::None(_) => None,
-    };
     let request = permit.request().clone();
-    guards.keep(context.under_way);
     let caller = Caller {
         registry: context.registry.clone(),
         credential: permit.credential().clone(),
@@ -109,6 +104,11 @@ where
         found,
     };
     let caller = Arc::new(caller);
+    let token = match caller.found.way() {
+        Way::Agent(route) => Some(agent::authorization(&caller, route).await?),
+        Way::Kubeconfig(_) | Way::None(_) => None,
+    };
+    guards.keep(context.under_way);
     let max_session = context.gateway.settings.max_session;
     let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
     let path = request.kube.path_and_query().parse::<PathAndQuery>();
@@ -123,6 +123,7 @@ where
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
+        renewal: agent::renewal(&caller),
         answer_timeout: (!is_long).then_some(ANSWER_TIMEOUT),
         location_prefix: request.prefix.clone(),
         session,
