@@ -32,3 +32,4 @@ mod way;
 
 pub use run::{AdvertisedCa, MAX_SESSION, Settings, run};
 pub use state::Clock;
+pub use virtual_clusters::ClusterDomain;

@@ -32,7 +32,7 @@ use crate::reach::Asker;
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
-use crate::virtual_clusters::{Reader, VirtualClusters};
+use crate::virtual_clusters::{ClusterDomain, Reader, VirtualClusters};
 use crate::{audit, follow, listen, reach, scrape, upstream};
 
 /// How long one request to the central server may take.
@@ -93,6 +93,8 @@ pub struct Settings {
     pub upstream: PathBuf,
     /// May virtual clusters be on loopback and link-local addresses? For development.
     pub allow_local_upstreams: bool,
+    /// The domain of the cluster's Services.
+    pub cluster_domain: ClusterDomain,
     /// Where the agent listens.
     pub listen: SocketAddr,
     /// Where its metrics are served, to everybody; nowhere, when absent.
@@ -143,7 +145,8 @@ pub async fn run(
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
     let limits = ConnectionLimits::of_descriptors(descriptors);
     let proxy = proxy(limits.total);
-    let reader = Reader::new(proxy.clone(), upstream.clone(), settings.allow_local_upstreams);
+    let (allow_local, domain) = (settings.allow_local_upstreams, settings.cluster_domain.clone());
+    let reader = Reader::new(proxy.clone(), upstream.clone(), allow_local, domain);
     let agent = Arc::new(Agent {
         state,
         cluster: settings.cluster.clone(),

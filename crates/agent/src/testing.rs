@@ -129,7 +129,8 @@ impl Scene {
         let key = SigningKey::generate().unwrap();
         state.hear(spec_with(&key), NOW);
         let (proxy, upstream) = (Proxy::new(), upstream(cluster));
-        let reader = Reader::new(proxy.clone(), upstream.clone(), true);
+        let domain = "cluster.test".parse().unwrap();
+        let reader = Reader::new(proxy.clone(), upstream.clone(), true, domain);
         let agent = Arc::new(Agent {
             state: Arc::new(state),
             cluster: "c".to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use postern_agent::{AdvertisedCa, MAX_SESSION};
+use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,6 +45,16 @@ pub(crate) struct Agent {
     /// there: whoever writes a virtual cluster's Secret could reach what only this machine should
     #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
+
+    /// The DNS domain of the cluster's Services: a virtual cluster is dialled at SERVICE.NAMESPACE.svc.DOMAIN. as an
+    /// absolute name, so no search domain of the resolver is tried
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_CLUSTER_DOMAIN",
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
+    cluster_domain: ClusterDomain,
 
     /// The address to listen on; port 0 takes a free one
     #[arg(
@@ -133,6 +143,7 @@ impl Agent {
             key_file: self.key_file,
             upstream: self.upstream,
             allow_local_upstreams: self.allow_local_upstreams,
+            cluster_domain: self.cluster_domain,
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,

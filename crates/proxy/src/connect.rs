@@ -21,7 +21,7 @@ pub(crate) async fn connect(
     let address = || upstream.origin.address.to_string();
     let limits = &shared.limits;
     let target = Target {
-        host: &upstream.origin.host,
+        host: &upstream.origin.dialled,
         port: upstream.origin.port,
         local: upstream.local,
         may_stall,

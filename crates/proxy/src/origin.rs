@@ -11,8 +11,10 @@ use crate::upstream_config::UpstreamError;
 /// Where an upstream is, as its URL says.
 pub(crate) struct Origin {
     pub(crate) is_plain: bool,
-    /// Without brackets, in lower case.
+    /// Without brackets, in lower case, and without the dot that ends an absolute name.
     pub(crate) host: String,
+    /// What is looked up: the same with the dot, if there is one. Then no search domain of the resolver is tried.
+    pub(crate) dialled: String,
     pub(crate) port: u16,
     /// `host:port`, for messages.
     pub(crate) address: Arc<str>,
@@ -45,21 +47,25 @@ impl Origin {
         if prefix.split('/').skip(1).any(|segment| matches!(segment, "" | "." | "..")) {
             return Err(wrong("its path has empty segments or dots"));
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let named = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let host = named.strip_suffix('.').unwrap_or(named);
         if host.is_empty() {
             return Err(wrong("it has no host"));
         }
         if authority.port().is_some() && authority.port_u16().is_none_or(|port| port == 0) {
             return Err(wrong("its port is not between 1 and 65535"));
         }
-        let host = host.to_ascii_lowercase();
+        // The dot is for the resolver alone: certificates and servers know the name without.
+        let host_header = authority.as_str().replacen(named, host, 1);
+        let (host, dialled) = (host.to_ascii_lowercase(), named.to_ascii_lowercase());
         let port = authority.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
         Ok(Self {
             is_plain,
             address: display_address(&host, port).into(),
             host,
+            dialled,
             port,
-            host_header: HeaderValue::from_str(authority.as_str())
+            host_header: HeaderValue::from_str(&host_header)
                 .map_err(|_| wrong("its host cannot be in a header"))?,
             prefix: prefix.to_owned(),
         })

@@ -207,3 +207,17 @@ async fn a_watch_through_the_gateway_and_an_agent_ends_with_its_key_at_both() {
     .await;
     scene.stop().await;
 }
+
+#[tokio::test]
+async fn a_domain_of_services_that_is_none_is_refused_at_the_start() {
+    let needed =
+        ["--server=https://x", "--ca-file=f", "--cluster=c", "--key-file=k", "--upstream=u"];
+    for domain in ["", "Cluster.Local", "cluster.local:53", "a..b"] {
+        let mut command = tokio::process::Command::new(postern_tests::binary::path());
+        let command = command.arg("agent").args(needed).args(["--cluster-domain", domain]);
+        let output = wait::within("the agent to end", command.env_clear().output()).await.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains("--cluster-domain <DOMAIN>"), "{text}");
+        assert!(text.contains("RFC 1123") || domain.is_empty(), "{text}");
+    }
+}

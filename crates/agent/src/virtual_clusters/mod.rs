@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::secret::Reader;
 use self::secret::{Unread, Way};
+pub use self::service::ClusterDomain;
 
 /// Virtual clusters whose Secrets are followed. With more, the one goes that was not in use for the longest time, if
 /// that is long enough: one caller who goes through many takes no other's place.

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::Place;
-use super::service::{Address, NotInNamespace};
+use super::service::{Address, ClusterDomain, NotInNamespace};
 use crate::upstream;
 
 /// The key of the Secret that has the kubeconfig.
@@ -38,6 +38,7 @@ pub(crate) struct Reader {
     proxy: Proxy,
     cluster: Upstream,
     allow_local: bool,
+    domain: ClusterDomain,
     reading: Semaphore,
 }
 
@@ -94,9 +95,14 @@ impl fmt::Display for Unread {
 
 impl Reader {
     /// Returns what reads with the credential of a kubeconfig of the cluster. With `allow_local`, virtual clusters
-    /// may be on loopback and link-local addresses.
-    pub(crate) fn new(proxy: Proxy, cluster: Upstream, allow_local: bool) -> Self {
-        Self { proxy, cluster, allow_local, reading: Semaphore::new(MAX_READING) }
+    /// may be on loopback and link-local addresses. Its Services are in this domain.
+    pub(crate) fn new(
+        proxy: Proxy,
+        cluster: Upstream,
+        allow_local: bool,
+        domain: ClusterDomain,
+    ) -> Self {
+        Self { proxy, cluster, allow_local, domain, reading: Semaphore::new(MAX_READING) }
     }
 
     /// Waits until a Secret may be read. Who waits keeps no virtual cluster in use.
@@ -118,9 +124,10 @@ impl Reader {
         if last.is_some_and(|last| last.config == config) {
             return Ok(None);
         }
-        let (place, allow_local) = (place.clone(), self.allow_local);
+        let (place, allow_local, domain) = (place.clone(), self.allow_local, self.domain.clone());
         // Certificates are read, and perhaps the system's from disk.
-        let made = tokio::task::spawn_blocking(move || made(config, &place, allow_local)).await;
+        let made = tokio::task::spawn_blocking(move || made(config, &place, allow_local, &domain));
+        let made = made.await;
         made.map_err(|_| Unread::silent("the kubeconfig could not be read"))?.map(Some)
     }
 
@@ -166,7 +173,12 @@ impl Reader {
 }
 
 /// Makes the way from the kubeconfig in a Secret. No error has a value of it but the server, for the log.
-fn made(config: SecretText, place: &Place, allow_local: bool) -> Result<Way, Unread> {
+fn made(
+    config: SecretText,
+    place: &Place,
+    allow_local: bool,
+    domain: &ClusterDomain,
+) -> Result<Way, Unread> {
     let (name, namespace) = (place.secret(), &place.namespace);
     let of = format!("the kubeconfig in the Secret {name:?} in the namespace {namespace:?}");
     let unusable = |why: String| Unread::because(format!("{of} cannot be used: {why}"));
@@ -174,7 +186,7 @@ fn made(config: SecretText, place: &Place, allow_local: bool) -> Result<Way, Unr
     let spec = secret::Spec { data, ..secret::Spec::default() };
     let kubeconfig = Kubeconfig::of_secret(&spec, KEY);
     let kubeconfig = kubeconfig.map_err(|error| unusable(error.to_string()))?;
-    let address = Address::of(&kubeconfig, place, allow_local);
+    let address = Address::of(&kubeconfig, place, allow_local, domain);
     let Address { url, server_name, local } =
         address.map_err(|NotInNamespace| Unread::Because {
             why: format!("{of} names another server than a Service of this namespace"),

@@ -1,16 +1,43 @@
 //! Where the kubeconfig of a virtual cluster may lead: to a Service of the virtual cluster's own namespace. Whoever
 //! writes the Secret could otherwise send the agent to any address that it reaches.
 
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
 use http::Uri;
 use postern_kinds::kubeconfig::Kubeconfig;
-use postern_meta::names::dns1123_label;
+use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_proxy::LocalAddresses;
-use std::net::IpAddr;
 
 use super::Place;
 
 /// The port of a Service that a kubeconfig does not name.
 const HTTPS_PORT: u16 = 443;
+
+/// The most bytes of the domain: with a Service and a namespace before it, a name has 253 at most.
+const MAX_DOMAIN_BYTES: usize = 253 - "..svc.".len() - 2 * 63;
+
+/// The domain of a cluster's Services, `cluster.local` in most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterDomain(Arc<str>);
+
+impl FromStr for ClusterDomain {
+    type Err = String;
+
+    /// Returns a domain, which may be written as an absolute name, with a dot at its end.
+    ///
+    /// # Errors
+    /// Why it is no domain.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let domain = text.strip_suffix('.').unwrap_or(text);
+        dns1123_subdomain(domain)?;
+        if domain.len() > MAX_DOMAIN_BYTES {
+            return Err(format!("it has more than {MAX_DOMAIN_BYTES} characters"));
+        }
+        Ok(Self(domain.into()))
+    }
+}
 
 /// What is dialled for a virtual cluster.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,8 +58,9 @@ impl Address {
     /// the name of the virtual cluster: such a kubeconfig is made for a port that is forwarded there. With
     /// `allow_local`, it is dialled as it is.
     ///
-    /// A Service is dialled as `SERVICE.NAMESPACE.svc`, whatever follows in the kubeconfig: no other domain can take
-    /// its place.
+    /// A Service is dialled as `SERVICE.NAMESPACE.svc.` and the domain of the cluster, whatever follows in the
+    /// kubeconfig: no other domain can take its place. The name is absolute, so that none of the resolver's own can,
+    /// either.
     ///
     /// # Errors
     /// When the kubeconfig names no Service of this namespace.
@@ -40,6 +68,7 @@ impl Address {
         kubeconfig: &Kubeconfig,
         place: &Place,
         allow_local: bool,
+        domain: &ClusterDomain,
     ) -> Result<Self, NotInNamespace> {
         let named: Uri = kubeconfig.server.parse().map_err(|_| NotInNamespace)?;
         let host = named.host().ok_or(NotInNamespace)?.to_ascii_lowercase();
@@ -55,8 +84,8 @@ impl Address {
             }
         };
         dns1123_label(service).map_err(|_| NotInNamespace)?;
-        let path = named.path();
-        let url = format!("https://{service}.{}.svc:{port}{path}", place.namespace);
+        let (namespace, domain, path) = (&place.namespace, &domain.0, named.path());
+        let url = format!("https://{service}.{namespace}.svc.{domain}.:{port}{path}");
         let url = url.parse().map_err(|_| NotInNamespace)?;
         Ok(Self { url, server_name, local })
     }
@@ -89,7 +118,8 @@ mod tests {
             client_certificate: None,
         };
         let place = Place { namespace: "ns".to_owned(), name: "v".to_owned() };
-        let address = Address::of(&kubeconfig, &place, allow_local)?;
+        let domain = "cluster.test".parse().unwrap();
+        let address = Address::of(&kubeconfig, &place, allow_local, &domain)?;
         assert_eq!(address.local == LocalAddresses::Allowed, allow_local);
         Ok((address.url.to_string(), address.server_name))
     }
@@ -97,25 +127,62 @@ mod tests {
     #[test]
     fn a_service_of_the_namespace_is_dialled_and_the_certificate_is_as_the_kubeconfig_says() {
         for (server, url, name) in [
-            ("https://v.ns", "https://v.ns.svc:443/", "v.ns"),
-            ("https://V.ns.svc:8443", "https://v.ns.svc:8443/", "v.ns.svc"),
+            ("https://v.ns", "https://v.ns.svc.cluster.test.:443/", "v.ns"),
+            ("https://V.ns.svc:8443", "https://v.ns.svc.cluster.test.:8443/", "v.ns.svc"),
             (
                 "https://lb.ns.svc.cluster.local",
-                "https://lb.ns.svc:443/",
+                "https://lb.ns.svc.cluster.test.:443/",
                 "lb.ns.svc.cluster.local",
             ),
             // Nobody's domain takes the place of the Service.
-            ("https://v.ns.svc.evil.example/k", "https://v.ns.svc:443/k", "v.ns.svc.evil.example"),
+            (
+                "https://v.ns.svc.evil.example/k",
+                "https://v.ns.svc.cluster.test.:443/k",
+                "v.ns.svc.evil.example",
+            ),
             // The kubeconfig of a virtual cluster is made for a forwarded port, unless it is told otherwise.
-            ("https://localhost:8443", "https://v.ns.svc:443/", "localhost"),
-            ("https://127.0.0.1:8443/k", "https://v.ns.svc:443/k", "127.0.0.1"),
-            ("https://[::1]:8443", "https://v.ns.svc:443/", "::1"),
-            ("https://[::ffff:127.0.0.1]", "https://v.ns.svc:443/", "::ffff:127.0.0.1"),
+            ("https://localhost:8443", "https://v.ns.svc.cluster.test.:443/", "localhost"),
+            ("https://127.0.0.1:8443/k", "https://v.ns.svc.cluster.test.:443/k", "127.0.0.1"),
+            ("https://[::1]:8443", "https://v.ns.svc.cluster.test.:443/", "::1"),
+            (
+                "https://[::ffff:127.0.0.1]",
+                "https://v.ns.svc.cluster.test.:443/",
+                "::ffff:127.0.0.1",
+            ),
         ] {
             assert_eq!(of(server, false), Ok((url.to_owned(), name.to_owned())), "{server}");
         }
         let at_home = of("https://127.0.0.1:8443/k", true).unwrap();
         assert_eq!(at_home, ("https://127.0.0.1:8443/k".to_owned(), "127.0.0.1".to_owned()));
+    }
+
+    #[test]
+    fn a_domain_is_a_dns_name_with_room_for_a_service_before_it() {
+        let longest = ["a"; 61].join(".");
+        for (text, domain) in [
+            ("cluster.local", "cluster.local"),
+            ("cluster.local.", "cluster.local"),
+            ("k8s", "k8s"),
+            (&longest, &longest),
+        ] {
+            assert_eq!(text.parse(), Ok(ClusterDomain(domain.into())), "{text}");
+        }
+        let too_long = ["a"; 62].join(".");
+        for text in [
+            "",
+            ".",
+            "cluster..local",
+            "cluster.local..",
+            ".local",
+            "Cluster.local",
+            "a_b",
+            "a:1",
+            "a/b",
+            "-a",
+            &too_long,
+        ] {
+            text.parse::<ClusterDomain>().unwrap_err();
+        }
     }
 
     #[test]

@@ -49,6 +49,46 @@ async fn a_local_address_is_refused_before_anything_is_sent() {
     assert_eq!(upstream.connections(), 0);
 }
 
+/// Says what it was told, and notes what it was asked.
+struct Noting(SocketAddr, std::sync::Mutex<Vec<String>>);
+
+impl Resolve for Noting {
+    fn resolve<'a>(&'a self, host: &'a str, _port: u16) -> ResolveFuture<'a> {
+        self.1.lock().unwrap().push(host.to_owned());
+        Box::pin(async { Ok::<_, io::Error>(vec![self.0]) })
+    }
+}
+
+/// The dot is for the resolver, which then tries no search domain. The upstream hears its name without.
+#[tokio::test]
+async fn an_absolute_name_is_looked_up_as_one() {
+    let (sender, mut heads) = tokio::sync::mpsc::unbounded_channel();
+    let upstream = RawUpstream::start(move |_, mut raw| {
+        let sender = sender.clone();
+        async move {
+            sender.send(raw.head().await).unwrap();
+            let place = "Location: http://v.ns.svc.cluster.test/elsewhere";
+            raw.send(format!("HTTP/1.1 201 Created\r\n{place}\r\nContent-Length: 0\r\n\r\n")).await;
+        }
+    })
+    .await;
+    for (authority, host) in [
+        ("V.ns.svc.cluster.test.:80", "V.ns.svc.cluster.test:80"),
+        ("v.ns.svc.cluster.test.", "v.ns.svc.cluster.test"),
+    ] {
+        let resolver = Arc::new(Noting(upstream.address, std::sync::Mutex::default()));
+        let dial = TcpDial::with(resolver.clone(), Liveness::default());
+        let proxy = Proxy::with(Limits::default(), Arc::new(dial));
+        let mut config = upstream.config();
+        config.url = format!("http://{authority}").parse().unwrap();
+        let response = get(&proxy, &Upstream::new(config).unwrap(), "/x").await.unwrap();
+        assert_eq!(*resolver.1.lock().unwrap(), ["v.ns.svc.cluster.test."]);
+        let head = heads.try_recv().unwrap();
+        assert!(head.contains(&format!("\r\nhost: {host}\r\n")), "{head}");
+        assert_eq!(response.headers()["location"], "/elsewhere", "it is the same place");
+    }
+}
+
 #[tokio::test]
 async fn one_local_address_among_others_is_enough_to_refuse() {
     let upstream = RawUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
