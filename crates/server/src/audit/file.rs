@@ -135,10 +135,6 @@ impl LogFile {
             (&mut settings.log, &output)
         {
             *path = fs::canonicalize(&*path)?;
-            let path = path.clone();
-            if let Err(error) = warn_of_shortage(&path, &settings) {
-                tracing::debug!("the room for the audit log is not known: {error}");
-            }
         }
         Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
@@ -146,14 +142,32 @@ impl LogFile {
     /// Returns the settings of a log next to this one, for what agents report: `audit.log` has `audit-agents.log`. There
     /// is none next to what is not rotated: the standard output, a pipe or a device.
     pub(super) fn of_agents(&self) -> Option<AuditSettings> {
-        let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
-            (&self.settings.log, &self.output)
-        else {
-            return None;
-        };
-        let (stem, extension) = parts(path);
-        let path = path.with_file_name(format!("{stem}-agents{extension}"));
+        let path = path_of_agents(self.rotated()?);
         Some(AuditSettings { log: AuditLog::File(path), ..self.settings.clone() })
+    }
+
+    /// Returns the path of the file, if it is one that is rotated.
+    fn rotated(&self) -> Option<&Path> {
+        match (&self.settings.log, &self.output) {
+            (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Logs when the disk has less room than this log and that [of agents](Self::of_agents) may still take: once it is
+    /// full, nothing is served.
+    pub(super) fn warn_of_shortage(&self) {
+        let Some(path) = self.rotated() else { return };
+        match missing_bytes(path, &self.settings) {
+            Ok(None) => {}
+            Ok(Some(missing)) => tracing::warn!(
+                missing_mib = missing / (1024 * 1024),
+                "the disk of the audit log {} has less room than the log, and the one next to it of what agents \
+                 report, may take: lower --audit-log-maxsize or --audit-log-maxbackup, or make room",
+                path.display()
+            ),
+            Err(error) => tracing::debug!("the room for the audit log is not known: {error}"),
+        }
     }
 
     /// Writes a batch of whole lines, and empties it. After an error, call it with the same batch
@@ -315,29 +329,36 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Logs when the disk has less room than the log may still take: once it is full, nothing is served.
-fn warn_of_shortage(path: &Path, settings: &AuditSettings) -> io::Result<()> {
-    let mut files = rotated_files(path)?;
-    files.push(path.to_owned());
-    let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len());
-    let disk = rustix::fs::statvfs(directory(path))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    if let Some(missing) = shortage(free, sizes.sum(), settings) {
-        tracing::warn!(
-            missing_mib = missing / (1024 * 1024),
-            "the disk of the audit log {} has less room than the log may take: lower \
-             --audit-log-maxsize or --audit-log-maxbackup, or make room",
-            path.display()
-        );
-    }
-    Ok(())
+/// Returns the path of the log of what agents report, which is next to this one.
+fn path_of_agents(path: &Path) -> PathBuf {
+    let (stem, extension) = parts(path);
+    path.with_file_name(format!("{stem}-agents{extension}"))
 }
 
-/// Returns how many bytes are missing for the log to become as large as it may.
-fn shortage(free: u64, used: u64, settings: &AuditSettings) -> Option<u64> {
+/// Returns how many bytes the disk has too few for a log and that of agents; `None` where there are enough.
+fn missing_bytes(path: &Path, settings: &AuditSettings) -> io::Result<Option<u64>> {
+    let disk = rustix::fs::statvfs(directory(path))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    Ok(shortage(free, used_bytes(path)?, settings))
+}
+
+/// Returns how many bytes a log has, and how many that of agents.
+fn used_bytes(path: &Path) -> io::Result<[u64; 2]> {
+    let of_one = |path: &Path| {
+        let mut files = rotated_files(path)?;
+        files.push(path.to_owned());
+        let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len());
+        io::Result::Ok(sizes.sum())
+    };
+    Ok([of_one(path)?, of_one(&path_of_agents(path))?])
+}
+
+/// Returns how many bytes are missing for each of the logs to become as large as it may.
+fn shortage(free: u64, used: [u64; 2], settings: &AuditSettings) -> Option<u64> {
     let files = u64::try_from(settings.max_files_aside).unwrap_or(u64::MAX).saturating_add(1);
     let bound = settings.max_file_bytes.saturating_mul(files);
-    bound.checked_sub(used)?.checked_sub(free).filter(|missing| *missing > 0)
+    let more = used.iter().map(|used| bound.saturating_sub(*used));
+    more.fold(0, u64::saturating_add).checked_sub(free).filter(|missing| *missing > 0)
 }
 
 /// Returns whether a text is a time as the names of rotated files have it. Files with other names
@@ -415,13 +436,39 @@ mod tests {
             max_files_aside: 2,
             before_answer: false,
         };
-        assert_eq!(shortage(300, 0, &settings), None);
-        assert_eq!(shortage(299, 0, &settings), Some(1));
-        assert_eq!(shortage(10, 250, &settings), Some(40));
-        assert_eq!(shortage(50, 250, &settings), None);
-        assert_eq!(shortage(0, 400, &settings), None, "it takes no more");
+        assert_eq!(shortage(600, [0, 0], &settings), None);
+        assert_eq!(shortage(599, [0, 0], &settings), Some(1));
+        assert_eq!(shortage(10, [250, 300], &settings), Some(40));
+        assert_eq!(shortage(10, [300, 250], &settings), Some(40));
+        assert_eq!(shortage(50, [250, 300], &settings), None);
+        assert_eq!(shortage(0, [400, 300], &settings), None, "they take no more");
+        assert_eq!(
+            shortage(0, [400, 290], &settings),
+            Some(10),
+            "what one has too much is no room"
+        );
         let unbounded = AuditSettings { max_file_bytes: u64::MAX, ..settings };
-        assert!(shortage(0, 0, &unbounded).is_some());
+        assert!(shortage(0, [0, 0], &unbounded).is_some());
+    }
+
+    #[test]
+    fn the_log_of_agents_takes_room_too() {
+        let dir = TempDir::new().unwrap();
+        let (mut own, path) = log(&dir, 4);
+        for line in ["1\n", "2\n", "3\n"] {
+            write(&mut own, line);
+        }
+        assert_eq!(used_bytes(&path).unwrap(), [6, 0], "nothing is reported yet");
+        let mut of_agents =
+            LogFile::open(own.of_agents().unwrap(), Arc::new(System::default())).unwrap();
+        for line in ["one\n", "two\n", "four\n"] {
+            write(&mut of_agents, line);
+        }
+        assert_eq!(used_bytes(&path).unwrap(), [6, 13]);
+        // What no disk has.
+        let settings = AuditSettings { max_file_bytes: u64::MAX / 4, ..own.settings.clone() };
+        assert!(missing_bytes(&path, &settings).unwrap().is_some());
+        assert_eq!(missing_bytes(&path, &own.settings).unwrap(), None);
     }
 
     #[test]

@@ -135,6 +135,7 @@ impl Audit {
         };
         let before_answer = settings.before_answer;
         let file = LogFile::open(settings, source.clone())?;
+        file.warn_of_shortage();
         let of_agents = file.of_agents();
         let log = Log::start(file, "the audit log cannot be written, so nothing is served")?;
         let agents_log = match of_agents {
