@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::audit::{Audit, MAX_BYTES, Queue};
@@ -37,6 +37,9 @@ use crate::{audit, follow, listen, reach, scrape, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a shutdown waits until what was heard last is on disk.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it is until the endpoint is written into the Cluster again, after that has failed.
 const ADVERTISE_PAUSE: Duration = Duration::from_secs(5);
@@ -162,7 +165,7 @@ pub async fn run(
         reach: Arc::default(),
         draining: watch::Sender::new(false),
     });
-    let mut tasks = talk(&agent, &client_settings, dir)?;
+    let (mut tasks, mut keeping) = talk(&agent, &client_settings, dir)?;
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
     }
@@ -181,6 +184,8 @@ pub async fn run(
     agent.draining.send_replace(true);
     let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
+    // Nothing is heard any more.
+    let _ = timeout(KEEP_TIMEOUT, keeping.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
 }
@@ -192,8 +197,12 @@ fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Starts what talks with the central server, each task over a connection of its own: one that waits must not
-/// hold up the others.
-fn talk(agent: &Agent, settings: &ClientSettings, dir: StateDir) -> anyhow::Result<JoinSet<()>> {
+/// hold up the others. The second is what keeps what was heard: it ends after them.
+fn talk(
+    agent: &Agent,
+    settings: &ClientSettings,
+    dir: StateDir,
+) -> anyhow::Result<(JoinSet<()>, JoinSet<()>)> {
     let client = || Client::new(settings.clone());
     let (state, cluster) = (agent.state.clone(), agent.cluster.clone());
     let asker = Asker {
@@ -203,11 +212,13 @@ fn talk(agent: &Agent, settings: &ClientSettings, dir: StateDir) -> anyhow::Resu
         cluster: cluster.clone(),
         reach: agent.reach.clone(),
     };
-    let mut tasks = JoinSet::new();
-    tasks.spawn(follow::follow(state, client()?, cluster.clone(), dir));
+    let (mut tasks, mut keeping) = (JoinSet::new(), JoinSet::new());
+    let (to_keep, given) = watch::channel(None);
+    keeping.spawn(follow::keep(given, move |heard| dir.keep(heard)));
+    tasks.spawn(follow::follow(state, client()?, cluster.clone(), to_keep));
     tasks.spawn(reach::follow(asker, client()?));
     tasks.spawn(audit::send(agent.audit.clone(), client()?, cluster));
-    Ok(tasks)
+    Ok((tasks, keeping))
 }
 
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
