@@ -205,7 +205,7 @@ impl Playground {
         text
     }
 
-    /// Runs kubectl by each way in: get, apply, watch, delete. Panics where something does not work.
+    /// Runs kubectl by each way in: get, auth can-i, apply, watch, delete. Panics where something does not work.
     pub async fn check(&self) {
         let kubectl = Kubectl::new(&self.home);
         for way in &self.ways {
@@ -244,6 +244,9 @@ impl Way {
         };
         let manifest = kubectl.file(&format!("{name}.json"), &object.to_string());
         self.ok(kubectl, &["get", self.resource]).await;
+        self.ok(kubectl, &["auth", "can-i", "create", self.resource]).await;
+        let rights = self.ok(kubectl, &["auth", "can-i", "--list"]).await;
+        assert!(rights.contains(self.resource), "{}: {rights}", self.name);
         let mut watch = self.command(kubectl, &["get", self.resource, "--watch", "-o", "name"]);
         let mut watch = watch.stdout(Stdio::piped()).spawn().expect("kubectl starts");
         let output = watch.stdout.take().expect("its output is piped");

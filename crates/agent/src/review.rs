@@ -14,7 +14,8 @@ use postern_auth::policy::target::{TargetPlace, TargetRequest};
 use postern_auth::policy::{Policy, RulesOf};
 use postern_kinds::reviews::self_subject_rules_review::Status;
 use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
-use postern_meta::decode::{Format, decode, decode_typed};
+use postern_meta::accept::content_type_of_body;
+use postern_meta::decode::{decode_body, decode_typed};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::ProxyBody;
 use serde::Deserialize as _;
@@ -59,13 +60,11 @@ pub(crate) fn of(
 /// 415, 413 and 400 for what is none.
 pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError> {
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default();
-    if !media.trim().eq_ignore_ascii_case("application/json") {
-        return Err(ApiError::unsupported_media_type(&["application/json"]));
-    }
+    // kubectl sends reviews in protobuf, and does not fall back on 415.
+    let format = content_type_of_body(content_type)?;
     let read = Limited::new(body, MAX_REVIEW_BYTES).collect().await;
     let bytes = read.map_err(|_| ApiError::body_too_large(MAX_REVIEW_BYTES))?.to_bytes();
-    let decoded = decode(&bytes, Format::Json)
+    let decoded = decode_body(&bytes, format)
         .map_err(|error| ApiError::bad_request(format!("the review cannot be read: {error}")))?;
     match decoded.duplicates.first() {
         // The cluster could read the other one.

@@ -108,14 +108,14 @@ async fn what_is_no_good_token_for_this_cluster_is_refused_and_only_the_log_says
     agent.stop().await;
 }
 
-/// Writes a kubeconfig that leads to the agent with a token, and returns its path.
-fn write_kubeconfig(agent: &Agent, home: &Home, token: &str) -> PathBuf {
+/// Writes a kubeconfig that leads to a path of the agent with a token, and returns where it is.
+fn write_kubeconfig(agent: &Agent, home: &Home, at: &str, token: &str) -> PathBuf {
     let file = home.path().join("kubeconfig");
     let kubeconfig = json!({
         "current-context": "x",
         "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x", "namespace": "platform" } }],
         "clusters": [{ "name": "x", "cluster": {
-            "server": agent.kubeconfig(token).server,
+            "server": format!("https://{}{at}", agent.address()),
             "certificate-authority": agent.state_dir().join("ca.pem"),
         } }],
         "users": [{ "name": "x", "user": { "token": token } }],
@@ -135,7 +135,7 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     agent.ready().await;
     let (good, narrow) =
         (endpoint_token(&central.ada, json!({})).await, endpoint_token(&of_space, json!({})).await);
-    let file = write_kubeconfig(&agent, &home, &good);
+    let file = write_kubeconfig(&agent, &home, CLUSTER, &good);
     let kubectl = async |arguments: &[&str]| {
         let mut command = member.kubectl().command(arguments);
         command.env("KUBECONFIG", &file);
@@ -218,7 +218,8 @@ async fn what_a_space_does_not_reach_a_review_of_access_denies() {
     make_space(&central.admin()).await;
     let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;
-    let narrow = agent.client(&endpoint_token(&central.ada, json!({})).await);
+    let token = endpoint_token(&central.ada, json!({})).await;
+    let narrow = agent.client(&token);
     let space = "/kubernetes/project/p/space/s";
     let reviews = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
     let ask = async |namespace: &str| {
@@ -238,5 +239,18 @@ async fn what_a_space_does_not_reach_a_review_of_access_denies() {
         status["resourceRules"].as_array().unwrap().len()
     };
     assert!(rules("platform").await > 0 && rules("default").await == 0);
+    // kubectl asks in protobuf, and in nothing else.
+    let file = write_kubeconfig(&agent, &home, space, &token);
+    let can_i = async |arguments: &[&str]| {
+        let mut command = member.kubectl().command(&[&["auth", "can-i"], arguments].concat());
+        command.env("KUBECONFIG", &file);
+        member.kubectl().run_command(command).await
+    };
+    let listed = can_i(&["--list", "-n", "platform"]).await;
+    assert!(listed.ok && listed.out.contains("sharedsecrets"), "{listed:?}");
+    let allowed = can_i(&["get", "sharedsecrets", "-n", "platform"]).await;
+    assert!(allowed.ok && allowed.out.starts_with("yes"), "{allowed:?}");
+    let denied = can_i(&["get", "sharedsecrets", "-n", "default"]).await;
+    assert!(!denied.ok && denied.out.contains("only its own namespace"), "{denied:?}");
     agent.stop().await;
 }
