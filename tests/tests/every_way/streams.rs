@@ -24,7 +24,7 @@ async fn each_kubectl_executes_attaches_copies_and_forwards_ports_by_each_way() 
             Session::new(&scene, &pod, &program, way).does_everything(&scene.home).await;
         }
     }
-    // Nobody's stream is missing in the audit log, whichever way it came.
+    // Nobody's stream is missing in the audit log, whichever way it came: what agents report is in a file of its own.
     let all = pod.upgrades().len();
     let home = scene.central.home();
     wait::until("the records of all streams", async || {
@@ -34,7 +34,8 @@ async fn each_kubectl_executes_attaches_copies_and_forwards_ports_by_each_way() 
                 && record["user"]["username"] == "ada"
                 && record["stage"] == "ResponseStarted"
         };
-        (home.records().iter().filter(is_stream).count() >= all).then_some(())
+        let records = [home.records(), home.reported_records()].concat();
+        (records.iter().filter(is_stream).count() >= all).then_some(())
     })
     .await;
 }
