@@ -38,6 +38,9 @@ pub struct Options {
     /// Revisions in one segment of history, at most. Only tests need another number than the default.
     #[doc(hidden)]
     pub segment_revisions: u64,
+    /// Bytes of the log of a database that is created. Only tests need another number than the default.
+    #[doc(hidden)]
+    pub log_bytes: u64,
 }
 
 impl Options {
@@ -46,6 +49,9 @@ impl Options {
     /// The default for [`Options::segment_revisions`].
     #[doc(hidden)]
     pub const DEFAULT_SEGMENT_REVISIONS: u64 = 512;
+    /// The default for [`Options::log_bytes`]: 8 MiB.
+    #[doc(hidden)]
+    pub const DEFAULT_LOG_BYTES: u64 = 8 * 1024 * 1024;
 }
 
 impl Default for Options {
@@ -53,6 +59,7 @@ impl Default for Options {
         Self {
             cache_bytes: Self::DEFAULT_CACHE_BYTES,
             segment_revisions: Self::DEFAULT_SEGMENT_REVISIONS,
+            log_bytes: Self::DEFAULT_LOG_BYTES,
         }
     }
 }

@@ -66,7 +66,7 @@ async fn a_database_that_exists_is_not_overwritten() {
     drop(postern_store::open(&path, Options::default()).await.unwrap());
     let error = RedbRestore::begin(&path, BEGIN).unwrap_err();
     assert!(error.to_string().contains("exists already"), "{error}");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "it has its log");
 }
 
 #[tokio::test]

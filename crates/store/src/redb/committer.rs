@@ -1,19 +1,26 @@
-//! The committer: the only thread that writes. It takes the tasks that are waiting, commits them as
-//! one group, and replies to the callers. It also closes the database after a fault and opens it
-//! again. What a group writes is decided in `write`.
+//! The committer: the thread that decides. It takes the transactions that are waiting, accepts or refuses
+//! each, makes those that it accepts durable in the log as one group, and replies to the callers. It also closes the
+//! database after a fault and opens it again. What is accepted is decided in `accept`; the database gets
+//! it from `applier`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use ::redb::Database;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::accept::Acceptance;
+use super::applier::{self, Begin, Handle, Running, Work};
 use super::file::Opener;
-use super::shared::{Shared, catch};
-use super::verify::verify;
-use super::write::{self, GroupError, GroupOutcome, Task};
+use super::log::{self, AcceptedTxn};
+use super::pending::Rows;
+use super::read::View;
+use super::ring::Ring;
+use super::shared::Shared;
+use super::start::{self, Start};
+use super::tail::Recorded;
+use super::write::{self, Task, WriteError};
 use crate::check::value_bytes;
 use crate::published::closed;
 use crate::{Error, Result};
@@ -26,6 +33,9 @@ const QUEUE_KIB: usize = 64 * 1024;
 const GROUP_TASKS: usize = 256;
 /// Bytes of values in one group. The last transaction of the group may exceed it.
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of the disk that are left free. What is in the log is acknowledged, and the database must have room for it:
+/// for each change that is a few pages.
+const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// After a group of this many tasks, the committer waits for more: its callers are likely to send
 /// the next ones soon.
 const MANY_TASKS: usize = 8;
@@ -40,7 +50,7 @@ const REOPEN_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A task, and where its result goes.
 pub(super) struct Job {
-    task: Task,
+    pub(super) task: Task,
     reply: oneshot::Sender<Result<u64>>,
     /// Its permits in the queue: one task, and its KiB. Released when the job is dropped.
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -89,6 +99,11 @@ impl Queue {
         }
     }
 
+    /// Sends a task anew that the database failed before. Its caller is told when that is no longer possible.
+    pub(super) fn put_back(&self, job: Job) {
+        drop(self.send(job));
+    }
+
     fn send(&self, job: Job) -> Result<()> {
         match self.sender.lock().as_ref() {
             None => Err(closed()),
@@ -117,22 +132,6 @@ fn task_bytes(task: &Task) -> usize {
     }
 }
 
-/// Opens the database, verifies it, and returns it with its newest revision.
-pub(super) fn open(opener: &Opener, segment_revisions: u64) -> Result<(Database, u64)> {
-    catch(|| {
-        let database = opener()?;
-        write::prepare(&database, segment_revisions)?;
-        let view = super::read::View::open(&database)?;
-        let sum = verify(&view)?;
-        let revision = view.state.revision;
-        drop(view);
-        if let Some(sum) = sum {
-            write::record_sum(&database, sum)?;
-        }
-        Ok((database, revision))
-    })
-}
-
 /// Jobs that are committed together.
 struct Group {
     jobs: Vec<Job>,
@@ -146,29 +145,58 @@ struct Retry {
     wait: Duration,
 }
 
+/// What the committer has as long as the database is open.
+struct Open {
+    log: Ring,
+    applier: Running,
+}
+
+/// A group that was accepted.
+struct Outcome {
+    /// The result of each transaction.
+    results: Vec<Result<u64>>,
+    /// The newest revision afterwards.
+    revision: u64,
+    rows: Rows,
+    txns: Vec<AcceptedTxn>,
+    recorded: Vec<Recorded>,
+}
+
 /// The state of the committer's thread.
 pub(super) struct Committer {
     shared: Arc<Shared>,
+    queue: Arc<Queue>,
     jobs: Receiver<Job>,
     opener: Opener,
-    /// Revisions in one segment of history.
-    segment_revisions: u64,
+    open: Option<Open>,
     retry: Option<Retry>,
-    /// A job that was taken from the queue, and begins the next group.
-    held: Option<Job>,
     /// The number of tasks in the previous group.
     last_group: usize,
 }
 
 impl Committer {
-    /// Returns a committer for an open database.
+    /// Returns a committer for a database that was just opened.
     pub(super) fn new(
         shared: Arc<Shared>,
+        queue: Arc<Queue>,
         jobs: Receiver<Job>,
         opener: Opener,
-        segment_revisions: u64,
-    ) -> Self {
-        Self { shared, jobs, opener, segment_revisions, retry: None, held: None, last_group: 0 }
+        log: Ring,
+        begin: &Begin,
+    ) -> Result<Self> {
+        let mut committer =
+            Self { shared, queue, jobs, opener, open: None, retry: None, last_group: 0 };
+        committer.begin(log, begin)?;
+        Ok(committer)
+    }
+
+    /// Starts what writes to the database.
+    fn begin(&mut self, log: Ring, begin: &Begin) -> Result<()> {
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let applier = applier::spawn(shared, queue, begin)?;
+        self.shared.set_applier(Some(applier.handle.clone()));
+        self.open = Some(Open { log, applier });
+        Ok(())
     }
 
     /// Runs until the queue is closed and empty, then closes the database.
@@ -177,13 +205,14 @@ impl Committer {
             let group = self.gather(first);
             self.process(group);
         }
+        if let Some(Open { applier, .. }) = self.open.take() {
+            applier.finish();
+        }
+        self.shared.set_applier(None);
         self.shared.close();
     }
 
     fn next_job(&mut self) -> Option<Job> {
-        if let Some(job) = self.held.take() {
-            return Some(job);
-        }
         loop {
             let Some(retry) = &self.retry else { return self.jobs.recv().ok() };
             let wait = retry.at.saturating_duration_since(Instant::now());
@@ -219,40 +248,44 @@ impl Committer {
     }
 
     /// Moves waiting jobs into the group, and returns how many. Any task that is not a transaction
-    /// ends a group. A step of a compaction also begins one: it fails when the history that it drops is
-    /// damaged, and must fail nobody else.
+    /// ends a group.
     fn take_waiting(&mut self, group: &mut Group) -> usize {
         let before = group.jobs.len();
-        while self.held.is_none()
-            && group.jobs.len() < GROUP_TASKS
+        while group.jobs.len() < GROUP_TASKS
             && group.bytes < GROUP_BYTES
             && group.jobs.last().is_some_and(|job| matches!(job.task, Task::Commit(_)))
         {
             let Ok(job) = self.jobs.try_recv() else { break };
-            if matches!(job.task, Task::Forget(_)) {
-                self.held = Some(job);
-                break;
-            }
             group.bytes += task_bytes(&job.task);
             group.jobs.push(job);
         }
         group.jobs.len() - before
     }
 
-    fn process(&mut self, group: Vec<Job>) {
-        if let Some(Job { task: Task::Recover { now }, .. }) = group.last() {
-            self.recover(*now);
+    fn process(&mut self, mut group: Vec<Job>) {
+        self.notice_failure();
+        let is_task = |job: &mut Job| !matches!(job.task, Task::Commit(_));
+        let task = group.pop_if(is_task);
+        if !group.is_empty() {
+            self.commit(group);
         }
-        match self.write(&group) {
-            Ok(outcome) => {
-                // It is durable now. Watches get it before the callers get their revisions.
-                self.shared.publish(outcome.recorded);
-                for (job, result) in group.into_iter().zip(outcome.results) {
+        let Some(task) = task else { return };
+        if let Task::Recover { now } = task.task {
+            self.recover(now);
+        }
+        self.pass_on(task);
+    }
+
+    /// Commits a group of transactions, and replies to their callers.
+    fn commit(&mut self, group: Vec<Job>) {
+        match self.accept(&group).and_then(|accepted| self.make_durable(accepted)) {
+            Ok(results) => {
+                for (job, result) in group.into_iter().zip(results) {
                     reply(job, result);
                 }
             }
             Err(failure) => {
-                let error = error_for_callers(&failure);
+                let error = failure.for_callers();
                 if failure.commit_attempted || self.is_broken() {
                     self.fail(&failure.error);
                 }
@@ -263,27 +296,78 @@ impl Committer {
         }
     }
 
-    fn write(&self, group: &[Job]) -> std::result::Result<GroupOutcome, GroupError> {
-        let commits = group.iter().any(|job| matches!(job.task, Task::Commit(_)));
-        if let Some(gate) = self.shared.gate.get().filter(|_| commits) {
-            gate()
-                .map_err(|why| GroupError { error: Error::Gated(why), commit_attempted: false })?;
+    /// Runs the gate, and accepts or refuses each transaction of a group. Nothing is durable yet.
+    fn accept(&self, group: &[Job]) -> std::result::Result<Outcome, WriteError> {
+        let not_attempted = |error| WriteError { error, commit_attempted: false };
+        self.check_room().map_err(not_attempted)?;
+        if let Some(gate) = self.shared.gate.get() {
+            gate().map_err(Error::Gated).map_err(not_attempted)?;
         }
-        let mut outcome = None;
-        let ran = self.shared.with(|database| {
-            let tasks = group.iter().map(|job| &job.task);
-            outcome = Some(write::group(database, self.segment_revisions, tasks));
-            Ok(())
-        });
-        match (ran, outcome) {
-            (_, Some(outcome)) => outcome,
-            // After a panic it is not known whether the commit had started. When the database is
-            // closed, it had not.
-            (Err(error @ Error::Corrupt { .. }), None) => {
-                Err(GroupError { error, commit_attempted: true })
+        if let Some(Open { applier, .. }) = &self.open {
+            // Before the snapshot is made: what is forgotten here is in it.
+            let applied = applier.handle.applied();
+            self.shared.pending.lock().forget(applied);
+        }
+        let accepted = self.shared.with(|database| {
+            let view = View::open(database)?;
+            let mut acceptance = Acceptance::new(&self.shared.pending, &view);
+            let mut results = Vec::with_capacity(group.len());
+            for job in group {
+                if let Task::Commit(txn) = &job.task {
+                    results.push(acceptance.add(txn)?);
+                }
             }
-            (Err(error), None) => Err(GroupError { error, commit_attempted: false }),
-            (Ok(()), None) => Err(GroupError { error: closed(), commit_attempted: false }),
+            let revision = acceptance.revision();
+            let Acceptance { rows, txns, recorded, .. } = acceptance;
+            Ok(Outcome { results, revision, rows, txns, recorded })
+        });
+        accepted.map_err(not_attempted)
+    }
+
+    /// Refuses what the database may have no room for later, when it is acknowledged.
+    fn check_room(&self) -> Result<()> {
+        match (self.opener.free_bytes)() {
+            Some(free) if free < RESERVE_BYTES => Err(Error::Unavailable(format!(
+                "the disk of the database is full: {} MiB are free, and the last {} MiB are for what was \
+                 acknowledged before",
+                free >> 20,
+                RESERVE_BYTES >> 20
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a group durable, and shows it to readers and watches. Returns the results for its callers.
+    fn make_durable(
+        &mut self,
+        accepted: Outcome,
+    ) -> std::result::Result<Vec<Result<u64>>, WriteError> {
+        let Outcome { results, revision, rows, txns, recorded } = accepted;
+        if txns.is_empty() {
+            return Ok(results);
+        }
+        let not_attempted = |error| WriteError { error, commit_attempted: false };
+        let Open { log, applier } = self.open.as_mut().ok_or_else(closed).map_err(not_attempted)?;
+        if append(log, &applier.handle, &log::encode(&txns))? {
+            self.shared.pending.lock().extend(revision, rows);
+            applier.handle.send(Work::Apply { txns, mark: log.next() });
+        } else {
+            let attempted = |error| WriteError { error, commit_attempted: true };
+            applier.handle.apply_durably(txns).map_err(attempted)?;
+            self.shared.pending.lock().extend(revision, Rows::new());
+        }
+        // Watches get it before the callers get their revisions.
+        self.shared.publish(recorded);
+        Ok(results)
+    }
+
+    /// Hands a task to the applier, which replies to its caller.
+    fn pass_on(&self, job: Job) {
+        if let Some(Open { applier, .. }) = &self.open {
+            applier.handle.send(Work::Perform(job));
+        } else {
+            let error = self.shared.with(|_| Ok(())).err().unwrap_or_else(closed);
+            reply(job, Err(error));
         }
     }
 
@@ -293,38 +377,59 @@ impl Committer {
     }
 
     fn recover(&mut self, now: bool) {
-        if self.retry.is_some() {
-            if now {
-                self.reopen();
-            }
-        } else if let Err(error) = self.shared.with(write::probe) {
+        if self.retry.is_some() && now {
+            self.reopen();
+        }
+    }
+
+    /// Closes the database, and opens it again, when the applier could not write to it.
+    fn notice_failure(&mut self) {
+        let failure = self.open.as_ref().and_then(|open| open.applier.handle.failure());
+        if let Some(error) = failure {
             self.fail(&error);
         }
     }
 
     fn fail(&mut self, error: &Error) {
         tracing::error!(%error, "the database failed; it is closed and opened again");
-        self.shared.fail(format!("the database failed, and is being opened again: {error}"));
+        self.close_with(format!("the database failed, and is being opened again: {error}"));
         self.retry = Some(Retry { at: Instant::now(), wait: REOPEN_WAIT_MIN });
         self.reopen();
     }
 
+    /// Closes the database for a reason. The log has what the database does not.
+    fn close_with(&mut self, reason: String) {
+        if let Some(Open { applier, .. }) = self.open.take() {
+            applier.abandon();
+        }
+        self.shared.fail(reason);
+        // Not before: who reads must learn from it that the database may not have everything.
+        self.shared.set_applier(None);
+    }
+
     fn reopen(&mut self) {
-        let Some(retry) = &mut self.retry else { return };
         let published = self.shared.published_revision();
-        let error = match open(&self.opener, self.segment_revisions) {
-            Ok((database, revision)) if revision >= published => {
-                self.shared.replace(database, revision);
-                self.retry = None;
-                tracing::info!(revision, "the database is open again");
-                return;
-            }
-            Ok((_, revision)) => Error::Unavailable(format!(
+        let error = match start::open(&self.opener) {
+            Ok(Start { begin, .. }) if begin.revision < published => Error::Unavailable(format!(
                 "the disk lost acknowledged writes: revision {published} was durable, and \
-                 the newest one found is {revision}"
+                 the newest one found is {}",
+                begin.revision
             )),
+            Ok(Start { database, log, begin }) => {
+                self.shared.replace(database, begin.revision);
+                match self.begin(log, &begin) {
+                    Ok(()) => {
+                        self.retry = None;
+                        let revision = begin.revision;
+                        tracing::info!(revision, "the database is open again");
+                        return;
+                    }
+                    Err(error) => error,
+                }
+            }
             Err(error) => error,
         };
+        let Some(retry) = &mut self.retry else { return };
         tracing::error!(%error, "the database cannot be opened again yet");
         self.shared.fail(format!("the database failed and cannot be opened again yet: {error}"));
         retry.at = Instant::now() + retry.wait;
@@ -332,60 +437,25 @@ impl Committer {
     }
 }
 
-/// Returns the error for the callers of a group that failed.
-fn error_for_callers(failure: &GroupError) -> Error {
-    match (&failure.error, failure.commit_attempted) {
-        (error, true) => Error::Unknown(error.to_string()),
-        (error @ (Error::Unavailable(_) | Error::Gated(_) | Error::Corrupt { .. }), false) => {
-            error.clone()
-        }
-        (error, false) => Error::Unavailable(error.to_string()),
+/// Adds a group to the log. Returns false when there is no room for it, even with all of the log released.
+fn append(log: &mut Ring, applier: &Handle, bytes: &[u8]) -> std::result::Result<bool, WriteError> {
+    let not_attempted = |error| WriteError { error, commit_attempted: false };
+    let attempted = |error| WriteError { error, commit_attempted: true };
+    if bytes.len() > log.group_bytes() {
+        return Ok(false);
     }
+    if let Some(mark) = applier.take_released() {
+        log.release(mark);
+    }
+    if log.append(bytes).map_err(attempted)? {
+        return Ok(true);
+    }
+    log.release(applier.wait_for_room().map_err(not_attempted)?);
+    log.append(bytes).map_err(attempted)
 }
 
-fn reply(job: Job, result: Result<u64>) {
+/// Sends the result of a job to its caller.
+pub(super) fn reply(job: Job, result: Result<u64>) {
     // Sending fails when the caller no longer waits.
     drop(job.reply.send(result));
-}
-
-#[cfg(test)]
-mod tests {
-    use ::redb::Builder;
-    use ::redb::backends::InMemoryBackend;
-
-    use super::*;
-    use crate::Txn;
-    use crate::last_change::NotedChanges;
-    use crate::redb::history::Forgetting;
-
-    fn send(queue: &Queue, task: Task) {
-        let permits = (
-            Arc::clone(&queue.tasks).try_acquire_owned().unwrap(),
-            Arc::clone(&queue.kib).try_acquire_many_owned(0).unwrap(),
-        );
-        let (reply, _) = oneshot::channel();
-        queue.send(Job { task, reply, _permits: permits }).unwrap();
-    }
-
-    #[test]
-    fn a_step_of_a_compaction_is_a_group_of_its_own() {
-        let (queue, jobs) = Queue::new();
-        let database = Builder::new().create_with_backend(InMemoryBackend::new()).unwrap();
-        let shared = Arc::new(Shared::new(database, 0));
-        let mut committer = Committer::new(shared, jobs, Box::new(|| Err(closed())), 3);
-        let forget = || {
-            let noted = NotedChanges::default();
-            Task::Forget(Forgetting { from: 0, to: 1, deleted: Vec::new(), noted })
-        };
-        let commit = || Task::Commit(Txn::default());
-        for task in [commit(), commit(), forget(), commit(), forget(), forget(), commit()] {
-            send(&queue, task);
-        }
-        queue.close();
-        let mut groups = Vec::new();
-        while let Some(first) = committer.next_job() {
-            groups.push(committer.gather(first).len());
-        }
-        assert_eq!(groups, [2, 1, 1, 1, 1, 1]);
-    }
 }

@@ -12,9 +12,10 @@ use std::time::Instant;
 
 use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::read::engine_error;
+use super::ring;
 use super::write::prepare;
 use crate::{Error, Options, Result};
 
@@ -25,14 +26,57 @@ const IN_USE: u8 = 2;
 /// The part of the file that holds those bytes, in whole pages of every machine.
 const HEADER_BYTES: usize = 64 * 1024;
 
-/// Opens the database. Called at the start, and again after each fault.
-pub(super) type Opener = Box<dyn Fn() -> Result<Database> + Send>;
+/// Opens the database and its log. Called at the start, and again after each fault.
+pub(super) struct Opener {
+    /// Opens the database.
+    pub(super) database: Box<dyn Fn() -> Result<Database> + Send>,
+    /// Opens the file of the log, which is made if there is none.
+    pub(super) log: Box<dyn Fn() -> Result<ring::File> + Send>,
+    /// Returns how many bytes of the disk are free; `None` when that is not known.
+    pub(super) free_bytes: Box<dyn Fn() -> Option<u64> + Send>,
+    /// Bytes of a log that is made.
+    pub(super) log_bytes: u64,
+    /// Revisions in one segment of history.
+    pub(super) segment_revisions: u64,
+}
 
-/// Returns an opener that calls `make` for a new backend each time.
-pub(super) fn opener<B: StorageBackend>(
+/// Returns an opener that calls `make` and `make_log` for new backends each time.
+pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
+    make: impl Fn() -> io::Result<B> + Send + 'static,
+    make_log: impl Fn() -> io::Result<L> + Send + 'static,
+    options: Options,
+) -> Opener {
+    let Options { cache_bytes, segment_revisions, log_bytes } = options;
+    let database = database_opener(make, cache_bytes);
+    let log = Box::new(move || {
+        let backend = make_log().map_err(|error| ring::unavailable(&error))?;
+        Ok(Box::new(backend) as ring::File)
+    });
+    Opener { database, log, free_bytes: Box::new(|| None), log_bytes, segment_revisions }
+}
+
+/// Returns the opener for the database at a path.
+pub(super) fn opener_of(path: &Path, options: Options) -> Opener {
+    let (database, log, disk) = (path.to_owned(), log_path(path), directory(path));
+    let opener = opener(move || backend(&database), move || log_backend(&log), options);
+    let free_bytes = Box::new(move || {
+        let disk = statvfs(&disk).ok()?;
+        disk.f_bavail.checked_mul(disk.f_frsize)
+    });
+    Opener { free_bytes, ..opener }
+}
+
+/// Returns the path of the log of a database.
+fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".log");
+    PathBuf::from(name)
+}
+
+fn database_opener<B: StorageBackend>(
     make: impl Fn() -> io::Result<B> + Send + 'static,
     cache_bytes: usize,
-) -> Opener {
+) -> Box<dyn Fn() -> Result<Database> + Send> {
     Box::new(move || {
         let backend = make().map_err(DatabaseError::from).map_err(engine_error)?;
         let begin = Instant::now();
@@ -75,6 +119,19 @@ pub(super) fn backend(path: &Path) -> io::Result<FileBackend> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|error| named("open", path, &error))?;
     sync_and_drop_cache(&file).map_err(|error| named("sync", path, &error))?;
+    FileBackend::new(file).map_err(io::Error::other)
+}
+
+/// Returns a backend for the log at a path. It is made, readable for its owner only and durably, if there is
+/// none.
+fn log_backend(path: &Path) -> io::Result<FileBackend> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(|error| named("open", path, &error))?;
+    File::open(directory(path)).and_then(|directory| directory.sync_all())?;
+    // What is read must be what is on the disk: a sync may have failed before.
+    file.sync_data().map_err(|error| named("sync", path, &error))?;
+    drop_from_cache(&file, None);
     FileBackend::new(file).map_err(io::Error::other)
 }
 
@@ -294,8 +351,7 @@ mod tests {
         let (database, repairs) = open(&path);
         assert_eq!(repairs, 0, "it is new");
         let task = Task::Age { now: Duration::from_secs(1), keep: Duration::from_secs(100) };
-        write::group(&database, Options::DEFAULT_SEGMENT_REVISIONS, std::iter::once(&task))
-            .unwrap();
+        write::perform(&database, Options::DEFAULT_SEGMENT_REVISIONS, &task).unwrap();
         // What a process leaves that is killed.
         std::fs::copy(&path, &copy).unwrap();
         let (killed, repairs) = open(&copy);

@@ -112,6 +112,14 @@ impl View {
         })
     }
 
+    /// Checks that the change that set a value is intact, unless it is forgotten. The inner error is corruption.
+    pub(super) fn check_record(&self, packed: u64) -> Result<std::result::Result<(), Corruption>> {
+        if self.segment_of(Position::from_packed(packed).revision())?.is_none() {
+            return Ok(Ok(()));
+        }
+        self.with_record(packed, |record| record.map(drop))
+    }
+
     /// Returns the version of a key at the packed position `newest`, which the change at `packed` came
     /// after; `None` when it did not exist then.
     pub(super) fn replaced_version(

@@ -38,7 +38,9 @@ pub(super) const STATE_NOW: &str = "now";
 /// In [`META`]: the version of this layout.
 pub(super) const META_FORMAT: &str = "format";
 /// The version of the layout that this code writes.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
+/// The layout before, whose state knew of no log.
+pub(super) const FORMAT_WITHOUT_LOG: u64 = 2;
 
 /// The mark of a change that set a value. The two marks differ in every bit, so that no flipped bit
 /// turns one into the other.
@@ -62,6 +64,8 @@ const NOT_HERE: u32 = u32::MAX;
 pub(super) type Corruption = &'static str;
 
 const SHORT: Corruption = "the record is too short";
+/// Both heads of a row are the same, and not those of its key: it is the key that is damaged.
+pub(super) const OTHER_KEY: Corruption = "the row is that of another key";
 
 /// The start of the names of the segments' tables.
 pub(super) const SEGMENT_PREFIX: &str = "history/";
@@ -94,6 +98,64 @@ pub(super) struct State {
     /// Rows that did not say what they added to `live` when they were replaced: unless this is 0, the
     /// next start adds it up anew.
     pub(super) unsummed: u64,
+    /// The log that goes with the database.
+    pub(super) log: LogState,
+}
+
+/// What the database knows of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogState {
+    /// Which log it is; 0 for none yet.
+    pub(super) id: u128,
+    /// Where the groups begin that the database does not have.
+    pub(super) mark: Mark,
+    /// Whether the database has all that was acknowledged: it was closed, and needs no log.
+    pub(super) is_closed: bool,
+}
+
+impl Default for LogState {
+    fn default() -> Self {
+        Self { id: 0, mark: Mark::START, is_closed: true }
+    }
+}
+
+impl LogState {
+    const NUMBERS: usize = 6;
+    /// In place of a number: it was closed. Differs from 0 in every bit.
+    const CLOSED: u64 = u64::MAX;
+
+    fn encode(self) -> [u64; Self::NUMBERS] {
+        let [low, high] = halves(self.id);
+        let Mark { group, offset, before } = self.mark;
+        [low, high, group, offset, before, if self.is_closed { Self::CLOSED } else { 0 }]
+    }
+
+    fn decode([low, high, group, offset, before, closed]: [u64; Self::NUMBERS]) -> Self {
+        let id = u128::from(low) | u128::from(high) << 64;
+        let mark = Mark { group, offset, before };
+        Self { id, mark, is_closed: closed == Self::CLOSED }
+    }
+}
+
+fn halves(id: u128) -> [u64; 2] {
+    let low = u64::try_from(id & u128::from(u64::MAX)).unwrap_or(0);
+    [low, u64::try_from(id >> 64).unwrap_or(0)]
+}
+
+/// A place in the log: where the next group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The number of the next group; the first one has 1.
+    pub(super) group: u64,
+    /// Where it begins, unless there is no room for it before the end; it then begins at the start.
+    pub(super) offset: u64,
+    /// Where the group before it begins; 0 for none.
+    pub(super) before: u64,
+}
+
+impl Mark {
+    /// The start of an empty log.
+    pub(super) const START: Self = Self { group: 1, offset: 4096, before: 0 };
 }
 
 impl State {
@@ -108,16 +170,32 @@ impl State {
             self.segment_bytes,
             self.unsummed,
         ];
-        with_checksum(all.into_iter().flat_map(u64::to_le_bytes).collect())
+        let all = all.into_iter().chain(self.log.encode());
+        with_checksum(all.flat_map(u64::to_le_bytes).collect())
     }
 
     /// Returns the state; none for bytes that are not what was written.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = without_checksum(bytes)?;
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
-        let &[revision, compacted, live, segment, segment_sum, segment_bytes, unsummed] = numbers
+        let &[
+            revision,
+            compacted,
+            live,
+            segment,
+            segment_sum,
+            segment_bytes,
+            unsummed,
+            ref log @ ..,
+        ] = numbers
         else {
             return None;
+        };
+        let log = match log.first_chunk::<{ LogState::NUMBERS }>() {
+            Some(numbers) => LogState::decode(numbers.map(u64::from_le_bytes)),
+            // As the layout before wrote it.
+            None if log.is_empty() => LogState::default(),
+            None => return None,
         };
         Some(Self {
             revision: u64::from_le_bytes(revision),
@@ -127,6 +205,7 @@ impl State {
             segment_sum: u64::from_le_bytes(segment_sum),
             segment_bytes: u64::from_le_bytes(segment_bytes),
             unsummed: u64::from_le_bytes(unsummed),
+            log,
         })
     }
 }
@@ -177,7 +256,7 @@ pub(super) fn decode_row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Row<'a>, Cor
             return Ok(Row { mark, packed, sum, body: Body { packed, bytes: body } });
         }
     }
-    Err("the row's checksum does not match")
+    Err(if first == last { OTHER_KEY } else { "the row's checksum does not match" })
 }
 
 /// The head of a record of history.

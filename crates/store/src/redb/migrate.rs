@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::redb::Redb;
-    use crate::{Entry, Error, Event, ListRequest, Options, Store};
+    use crate::{Change, Entry, Error, Event, ListRequest, Options, Store, Txn};
 
     /// A database as layout 1 had it.
     struct Old {
@@ -424,11 +424,16 @@ mod tests {
         }
     }
 
-    /// Opens a file that can be written so often.
-    fn open_failing(bytes: &Arc<Mutex<Vec<u8>>>, writes: usize) -> Result<Redb> {
-        let file =
-            Failing { bytes: Arc::clone(bytes), writes_left: Arc::new(AtomicUsize::new(writes)) };
-        Redb::open_with_backend(move || Ok(file.clone()), Options::default())
+    /// The bytes of a database and of its log.
+    type Both = [Arc<Mutex<Vec<u8>>>; 2];
+
+    /// Opens a database that can be written so often.
+    fn open_failing(bytes: &Both, writes: usize) -> Result<Redb> {
+        let [file, log] = [(&bytes[0], writes), (&bytes[1], usize::MAX)].map(|(bytes, writes)| {
+            Failing { bytes: Arc::clone(bytes), writes_left: Arc::new(AtomicUsize::new(writes)) }
+        });
+        let options = Options { log_bytes: 0, ..Options::default() };
+        Redb::open_with_backends(move || Ok(file.clone()), move || Ok(log.clone()), options)
     }
 
     #[tokio::test]
@@ -440,7 +445,7 @@ mod tests {
         std::io::Read::read_to_end(&mut std::fs::File::open(&path).unwrap(), &mut whole).unwrap();
         let mut interrupted = 0;
         for writes in 0.. {
-            let bytes = Arc::new(Mutex::new(whole.clone()));
+            let bytes = [whole.clone(), Vec::new()].map(|bytes| Arc::new(Mutex::new(bytes)));
             let is_done = open_failing(&bytes, writes).is_ok();
             let store = open_failing(&bytes, usize::MAX).unwrap();
             assert_eq!(listed(&store, 7).await, ["/gone=was@4", "/kept=newer@6", "/new=2@7"]);
@@ -532,6 +537,48 @@ mod tests {
         drop(old);
         for _ in 0..2 {
             assert!(matches!(open(&path), Err(Error::Corrupt { .. })));
+        }
+    }
+
+    /// As the layout before left it: its state knows of no log.
+    fn as_layout_2(path: &std::path::Path) {
+        let database = Database::open(path).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut table = transaction.open_table(STATE).unwrap();
+            let now = table.get(layout::STATE_NOW).unwrap().unwrap().value().to_vec();
+            let numbers = layout::without_checksum(&now).unwrap();
+            let without_log = layout::with_checksum(numbers[..7 * 8].to_vec());
+            table.insert(layout::STATE_NOW, without_log.as_slice()).unwrap();
+            let mut meta = transaction.open_table(META).unwrap();
+            meta.insert(layout::META_FORMAT, layout::FORMAT_WITHOUT_LOG).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_database_without_a_log_gets_one_and_keeps_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, log] = ["db", "db.log"].map(|name| directory.path().join(name));
+        let set = async |store: &Redb, key: &str| {
+            let change = Change::Put { key: key.into(), value: Bytes::from_static(b"value") };
+            store.commit(Txn { conditions: Vec::new(), changes: vec![change] }).await.unwrap()
+        };
+        let store = open(&path).unwrap();
+        for key in ["/a", "/b", "/a"] {
+            set(&store, key).await;
+        }
+        let before = (listed(&store, 2).await, listed(&store, 3).await, events(&store, 0).await);
+        store.close().await;
+        as_layout_2(&path);
+        std::fs::remove_file(&log).unwrap();
+        for revision in [4, 5] {
+            let store = open(&path).unwrap();
+            let now = (listed(&store, 2).await, listed(&store, 3).await);
+            assert_eq!((now.0, now.1, events(&store, 0).await[..3].to_vec()), before);
+            assert_eq!(set(&store, "/c").await, revision);
+            store.close().await;
+            assert!(log.exists());
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The engine on one file, exclusive to one process.
 //!
-//! One thread writes, and commits all transactions that wait for it together: one fsync for many
-//! callers. Here are the store itself, its opening and its closing. The parts are `write` (what a
-//! group of transactions writes), `committer` (the thread), `read`, `history`, `watch` and `tail` (what
-//! callers read), `layout` (the bytes in the file), `migrate` (those of an older layout), `notes` (those of
-//! what is known of history), `verify` (the check at the start), `scan` (the parallel walk), `file`
-//! (creation and opening), `restore` (creation from entries) and `shared` (the state that all of them
-//! share).
+//! One thread decides, and makes all transactions that wait for it durable together: one sync for many
+//! callers, in a log next to the database. A second one writes them to the database. Here are the store itself, its
+//! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `log`
+//! and `ring` (the bytes of the log, and the file that they are in), `pending` (what the database does not
+//! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
+//! (what callers read), `layout` (the bytes in the database), `migrate` (those of an older layout), `notes`
+//! (those of what is known of history), `start` (what happens before it is used), `verify` (the check of
+//! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `restore` (creation from
+//! entries) and `shared` (the state that all of them share).
 
 use std::io;
 use std::path::Path;
@@ -26,6 +28,7 @@ use self::read::View;
 pub(crate) use self::read::is_in_use;
 pub use self::restore::RedbRestore;
 use self::shared::Shared;
+use self::start::Start;
 use self::watch::RedbWatch;
 use self::write::Task;
 use crate::check::{self, Overhead};
@@ -34,16 +37,22 @@ use crate::{
     Visitor, Watch,
 };
 
+mod accept;
+mod applier;
 mod committer;
 mod file;
 mod history;
 mod layout;
+mod log;
 mod migrate;
 mod notes;
+mod pending;
 mod read;
 mod restore;
+mod ring;
 mod scan;
 mod shared;
+mod start;
 mod tail;
 mod verify;
 mod watch;
@@ -57,7 +66,7 @@ mod write;
 /// Dropping it does what [`Store::close`] does, and blocks meanwhile.
 pub struct Redb {
     shared: Arc<Shared>,
-    queue: Queue,
+    queue: Arc<Queue>,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -71,23 +80,26 @@ impl Redb {
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let path = path.as_ref().to_owned();
         file::ensure(&path)?;
-        Self::open_with_backend(move || file::backend(&path), options)
+        Self::start(file::opener_of(&path, options))
     }
 
-    /// Opens a database in something other than a file. `make` is called now, and again after each
-    /// fault.
-    pub fn open_with_backend<B: StorageBackend>(
+    /// Opens a database, and its log, in something other than files. `make` and `make_log` are called now, and
+    /// again after each fault: `make_log` after `make`.
+    pub fn open_with_backends<B: StorageBackend, L: StorageBackend>(
         make: impl Fn() -> io::Result<B> + Send + 'static,
+        make_log: impl Fn() -> io::Result<L> + Send + 'static,
         options: Options,
     ) -> Result<Self> {
-        Self::start(file::opener(make, options.cache_bytes), options.segment_revisions)
+        Self::start(file::opener(make, make_log, options))
     }
 
-    fn start(opener: Opener, segment_revisions: u64) -> Result<Self> {
-        let (database, revision) = committer::open(&opener, segment_revisions)?;
-        let shared = Arc::new(Shared::new(database, revision));
+    fn start(opener: Opener) -> Result<Self> {
+        let Start { database, log, begin } = start::open(&opener)?;
+        let shared = Arc::new(Shared::new(database, begin.revision));
         let (queue, jobs) = Queue::new();
-        let committer = Committer::new(Arc::clone(&shared), jobs, opener, segment_revisions);
+        let queue = Arc::new(queue);
+        let of_committer = (Arc::clone(&shared), Arc::clone(&queue));
+        let committer = Committer::new(of_committer.0, of_committer.1, jobs, opener, log, &begin)?;
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || committer.run())
@@ -107,6 +119,7 @@ impl Redb {
         revision: u64,
         prefixes: &Arc<[String]>,
     ) -> Result<Option<Forgetting>> {
+        self.settle().await?;
         let (shared, prefixes) = (Arc::clone(&self.shared), Arc::clone(prefixes));
         let reading = spawn_blocking(move || {
             shared.read(|view| {
@@ -118,6 +131,11 @@ impl Redb {
         });
         let step = reading.await.map_err(|error| Error::Unavailable(error.to_string()))?;
         self.probe_if_unavailable(step)
+    }
+
+    /// Waits until snapshots have what is acknowledged.
+    async fn settle(&self) -> Result<()> {
+        self.probe_if_unavailable(self.shared.settle().await)
     }
 
     fn probe_if_unavailable<T>(&self, result: Result<T>) -> Result<T> {
@@ -159,14 +177,25 @@ impl Store for Redb {
         self.read(|view| Ok(view.state.compacted))
     }
 
-    /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory.
+    /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory. What the database
+    /// does not have yet is looked up before it.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
-        let found = self.read(|view| view.get(key))?;
+        let (pending, revision) = {
+            let pending = self.shared.pending.lock();
+            (pending.get(key).cloned(), pending.revision())
+        };
+        let found = self.read(|view| match pending {
+            Some(row) => Ok(Snapshot { value: row.entry(key), revision }),
+            None => view.get(key),
+        })?;
+        // Nothing else has changed the key up to the revision of what is pending.
+        let found = Snapshot { revision: found.revision.max(revision), ..found };
         self.shared.wait_until_published(found.revision).await;
         Ok(found)
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
+        self.settle().await?;
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
         let page = self.probe_if_unavailable(
@@ -177,6 +206,7 @@ impl Store for Redb {
     }
 
     async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        self.settle().await?;
         let shared = Arc::clone(&self.shared);
         let prefix = prefix.to_owned();
         let reading = spawn_blocking(move || shared.read(|view| view.next_page(prefix, at, after)));
@@ -188,6 +218,7 @@ impl Store for Redb {
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        self.settle().await?;
         let shared = Arc::clone(&self.shared);
         let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
         self.probe_if_unavailable(
@@ -217,6 +248,7 @@ impl Store for Redb {
 
     async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
         check::prefixes(prefixes)?;
+        self.settle().await?;
         let (shared, prefixes) = (Arc::clone(&self.shared), prefixes.to_vec());
         let search = spawn_blocking(move || shared.read(|view| view.last_changes(&prefixes, at)));
         let found = self.probe_if_unavailable(

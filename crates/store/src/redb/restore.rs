@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::file::{self, NewFile};
 use super::shared::catch;
-use super::{committer, write};
+use super::{start, write};
 use crate::check;
 use crate::{Entry, Options, RestoreTarget, Result};
 
@@ -47,9 +47,8 @@ impl RedbRestore {
 
     /// Opens the file and verifies it, as at each start.
     fn verify(&self) -> Result<()> {
-        let path = self.file.temporary().to_owned();
-        let opener = file::opener(move || file::backend(&path), Options::DEFAULT_CACHE_BYTES);
-        committer::open(&opener, Options::DEFAULT_SEGMENT_REVISIONS).map(drop)
+        let opener = file::opener_of(self.file.temporary(), Options::default());
+        catch(|| start::database(&opener).map(drop))
     }
 }
 

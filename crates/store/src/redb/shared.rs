@@ -1,5 +1,5 @@
-//! The state that the committer's thread and the callers share: the open database, the tail of
-//! history, and the newest revision. Only the committer writes to the database.
+//! The state that the threads and the callers share: the open database, what it does not have yet, the tail of
+//! history, and the newest revision. Only the applier writes to the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -8,6 +8,8 @@ use ::redb::Database;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use super::applier::Handle;
+use super::pending::Pending;
 use super::read::{View, corrupt_database};
 use super::tail::{Recorded, Tail};
 use crate::contract::Gate;
@@ -28,6 +30,10 @@ pub(super) enum DatabaseState {
 pub(super) struct Shared {
     /// Locked for reading as long as a transaction lives, so that closing waits for it.
     database: RwLock<DatabaseState>,
+    /// What is acknowledged and not in the database.
+    pub(super) pending: Mutex<Pending>,
+    /// The thread that writes to the database, while that is open.
+    applier: RwLock<Option<Handle>>,
     tail: Mutex<Tail>,
     published: watch::Sender<Published>,
     /// The gate before each commit, once it is set.
@@ -39,6 +45,8 @@ impl Shared {
     pub(super) fn new(database: Database, revision: u64) -> Self {
         Self {
             database: RwLock::new(DatabaseState::Open(database)),
+            pending: Mutex::new(Pending::new(revision)),
+            applier: RwLock::new(None),
             tail: Mutex::new(Tail::new(revision)),
             published: watch::Sender::new(Published { revision, closed: false }),
             gate: OnceLock::new(),
@@ -54,7 +62,26 @@ impl Shared {
         }
     }
 
-    /// Runs a function on a snapshot of the newest state.
+    /// Sets the thread that writes to the database.
+    pub(super) fn set_applier(&self, applier: Option<Handle>) {
+        *self.applier.write() = applier;
+    }
+
+    /// Waits until snapshots have what is acknowledged.
+    ///
+    /// # Errors
+    /// As for [`Handle::wait_until_applied`].
+    pub(super) async fn settle(&self) -> Result<()> {
+        let revision = self.published_revision();
+        let applier = self.applier.read().clone();
+        match applier {
+            Some(applier) => applier.wait_until_applied(revision).await,
+            // Then there are no snapshots either.
+            None => self.with(|_| Ok(())),
+        }
+    }
+
+    /// Runs a function on a snapshot, which may not have what was acknowledged last: see [`Shared::settle`].
     pub(super) fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
         self.with(|database| run(&View::open(database)?))
     }
@@ -100,6 +127,7 @@ impl Shared {
     /// they may have missed.
     pub(super) fn replace(&self, database: Database, revision: u64) {
         *self.database.write() = DatabaseState::Open(database);
+        *self.pending.lock() = Pending::new(revision);
         *self.tail.lock() = Tail::new(revision);
         self.published.send_modify(|published| published.revision = revision);
     }

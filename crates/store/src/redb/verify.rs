@@ -70,6 +70,10 @@ fn verify_chunk(view: &View, chunk: &Chunk) -> Result<(u64, u64)> {
         before = Some(key);
         let row = match layout::decode_row(key, row) {
             Ok(row) => row,
+            // The key that it was written for would not be found.
+            Err(layout::OTHER_KEY) if !is_lost(row) => {
+                return Err(inconsistent("a key is damaged"));
+            }
             // It is still there; reading it reports the corruption.
             Err(reason) => {
                 corrupt += 1;
@@ -88,6 +92,11 @@ fn verify_chunk(view: &View, chunk: &Chunk) -> Result<(u64, u64)> {
         }
     }
     Ok((sum, corrupt))
+}
+
+/// Returns whether nothing is left of a row: both of its heads are the same then, too.
+fn is_lost(row: &[u8]) -> bool {
+    row.iter().all(|byte| *byte == 0)
 }
 
 /// Checks that there are segments for all of history, and no others.
@@ -213,7 +222,13 @@ mod tests {
             let name = segment_name(first);
             change(&mut transaction.open_table(segment_table(&name)).unwrap());
         };
-        let damages: [&dyn Fn(&WriteTransaction); 7] = [
+        let damages: [&dyn Fn(&WriteTransaction); 8] = [
+            // As a flipped bit in a key leaves it.
+            &|transaction| {
+                let mut live = transaction.open_table(LIVE).unwrap();
+                let row = live.remove(b"/k30".as_slice()).unwrap().unwrap().value().to_vec();
+                live.insert(b"/k30x".as_slice(), row.as_slice()).unwrap();
+            },
             &|transaction| {
                 transaction.open_table(LIVE).unwrap().remove(b"/k30".as_slice()).unwrap();
             },

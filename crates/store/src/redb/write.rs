@@ -1,7 +1,6 @@
-//! Writes to the database: one group of transactions in one durable commit. No threads here, and no
-//! replies to callers: the committer sends them when the commit has returned.
+//! Writes to the database: transactions that were accepted, and what keeps the database as it should be. No threads
+//! here, and no replies to callers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ::redb::{Database, Durability, ReadableTable, Table, TableHandle, WriteTransaction};
@@ -9,13 +8,14 @@ use bytes::Bytes;
 
 use super::history::Forgetting;
 use super::layout::{
-    self, Before, Body, FORMAT, Head, LIVE, META, NOTES, PUT, SEGMENTS, STATE, State, TOMBSTONE,
+    self, Before, Body, FORMAT, FORMAT_WITHOUT_LOG, Head, LIVE, LogState, META, Mark, NOTES, PUT,
+    SEGMENTS, STATE, State, TOMBSTONE,
 };
-use super::read::{corrupt_database, corrupt_key, engine_error, state};
-use super::tail::Recorded;
+use super::log::{Accepted, AcceptedTxn, Kind};
+use super::read::{corrupt_database, engine_error, state};
 use super::{migrate, notes};
 use crate::check;
-use crate::{Change, Condition, Entry, Error, Event, Options, Position, Result, Txn};
+use crate::{Entry, Error, Options, Position, Result, Txn};
 
 /// Bytes of records in one segment. The last transaction may exceed them.
 const SEGMENT_BYTES: u64 = 1024 * 1024;
@@ -42,22 +42,35 @@ pub(super) enum Task {
     },
 }
 
-/// The outcome of a group. All of it is durable.
-#[derive(Debug, Default)]
-pub(super) struct GroupOutcome {
-    /// The result of each task, in the order of the tasks.
-    pub(super) results: Vec<Result<u64>>,
-    /// The new revisions, in order.
-    pub(super) recorded: Vec<Recorded>,
-}
-
-/// The error of a group of which nothing was acknowledged.
+/// The error of a write of which nothing was acknowledged.
 #[derive(Debug)]
-pub(super) struct GroupError {
+pub(super) struct WriteError {
     /// What went wrong.
     pub(super) error: Error,
-    /// Whether the commit had started, so that the group may be durable after all.
+    /// Whether the commit had started, so that it may be durable after all.
     pub(super) commit_attempted: bool,
+}
+
+impl WriteError {
+    /// Returns the error for whoever asked for it.
+    pub(super) fn for_callers(&self) -> Error {
+        match (&self.error, self.commit_attempted) {
+            (error, true) => Error::Unknown(error.to_string()),
+            (error @ (Error::Unavailable(_) | Error::Gated(_) | Error::Corrupt { .. }), false) => {
+                error.clone()
+            }
+            (error, false) => Error::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// Whether what is written is durable when its commit returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durable {
+    /// It is.
+    Now,
+    /// Readers see it, and that is all: the log has it, and a later commit makes it durable.
+    Later,
 }
 
 /// Creates the tables in an empty database, and brings one of an older layout up to date; refuses a
@@ -75,6 +88,7 @@ pub(super) fn prepare(database: &Database, segment_revisions: u64) -> Result<()>
     };
     match format {
         Some(FORMAT) => {}
+        Some(FORMAT_WITHOUT_LOG) => add_log(&transaction)?,
         Some(migrate::FORMAT) => migrate::migrate(&transaction, segment_revisions)?,
         Some(format) => {
             return Err(Error::Unavailable(format!(
@@ -99,6 +113,13 @@ pub(super) fn prepare(database: &Database, segment_revisions: u64) -> Result<()>
     } else {
         transaction.commit().map_err(engine_error)
     }
+}
+
+/// Brings a database up to date that knew of no log.
+fn add_log(transaction: &WriteTransaction) -> Result<()> {
+    Tables::open(transaction, Options::DEFAULT_SEGMENT_REVISIONS)?.finish()?;
+    let mut meta = transaction.open_table(META).map_err(engine_error)?;
+    meta.insert(layout::META_FORMAT, FORMAT).map(drop).map_err(engine_error)
 }
 
 fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool> {
@@ -147,23 +168,78 @@ pub(super) fn record_sum(database: &Database, live: u64) -> Result<()> {
     transaction.commit().map_err(engine_error)
 }
 
-/// Performs tasks in order, and commits their changes in one transaction of the database.
-pub(super) fn group<'a>(
+/// Writes transactions that were accepted, in order. The log is done with up to the mark when this is durable.
+///
+/// # Errors
+/// Those of the database. Nothing is written then, or all of it.
+pub(super) fn apply(
     database: &Database,
     segment_revisions: u64,
-    tasks: impl Iterator<Item = &'a Task>,
-) -> std::result::Result<GroupOutcome, GroupError> {
-    let not_attempted = |error| GroupError { error, commit_attempted: false };
+    txns: &[AcceptedTxn],
+    mark: Mark,
+    durable: Durable,
+) -> Result<()> {
+    let mut transaction = begin(database)?;
+    if durable == Durable::Later {
+        transaction.set_quick_repair(false);
+        transaction.set_two_phase_commit(false);
+        transaction.set_durability(Durability::None).map_err(engine_error)?;
+    }
+    let mut tables = Tables::open(&transaction, segment_revisions)?;
+    for txn in txns {
+        tables.apply(txn)?;
+    }
+    // Each commit says what it has, also one that is not durable: redb makes it durable when it is closed.
+    tables.state.log.mark = mark;
+    tables.finish()?;
+    transaction.commit().map_err(engine_error)
+}
+
+/// Notes which log goes with the database, durably.
+pub(super) fn note_log(database: &Database, log: LogState) -> Result<()> {
+    let transaction = begin(database)?;
+    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
+    tables.state.log = log;
+    tables.finish()?;
+    transaction.commit().map_err(engine_error)
+}
+
+/// Performs a task that changes no keys. What it changes is durable when this returns.
+pub(super) fn perform(
+    database: &Database,
+    segment_revisions: u64,
+    task: &Task,
+) -> std::result::Result<u64, WriteError> {
+    let not_attempted = |error| WriteError { error, commit_attempted: false };
     let transaction = begin(database).map_err(not_attempted)?;
-    let (outcome, changed) =
-        perform(&transaction, segment_revisions, tasks).map_err(not_attempted)?;
+    let (result, changed) =
+        perform_in(&transaction, segment_revisions, task).map_err(not_attempted)?;
     if changed {
-        let attempted = |error| GroupError { error: engine_error(error), commit_attempted: true };
+        let attempted = |error| WriteError { error: engine_error(error), commit_attempted: true };
         transaction.commit().map_err(attempted)?;
     } else {
         transaction.abort().map_err(|error| not_attempted(engine_error(error)))?;
     }
-    Ok(outcome)
+    Ok(result)
+}
+
+fn perform_in(
+    transaction: &WriteTransaction,
+    segment_revisions: u64,
+    task: &Task,
+) -> Result<(u64, bool)> {
+    let mut tables = Tables::open(transaction, segment_revisions)?;
+    let before = tables.state;
+    match task {
+        Task::Age { now, keep } => tables.age(*now, *keep),
+        Task::Forget(step) => {
+            let compacted = tables.forget(step)?;
+            let changed = tables.state != before;
+            tables.finish()?;
+            Ok((compacted, changed))
+        }
+        Task::Commit(_) | Task::Recover { .. } => Ok((before.revision, false)),
+    }
 }
 
 /// Begins a transaction that is durable when its commit returns. It commits in two phases, so that
@@ -176,37 +252,6 @@ fn begin(database: &Database) -> Result<WriteTransaction> {
     transaction.set_two_phase_commit(true);
     transaction.set_quick_repair(true);
     Ok(transaction)
-}
-
-fn perform<'a>(
-    transaction: &WriteTransaction,
-    segment_revisions: u64,
-    tasks: impl Iterator<Item = &'a Task>,
-) -> Result<(GroupOutcome, bool)> {
-    let mut tables = Tables::open(transaction, segment_revisions)?;
-    let mut outcome = GroupOutcome::default();
-    let (before, mut noted) = (tables.state, false);
-    for task in tasks {
-        let result = match task {
-            Task::Commit(txn) => tables.commit(txn)?.map(|recorded| {
-                outcome.recorded.extend(recorded);
-                tables.state.revision
-            }),
-            Task::Forget(step) => tables.forget(step).map(Ok)?,
-            Task::Age { now, keep } => {
-                let (old, changed) = tables.age(*now, *keep)?;
-                noted |= changed;
-                Ok(old)
-            }
-            Task::Recover { .. } => Ok(tables.state.revision),
-        };
-        outcome.results.push(result);
-    }
-    let changed = tables.state != before;
-    if changed {
-        tables.finish()?;
-    }
-    Ok((outcome, changed || noted))
 }
 
 /// The tables, open for writing.
@@ -247,79 +292,24 @@ impl<'t> Tables<'t> {
         table.insert(layout::STATE_NOW, bytes.as_slice()).map(drop).map_err(engine_error)
     }
 
-    /// Performs one transaction. The inner error concerns this transaction only. `None` is returned for
-    /// a transaction without changes.
-    fn commit(&mut self, txn: &Txn) -> Result<Result<Option<Recorded>>> {
-        let replaced = match self.check_conditions(txn) {
-            Ok(Ok(replaced)) => replaced,
-            // A corrupt key fails the transaction that names it, and no other of the group.
-            Ok(Err(refusal)) | Err(refusal @ Error::Corrupt { key: Some(_), .. }) => {
-                return Ok(Err(refusal));
-            }
-            Err(error) => return Err(error),
-        };
-        if txn.changes.is_empty() {
-            return Ok(Ok(None));
+    /// Writes a transaction that was accepted.
+    fn apply(&mut self, txn: &AcceptedTxn) -> Result<()> {
+        let AcceptedTxn { revision, changes } = txn;
+        if *revision != self.state.revision + 1 {
+            return Err(corrupt_database("database file: a revision is missing or there twice"));
         }
-        let revision = self.state.revision + 1;
-        let mut recorded = Recorded { revision, events: Vec::new(), complete: true };
-        self.begin_segment(revision)?;
-        for ((index, change), replaced) in (0_u8..).zip(&txn.changes).zip(&replaced) {
-            let position = Position::new(revision, index);
-            match change {
-                Change::Rewrite { key, value } => {
-                    self.rewrite(key, value, replaced)?;
-                    recorded.complete = false;
-                }
-                Change::Put { .. } | Change::Delete { .. } => {
-                    recorded.events.push(event(change, position, replaced));
-                    self.apply(change, position.packed(), replaced)?;
-                }
-            }
-        }
-        self.state.revision = revision;
-        Ok(Ok(Some(recorded)))
-    }
-
-    /// Checks the conditions of a transaction, and returns the version that each change replaces.
-    /// Writes nothing.
-    fn check_conditions(&self, txn: &Txn) -> Result<Result<Vec<Replaced>>> {
-        for condition in &txn.conditions {
-            let (key, wanted) = match condition {
-                Condition::Absent(key) => (key, None),
-                Condition::At(key, position) => (key, Some(position.packed())),
-            };
-            let found = self.live_position(key)?;
-            if found != wanted {
-                return Ok(Err(conflict(key, found)));
-            }
-        }
-        let mut all = Vec::with_capacity(txn.changes.len());
-        for change in &txn.changes {
-            let key = change.key();
+        self.begin_segment(*revision)?;
+        for (index, Accepted { kind, key, body }) in (0_u8..).zip(changes) {
             let replaced = self.replaced(key)?;
-            let exists = matches!(replaced.before, Before::Value(_) | Before::Corrupt);
-            if !exists && !matches!(change, Change::Put { .. }) {
-                return Ok(Err(conflict(key, None)));
+            let packed = Position::new(*revision, index).packed();
+            match kind {
+                Kind::Put => self.change(key, PUT, packed, body, &replaced)?,
+                Kind::Delete => self.change(key, TOMBSTONE, packed, body, &replaced)?,
+                Kind::Rewrite => self.rewrite(key, body, &replaced)?,
             }
-            if let Change::Rewrite { .. } = change
-                && let Err(refusal) = self.check_rewrite(key, &replaced)?
-            {
-                return Ok(Err(refusal));
-            }
-            all.push(replaced);
         }
-        Ok(Ok(all))
-    }
-
-    /// Returns the packed position of a key's live version; 0 for a key whose row is corrupt, as in lists.
-    fn live_position(&self, key: &str) -> Result<Option<u64>> {
-        let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
-        let Some(bytes) = found else { return Ok(None) };
-        Ok(match layout::decode_row(key.as_bytes(), bytes.value()) {
-            Ok(row) => (row.mark == PUT).then_some(row.packed),
-            Err(_) => Some(0),
-        })
+        self.state.revision = *revision;
+        Ok(())
     }
 
     fn replaced(&self, key: &str) -> Result<Replaced> {
@@ -334,24 +324,6 @@ impl<'t> Tables<'t> {
         } else {
             let before = Before::Tombstone(row.packed);
             Replaced { before, sum: row.sum, ..Replaced::default() }
-        })
-    }
-
-    /// Refuses to rewrite a value that is corrupt, or whose change is.
-    fn check_rewrite(&self, key: &str, replaced: &Replaced) -> Result<Result<()>> {
-        let packed = replaced.before.packed();
-        if let Err(reason) = Body::new(packed, &replaced.body).check() {
-            return Ok(Err(corrupt_key(key, reason)));
-        }
-        let Some(first) = self.segment_of(packed)? else { return Ok(Ok(())) };
-        self.with_segment(first, |segment| {
-            let found = segment.get(packed).map_err(engine_error)?;
-            let Some(bytes) = found else {
-                return Ok(Err(corrupt_key(key, "a change of its history does not exist")));
-            };
-            Ok(layout::decode_record(packed, bytes.value())
-                .map(drop)
-                .map_err(|reason| corrupt_key(key, reason)))
         })
     }
 
@@ -370,17 +342,20 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn apply(&mut self, change: &Change, packed: u64, replaced: &Replaced) -> Result<()> {
-        let (mark, value) = match change {
-            Change::Put { value, .. } => (PUT, value.as_ref()),
-            Change::Delete { .. } | Change::Rewrite { .. } => (TOMBSTONE, [].as_slice()),
-        };
-        let (key, body) = (change.key(), layout::encode_value(packed, value));
-        self.put_row(key, mark, packed, &body, replaced.sum)?;
+    /// Writes the newest version of a key, and its record at the end of history.
+    fn change(
+        &mut self,
+        key: &str,
+        mark: u8,
+        packed: u64,
+        body: &[u8],
+        replaced: &Replaced,
+    ) -> Result<()> {
+        self.put_row(key, mark, packed, body, replaced.sum)?;
         self.state.unsummed += u64::from(replaced.before == Before::Corrupt);
         let head = Head { mark, before: replaced.before, key };
         let value = self.is_in_older_segment(replaced.before).then_some(&*replaced.body);
-        self.put_record(packed, head, value, &body)
+        self.put_record(packed, head, value, body)
     }
 
     /// Returns whether a value that a change replaces has to be in its record. One that was set in the
@@ -443,23 +418,10 @@ impl<'t> Tables<'t> {
         Ok(found.transpose().map_err(engine_error)?.map(|(first, _)| first.value()))
     }
 
-    /// Runs a function on the table of a segment.
-    fn with_segment<T>(
-        &self,
-        first: u64,
-        run: impl FnOnce(&Table<'t, u64, &'static [u8]>) -> Result<T>,
-    ) -> Result<T> {
-        match &self.newest {
-            Some(newest) if first == self.state.segment => run(newest),
-            _ => run(&open_segment(self.transaction, first)?),
-        }
-    }
-
     /// Replaces the value of a live version, also in history.
-    fn rewrite(&mut self, key: &str, value: &[u8], replaced: &Replaced) -> Result<()> {
+    fn rewrite(&mut self, key: &str, body: &[u8], replaced: &Replaced) -> Result<()> {
         let packed = replaced.before.packed();
-        let body = layout::encode_value(packed, value);
-        self.put_row(key, PUT, packed, &body, replaced.sum)?;
+        self.put_row(key, PUT, packed, body, replaced.sum)?;
         let Some(first) = self.segment_of(packed)? else { return Ok(()) };
         let mut other = None;
         let table = match &mut self.newest {
@@ -468,10 +430,13 @@ impl<'t> Tables<'t> {
         };
         let old = table.get(packed).map_err(engine_error)?.map(|bytes| bytes.value().to_vec());
         let old = old.unwrap_or_default();
-        let record =
-            layout::decode_record(packed, &old).map_err(|reason| corrupt_key(key, reason))?;
+        let Ok(record) = layout::decode_record(packed, &old) else {
+            // It was intact when this was accepted. What is acknowledged must not fail for it.
+            tracing::error!(%key, "the change that set a rewritten value is corrupt, and stays so");
+            return Ok(());
+        };
         let before = record.replaced.map(Body::bytes);
-        let (record, _) = layout::encode_record(packed, record.head, before, &body);
+        let (record, _) = layout::encode_record(packed, record.head, before, body);
         table.insert(packed, record.as_slice()).map(drop).map_err(engine_error)
     }
 
@@ -552,32 +517,4 @@ fn open_segment(
 ) -> Result<Table<'_, u64, &'static [u8]>> {
     let name = layout::segment_name(first);
     transaction.open_table(layout::segment_table(&name)).map_err(engine_error)
-}
-
-/// Returns the event of a change. It has no previous value when that is corrupt: the change itself
-/// is how a corrupt key is repaired, and watches must get it.
-fn event(change: &Change, position: Position, replaced: &Replaced) -> Event {
-    let key = change.key();
-    let value = match change {
-        Change::Put { value, .. } => Some(value.clone()),
-        Change::Delete { .. } | Change::Rewrite { .. } => None,
-    };
-    let mut previous = None;
-    if let Before::Value(packed) = replaced.before {
-        match Body::new(packed, &replaced.body).check() {
-            Ok(value) => {
-                let value = replaced.body.slice_ref(value);
-                let position = Position::from_packed(packed);
-                previous = Some(Entry { key: Arc::clone(key), value, position });
-            }
-            Err(reason) => {
-                tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
-            }
-        }
-    }
-    Event { key: Arc::clone(key), position, value, previous }
-}
-
-fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {
-    Error::Conflict { key: Arc::clone(key), found: found.map(Position::from_packed) }
 }

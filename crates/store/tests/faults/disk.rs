@@ -1,5 +1,5 @@
-//! A simulated disk with faults: a volatile write cache above durable sectors. The contents of what is
-//! written are not known here.
+//! A simulated disk with faults: a volatile write cache above durable sectors. It has two files, that of
+//! the database and that of its log. The contents of what is written are not known here.
 //!
 //! A write is visible at once, and durable after a sync. When the power is cut before that, each
 //! sector of each write since the last sync is durable or not, in any order. When a sync fails, the
@@ -14,6 +14,11 @@ use redb::StorageBackend;
 
 /// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: usize = 512;
+/// Bytes of the log: few, so that it is full every few transactions, and goes round many times.
+pub(crate) const LOG_BYTES: usize = 64 * 1024;
+/// The numbers of the files.
+const DATABASE: usize = 0;
+const LOG: usize = 1;
 
 /// Pseudo-random numbers from a seed.
 #[derive(Clone, Debug)]
@@ -43,7 +48,7 @@ pub(crate) struct Faults {
     pub(crate) power_cut_at: Option<u64>,
     /// The first operation whose sync fails; syncs work again after it.
     pub(crate) sync_fails_at: Option<u64>,
-    /// No byte after this one can be written.
+    /// No byte of the database after this one can be written.
     pub(crate) full_after: Option<usize>,
     /// Reads fail.
     pub(crate) reads_fail: bool,
@@ -53,14 +58,17 @@ pub(crate) struct Faults {
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
+/// The bytes of both files.
+type Files = [Vec<u8>; 2];
+
 #[derive(Debug)]
 struct State {
     /// What remains after a power cut.
-    durable: Vec<u8>,
+    durable: Files,
     /// What reads return.
-    view: Vec<u8>,
-    /// The operations since the last sync.
-    pending: Vec<Pending>,
+    view: Files,
+    /// The operations since the last sync of their file.
+    pending: Vec<(usize, Pending)>,
     faults: Faults,
     operations: u64,
     is_off: bool,
@@ -75,10 +83,11 @@ enum Pending {
     Length(usize),
 }
 
-/// An open disk, as the engine sees it.
+/// An open file, as the engine sees it.
 #[derive(Debug)]
 pub(crate) struct Handle {
     disk: Disk,
+    file: usize,
     generation: u64,
 }
 
@@ -87,8 +96,10 @@ impl Disk {
         Self::with(seed, Vec::new())
     }
 
-    /// Returns a disk with these durable bytes.
-    pub(crate) fn with(seed: u64, durable: Vec<u8>) -> Self {
+    /// Returns a disk with these durable bytes: those of the database, and then those of the log.
+    pub(crate) fn with(seed: u64, mut image: Vec<u8>) -> Self {
+        let log = image.split_off(image.len().saturating_sub(LOG_BYTES));
+        let durable = [image, log];
         Self(Arc::new(Mutex::new(State {
             view: durable.clone(),
             durable,
@@ -101,19 +112,28 @@ impl Disk {
         })))
     }
 
-    /// Opens the disk; earlier handles no longer work then.
+    /// Opens the database; earlier handles no longer work then.
     pub(crate) fn open(&self) -> io::Result<Handle> {
         let mut state = self.0.lock();
         if state.is_off {
             return Err(io::Error::other("the power is off"));
         }
         state.generation += 1;
-        let mut view = state.image();
-        for pending in &state.pending {
-            apply(&mut view, pending);
+        let mut view = state.durable.clone();
+        for (file, pending) in &state.pending {
+            apply(&mut view[*file], pending);
         }
         state.view = view;
-        Ok(Handle { disk: self.clone(), generation: state.generation })
+        Ok(Handle { disk: self.clone(), file: DATABASE, generation: state.generation })
+    }
+
+    /// Opens the log that goes with the database that was opened last.
+    pub(crate) fn open_log(&self) -> io::Result<Handle> {
+        let state = self.0.lock();
+        if state.is_off {
+            return Err(io::Error::other("the power is off"));
+        }
+        Ok(Handle { disk: self.clone(), file: LOG, generation: state.generation })
     }
 
     pub(crate) fn operations(&self) -> u64 {
@@ -127,24 +147,25 @@ impl Disk {
     /// Cuts the power if that has not happened yet, and turns it on again.
     pub(crate) fn cut_power(&self) {
         let mut state = self.0.lock();
-        state.lose_pending();
-        state.view = state.image();
+        state.lose_pending(|_| true);
+        state.view = state.durable.clone();
         state.faults = Faults::default();
         state.is_off = false;
         state.generation += 1;
     }
 
-    /// Returns the durable bytes.
+    /// Returns the durable bytes: those of the database, and then those of the log.
     pub(crate) fn image(&self) -> Vec<u8> {
-        self.0.lock().image()
+        self.0.lock().durable.concat()
+    }
+
+    /// Returns the durable bytes of the database and of the log.
+    pub(crate) fn files(&self) -> Files {
+        self.0.lock().durable.clone()
     }
 }
 
 impl State {
-    fn image(&self) -> Vec<u8> {
-        self.durable.clone()
-    }
-
     /// Counts an operation. Fails when the power is off or the handle is old.
     fn count(&mut self, generation: u64) -> io::Result<u64> {
         if self.is_off || generation != self.generation {
@@ -162,17 +183,23 @@ impl State {
         Ok(())
     }
 
-    /// Each sector of what is pending becomes durable or does not, in any order.
-    fn lose_pending(&mut self) {
-        let mut pieces: Vec<Pending> = self.pending.drain(..).flat_map(sectors).collect();
+    /// Each sector of what is pending for some files becomes durable or does not, in any order.
+    fn lose_pending(&mut self, of: impl Fn(usize) -> bool) {
+        let (lost, kept) = self.pending.drain(..).partition(|(file, _)| of(*file));
+        self.pending = kept;
+        let lost: Vec<_> = lost;
+        let pieces = lost.into_iter();
+        let pieces =
+            pieces.flat_map(|(file, one)| sectors(one).into_iter().map(move |one| (file, one)));
+        let mut pieces: Vec<(usize, Pending)> = pieces.collect();
         for index in (1..pieces.len()).rev() {
             pieces.swap(index, self.rng.below(index + 1));
         }
         // From almost nothing to almost everything, so that both are seen often.
         let keep = self.rng.below(101);
-        for piece in pieces {
+        for (file, piece) in pieces {
             if self.rng.below(100) < keep {
-                apply(&mut self.durable, &piece);
+                apply(&mut self.durable[file], &piece);
             }
         }
     }
@@ -210,7 +237,7 @@ fn size(number: u64) -> usize {
 
 impl StorageBackend for Handle {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.0.lock().view.len() as u64)
+        Ok(self.disk.0.lock().view[self.file].len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -221,7 +248,7 @@ impl StorageBackend for Handle {
         if state.faults.reads_fail {
             return Err(io::Error::other("the disk cannot be read"));
         }
-        let wanted = state.view.get(size(offset)..size(offset) + out.len());
+        let wanted = state.view[self.file].get(size(offset)..size(offset) + out.len());
         out.copy_from_slice(wanted.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
@@ -230,8 +257,8 @@ impl StorageBackend for Handle {
         let mut state = self.disk.0.lock();
         let operation = state.count(self.generation)?;
         let pending = Pending::Length(size(length));
-        apply(&mut state.view, &pending);
-        state.pending.push(pending);
+        apply(&mut state.view[self.file], &pending);
+        state.pending.push((self.file, pending));
         state.power(operation)
     }
 
@@ -241,12 +268,14 @@ impl StorageBackend for Handle {
         state.power(operation)?;
         if state.faults.sync_fails_at.is_some_and(|first| operation >= first) {
             state.faults.sync_fails_at = None;
-            state.lose_pending();
+            state.lose_pending(|file| file == self.file);
             return Err(io::Error::other("the disk cannot be synced"));
         }
-        let pending = std::mem::take(&mut state.pending);
-        for pending in &pending {
-            apply(&mut state.durable, pending);
+        let (synced, others) =
+            state.pending.drain(..).partition::<Vec<_>, _>(|(file, _)| *file == self.file);
+        state.pending = others;
+        for (file, pending) in &synced {
+            apply(&mut state.durable[*file], pending);
         }
         Ok(())
     }
@@ -255,12 +284,13 @@ impl StorageBackend for Handle {
         let mut state = self.disk.0.lock();
         let operation = state.count(self.generation)?;
         let end = size(offset) + data.len();
-        if state.faults.full_after.is_some_and(|limit| end > limit) {
+        let limit = state.faults.full_after.filter(|_| self.file == DATABASE);
+        if limit.is_some_and(|limit| end > limit) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let pending = Pending::Write { offset: size(offset), bytes: data.to_vec() };
-        apply(&mut state.view, &pending);
-        state.pending.push(pending);
+        apply(&mut state.view[self.file], &pending);
+        state.pending.push((self.file, pending));
         state.power(operation)
     }
 }

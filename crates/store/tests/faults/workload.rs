@@ -9,7 +9,7 @@ use bytes::Bytes;
 use postern_store::redb::Redb;
 use postern_store::{Change, Condition, Error, ListRequest, Options, Position, Result, Store, Txn};
 
-use crate::disk::{Disk, Rng};
+use crate::disk::{Disk, LOG_BYTES, Rng};
 
 /// Small, so that pages leave the cache and are read again.
 const CACHE_BYTES: usize = 256 * 1024;
@@ -50,8 +50,10 @@ pub(crate) fn new_disk(seed: u64) -> Disk {
 pub(crate) fn open(disk: &Disk) -> Result<Redb> {
     let disk = disk.clone();
     let segment_revisions = SEGMENT_REVISIONS.get();
-    let options = Options { cache_bytes: CACHE_BYTES, segment_revisions };
-    Redb::open_with_backend(move || disk.open(), options)
+    let log_bytes = LOG_BYTES as u64;
+    let options = Options { cache_bytes: CACHE_BYTES, segment_revisions, log_bytes };
+    let log = disk.clone();
+    Redb::open_with_backends(move || disk.open(), move || log.open_log(), options)
 }
 
 /// A workload: what was committed, and so what must be found.

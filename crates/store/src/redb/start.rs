@@ -1,0 +1,105 @@
+//! The start of a database that was closed, or that was not: its layout is brought up to date, all of it is verified,
+//! and it gets what only its log has.
+
+use ::redb::Database;
+use aws_lc_rs::rand;
+
+use super::applier::Begin;
+use super::file::Opener;
+use super::layout::{LogState, Mark};
+use super::log;
+use super::read::View;
+use super::ring::Ring;
+use super::shared::catch;
+use super::verify::verify;
+use super::write::{self, Durable};
+use crate::{Error, Result};
+
+/// A database that has just been opened.
+pub(super) struct Start {
+    pub(super) database: Database,
+    pub(super) log: Ring,
+    pub(super) begin: Begin,
+}
+
+/// Opens a database with its log.
+///
+/// # Errors
+/// [`Error::Unavailable`] when one of the two files cannot be opened; [`Error::Corrupt`] when one of them is corrupt,
+/// or they do not belong together and the log is needed.
+pub(super) fn open(opener: &Opener) -> Result<Start> {
+    catch(|| {
+        let (database, before) = database(opener)?;
+        let (log, revision) = if before.log.is_closed {
+            (new_log(opener, &database, before.log)?, before.revision)
+        } else {
+            replay(opener, &database)?
+        };
+        let log_state = LogState { mark: log.next(), ..View::open(&database)?.state.log };
+        let begin = Begin {
+            revision,
+            log: log_state,
+            is_undurable: revision != before.revision,
+            segment_revisions: opener.segment_revisions,
+        };
+        Ok(Start { database, log, begin })
+    })
+}
+
+/// Opens a database without its log, and verifies it.
+pub(super) fn database(opener: &Opener) -> Result<(Database, super::layout::State)> {
+    let database = (opener.database)()?;
+    write::prepare(&database, opener.segment_revisions)?;
+    let view = View::open(&database)?;
+    let (sum, state) = (verify(&view)?, view.state);
+    drop(view);
+    if let Some(sum) = sum {
+        write::record_sum(&database, sum)?;
+    }
+    Ok((database, state))
+}
+
+/// Returns an empty log for a database that needs none: the one that it had, if that is there and has nothing more.
+fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Ring> {
+    let more = |_: &[u8]| Err(super::read::corrupt_database("the log has more than the database"));
+    let same = match Ring::open((opener.log)()?, known.id, known.mark, more) {
+        Ok(log) if known.id != 0 => Some(log),
+        Ok(_) | Err(Error::Corrupt { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let (log, id) = if let Some(log) = same {
+        (log, known.id)
+    } else {
+        let id = new_id()?;
+        (Ring::create((opener.log)()?, id, opener.log_bytes)?, id)
+    };
+    write::note_log(database, LogState { id, mark: log.next(), is_closed: false })?;
+    Ok(log)
+}
+
+fn new_id() -> Result<u128> {
+    let mut id = [0; 16];
+    rand::fill(&mut id)
+        .map_err(|_| Error::Unavailable("the system has no random numbers".to_owned()))?;
+    // None is 0.
+    Ok(u128::from_le_bytes(id).max(1))
+}
+
+/// Lets the database have what only the log has. Returns the log, and the newest revision.
+fn replay(opener: &Opener, database: &Database) -> Result<(Ring, u64)> {
+    let state = View::open(database)?.state;
+    let (mut revision, mut txns) = (state.revision, Vec::new());
+    let log = Ring::open((opener.log)()?, state.log.id, state.log.mark, |bytes| {
+        let group = log::decode(bytes, revision + 1)?;
+        revision += group.len() as u64;
+        txns.extend(group);
+        Ok(())
+    })?;
+    if !txns.is_empty() {
+        // Not made durable here: a start must work on a disk that is full.
+        let mark: Mark = log.next();
+        write::apply(database, opener.segment_revisions, &txns, mark, Durable::Later)?;
+        tracing::info!(revisions = txns.len(), "the database has what was only in its log");
+    }
+    Ok((log, revision))
+}
