@@ -2,7 +2,7 @@
 //! for those that stay open: the database's and the audit log's.
 //!
 //! ```text
-//! DIR/db/postern.redb       the database, sealed: what to back up
+//! DIR/db/postern.redb       the database, sealed: what to back up, with the log next to it
 //! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
 //! DIR/keys/tls-*.pem        the self-made certificate authority and its key
 //! DIR/audit/audit.log       the audit log            (or --audit-log-path), kept by `audit`

@@ -399,6 +399,7 @@ impl Committer {
 
     /// Closes the database for a reason. The log has what the database does not.
     fn close_with(&mut self, reason: String) {
+        self.opener.fault.set();
         if let Some(Open { applier, .. }) = self.open.take() {
             applier.abandon();
         }

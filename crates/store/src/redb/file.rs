@@ -4,8 +4,7 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
@@ -14,17 +13,11 @@ use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
+use super::fault_mark::FaultMark;
 use super::read::engine_error;
 use super::ring;
 use super::write::prepare;
 use crate::{Error, Options, Result};
-
-/// The first bytes of a database file, as the `redb` crate documents its format.
-const MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
-/// A bit in the byte after [`MAGIC`]: the file was not closed cleanly.
-const IN_USE: u8 = 2;
-/// The part of the file that holds those bytes, in whole pages of every machine.
-const HEADER_BYTES: usize = 64 * 1024;
 
 /// Opens the database and its log. Called at the start, and again after each fault.
 pub(super) struct Opener {
@@ -34,6 +27,8 @@ pub(super) struct Opener {
     pub(super) log: Box<dyn Fn() -> Result<ring::File> + Send>,
     /// Returns how many bytes of the disk are free; `None` when that is not known.
     pub(super) free_bytes: Box<dyn Fn() -> Option<u64> + Send>,
+    /// Where it is noted that the disk has failed.
+    pub(super) fault: FaultMark,
     /// Bytes of a log that is made.
     pub(super) log_bytes: u64,
     /// Revisions in one segment of history.
@@ -52,18 +47,22 @@ pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
         let backend = make_log().map_err(|error| ring::unavailable(&error))?;
         Ok(Box::new(backend) as ring::File)
     });
-    Opener { database, log, free_bytes: Box::new(|| None), log_bytes, segment_revisions }
+    let (free_bytes, fault) = (Box::new(|| None), FaultMark::default());
+    Opener { database, log, free_bytes, fault, log_bytes, segment_revisions }
 }
 
 /// Returns the opener for the database at a path.
 pub(super) fn opener_of(path: &Path, options: Options) -> Opener {
     let (database, log, disk) = (path.to_owned(), log_path(path), directory(path));
-    let opener = opener(move || backend(&database), move || log_backend(&log), options);
+    let fault = FaultMark::of(path);
+    let [of_database, of_log] = [fault.clone(), fault.clone()];
+    let make = move || backend(&database, &of_database);
+    let opener = opener(make, move || log_backend(&log, &of_log), options);
     let free_bytes = Box::new(move || {
         let disk = statvfs(&disk).ok()?;
         disk.f_bavail.checked_mul(disk.f_frsize)
     });
-    Opener { free_bytes, ..opener }
+    Opener { free_bytes, fault, ..opener }
 }
 
 /// Returns the path of the log of a database.
@@ -115,23 +114,21 @@ fn open_repairing(
 }
 
 /// Returns a backend for a file that exists.
-pub(super) fn backend(path: &Path) -> io::Result<FileBackend> {
+fn backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|error| named("open", path, &error))?;
-    sync_and_drop_cache(&file).map_err(|error| named("sync", path, &error))?;
+    sync_and_read_ahead(&file, fault).map_err(|error| named("sync", path, &error))?;
     FileBackend::new(file).map_err(io::Error::other)
 }
 
 /// Returns a backend for the log at a path. It is made, readable for its owner only and durably, if there is
 /// none.
-fn log_backend(path: &Path) -> io::Result<FileBackend> {
+fn log_backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(path).map_err(|error| named("open", path, &error))?;
     File::open(directory(path)).and_then(|directory| directory.sync_all())?;
-    // What is read must be what is on the disk: a sync may have failed before.
-    file.sync_data().map_err(|error| named("sync", path, &error))?;
-    drop_from_cache(&file, None);
+    sync_and_read_ahead(&file, fault).map_err(|error| named("sync", path, &error))?;
     FileBackend::new(file).map_err(io::Error::other)
 }
 
@@ -263,34 +260,29 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes out what can be written, and drops the file from the kernel's page cache, so that the next
-/// reads return what is on the disk.
-///
-/// When an fsync fails, the kernel marks the pages as clean although they were not written, and goes
-/// on serving them from its cache. The database must not be opened on such pages. The kernel is free
-/// to ignore the advice to drop them, so a failure of that call is not an error here.
-///
-/// A file that was closed cleanly stays in the cache, because reading it again takes long. redb
-/// marks the file as clean only after everything else has been synced, never after a failure, and
-/// clears the mark before it writes anything. The mark itself is read from the disk.
-fn sync_and_drop_cache(file: &File) -> io::Result<()> {
-    file.sync_data()?;
-    drop_from_cache(file, NonZeroU64::new(HEADER_BYTES as u64));
-    if !was_closed_cleanly(file) {
-        drop_from_cache(file, None);
+/// Writes out what can be written. After a fault of the disk, drops the file from the kernel's page cache, so
+/// that the next reads return what is on the disk. The kernel is free to ignore that advice, so a failure of
+/// that call is not an error here.
+fn sync_and_read_ahead(file: &File, fault: &FaultMark) -> io::Result<()> {
+    let synced = file.sync_data();
+    if synced.is_err() {
+        fault.set();
+    }
+    if fault.is_set() {
+        drop_from_cache(file);
     }
     read_ahead(file);
-    Ok(())
+    synced
 }
 
-/// Drops the start of a file from the page cache, or all of it.
-fn drop_from_cache(file: &File, bytes: Option<NonZeroU64>) {
+/// Drops a file from the page cache.
+fn drop_from_cache(file: &File) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::fs::fadvise(file, 0, bytes, rustix::fs::Advice::DontNeed) {
+    if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed) {
         tracing::debug!(%error, "the page cache was not dropped");
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (file, bytes);
+    let _ = file;
 }
 
 /// Asks for a whole file from the disk. A start reads all of it, page by page in no order of the disk, which
@@ -304,15 +296,6 @@ fn read_ahead(file: &File) {
     let _ = file;
 }
 
-/// Returns whether redb's header marks the file as closed cleanly; false for an unknown header.
-fn was_closed_cleanly(file: &File) -> bool {
-    let mut header = [0; MAGIC.len() + 1];
-    match file.read_exact_at(&mut header, 0) {
-        Ok(()) => header.starts_with(&MAGIC) && header[MAGIC.len()] & IN_USE == 0,
-        Err(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -321,25 +304,13 @@ mod tests {
     use crate::redb::layout;
     use crate::redb::write::{self, Task};
 
-    #[test]
-    fn a_closed_file_is_told_from_one_in_use() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db");
-        let closed = || was_closed_cleanly(&File::open(&path).unwrap());
-        let database = Builder::new().create(&path).unwrap();
-        assert!(!closed(), "it is in use");
-        drop(database);
-        assert!(closed());
-        File::create(&path).unwrap().set_len(512).unwrap();
-        assert!(!closed(), "it is no database");
-    }
-
     /// Opens the database at a path as a start does. Returns it, and how often a repair was reported.
     fn open(path: &Path) -> (Database, u64) {
         let reports = Rc::new(Cell::new(0));
         let reported = Rc::clone(&reports);
         let count = move |_| reported.set(reported.get() + 1);
-        let database = open_repairing(backend(path).unwrap(), 1 << 20, count).unwrap();
+        let backend = backend(path, &FaultMark::default()).unwrap();
+        let database = open_repairing(backend, 1 << 20, count).unwrap();
         (database, reports.get())
     }
 

@@ -7,8 +7,8 @@
 //! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
 //! (what callers read), `layout` (the bytes in the database), `migrate` (those of an older layout), `notes`
 //! (those of what is known of history), `start` (what happens before it is used), `verify` (the check of
-//! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `restore` (creation from
-//! entries) and `shared` (the state that all of them share).
+//! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `fault_mark` (whether the
+//! disk has failed), `restore` (creation from entries) and `shared` (the state that all of them share).
 
 use std::io;
 use std::path::Path;
@@ -40,6 +40,7 @@ use crate::{
 mod accept;
 mod applier;
 mod committer;
+mod fault_mark;
 mod file;
 mod history;
 mod layout;

@@ -42,6 +42,7 @@ pub(super) fn open(opener: &Opener) -> Result<Start> {
             is_undurable: revision != before.revision,
             segment_revisions: opener.segment_revisions,
         };
+        opener.fault.clear();
         Ok(Start { database, log, begin })
     })
 }

@@ -148,7 +148,8 @@ impl Disk {
     pub(crate) fn cut_power(&self) {
         let mut state = self.0.lock();
         state.lose_pending(|_| true);
-        state.view = state.durable.clone();
+        let State { view, durable, .. } = &mut *state;
+        view.clone_from(durable);
         state.faults = Faults::default();
         state.is_off = false;
         state.generation += 1;

@@ -1,0 +1,63 @@
+//! The mark of a disk that has failed: an empty file next to the database.
+//!
+//! When a sync fails, the kernel marks the pages as clean although they were not written, and goes on serving
+//! them from its cache, also to the next process. So a database must then be read from the disk, which takes
+//! many times as long. The mark need not be durable: it is needed for as long as that cache is there.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The place of the mark; none for what is in no file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FaultMark(Option<PathBuf>);
+
+impl FaultMark {
+    /// Returns the place of the mark of a database.
+    pub(super) fn of(path: &Path) -> Self {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".fault");
+        Self(Some(PathBuf::from(name)))
+    }
+
+    /// Returns whether the disk has failed since the database was opened last. What is not known counts as if it had.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.as_ref().is_some_and(|path| path.try_exists().unwrap_or(true))
+    }
+
+    /// Notes that the disk has failed.
+    pub(super) fn set(&self) {
+        let Some(path) = &self.0 else { return };
+        if let Err(error) = File::create(path) {
+            tracing::error!(path = %path.display(), %error, "the fault of the disk cannot be noted");
+        }
+    }
+
+    /// Notes that the database was read from the disk after a fault.
+    pub(super) fn clear(&self) {
+        let Some(path) = self.0.as_ref().filter(|_| self.is_set()) else { return };
+        if let Err(error) = std::fs::remove_file(path) {
+            tracing::warn!(path = %path.display(), %error, "the mark of a fault was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_stays_until_it_is_cleared() {
+        let directory = tempfile::tempdir().unwrap();
+        let mark = FaultMark::of(&directory.path().join("db"));
+        mark.clear();
+        assert!(!mark.is_set());
+        mark.set();
+        mark.set();
+        assert!(mark.is_set() && FaultMark::of(&directory.path().join("db")).is_set());
+        mark.clear();
+        assert!(!mark.is_set());
+        let none = FaultMark::default();
+        none.set();
+        assert!(!none.is_set());
+    }
+}
