@@ -1,11 +1,13 @@
 //! What commits and starts cost: `commit_cost DIRECTORY [KEYS]` makes a database with this many keys
-//! in a directory, and prints processor time and waiting for each kind of commit, and the time of a
-//! start after a clean end and after a crash. The figures of the store's records of decisions come from
+//! in a directory, and prints processor time and waiting for each kind of commit, next to those of a bare write,
+//! and the time of a start after a clean end and after a crash. The figures of the store's records of decisions come from
 //! it. Build it with optimisation.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for developers")]
 
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ use tokio::task::JoinSet;
 const VALUE_BYTES: usize = 1300;
 /// Creates that wait for one commit.
 const TOGETHER: u64 = 14;
+/// Pages of the file of the bare writes.
+const PAGES: u64 = 2048;
 /// Rounds of each measurement.
 const ROUNDS: u64 = 600;
 /// Rounds of updates, while history is forgotten.
@@ -87,13 +91,38 @@ async fn measure(name: &str, store: &Arc<Redb>, rounds: u64, each: impl Fn(u64) 
         waits.push(begin.elapsed().as_micros());
         used += used_since(before);
     }
+    print_cost(name, txns, waits, used);
+}
+
+fn print_cost(name: &str, count: u32, mut waits: Vec<u128>, used: Duration) {
     waits.sort_unstable();
     let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
     let [p50, p99, longest] = [50, 99, 100].map(at);
-    let used = (used / txns).as_micros();
+    let used = (used / count).as_micros();
     println!(
         "{name:24} {used:6} µs of processor time, p50 {p50:6} µs, p99 {p99:6} µs, longest {longest:6} µs"
     );
+}
+
+/// Writes the bytes of a small group again and again over a file that has them, each time with a sync, and prints the
+/// cost of one.
+fn measure_bare_writes(directory: &Path) {
+    let path = directory.join("bare");
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+    let (file, bytes) = (file.unwrap(), [7; 4096]);
+    for page in 0..PAGES {
+        file.write_all_at(&bytes, page * 4096).unwrap();
+    }
+    file.sync_all().unwrap();
+    let (mut waits, before) = (Vec::new(), processor_time());
+    for round in 0..ROUNDS {
+        let begin = Instant::now();
+        file.write_all_at(&bytes, round % PAGES * 4096).unwrap();
+        file.sync_data().unwrap();
+        waits.push(begin.elapsed().as_micros());
+    }
+    print_cost("bare write of 4 KiB", u32::try_from(ROUNDS).unwrap(), waits, used_since(before));
+    std::fs::remove_file(path).unwrap();
 }
 
 /// Forgets history all the time, but for that of the last rounds.
@@ -120,6 +149,10 @@ async fn measure_commits(store: &Arc<Redb>, keys: u64) {
     forgetting.shutdown().await;
 }
 
+fn log_of(path: &Path) -> PathBuf {
+    path.with_extension("db.log")
+}
+
 /// Opens and closes the database, and prints how long the former took.
 async fn start(name: &str, path: &Path) {
     let (begin, before) = (Instant::now(), processor_time());
@@ -139,6 +172,7 @@ async fn main() {
     let [path, crashed] = ["commit-cost.db", "crashed.db"].map(|name| directory.join(name));
     let store = Arc::new(Redb::open(&path, Options::default()).unwrap());
     fill(&store, keys).await;
+    measure_bare_writes(directory);
     store.compact(store.revision().await.unwrap()).await.unwrap();
     measure_commits(&store, keys).await;
     let (begin, before) = (Instant::now(), processor_time());
@@ -148,13 +182,17 @@ async fn main() {
         "the rest is forgotten in {} ms, {used} ms of processor time",
         begin.elapsed().as_millis()
     );
-    std::fs::copy(&path, &crashed).unwrap();
-    std::fs::File::open(&crashed).unwrap().sync_all().unwrap();
+    // As a process leaves it that is killed: the log has what was written last.
+    store.commit(update(1, 1)).await.unwrap();
+    for (path, crashed) in [(&path, &crashed), (&log_of(&path), &log_of(&crashed))] {
+        std::fs::copy(path, crashed).unwrap();
+        File::open(crashed).unwrap().sync_all().unwrap();
+    }
     store.close().await;
     println!("the file has {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
     start("start, clean end", &path).await;
     start("start, after a crash", &crashed).await;
-    for path in [path, crashed] {
+    for path in [log_of(&path), log_of(&crashed), path, crashed] {
         std::fs::remove_file(path).unwrap();
     }
 }
