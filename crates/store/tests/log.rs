@@ -143,6 +143,16 @@ async fn what_was_killed_needs_its_log_and_what_was_closed_does_not() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_not_needed_is_put_aside() {
+    let mut scene = Scene::new();
+    let [_, late, closed] = history(&scene).await;
+    let mut log = late.log.clone();
+    log.extend_from_slice(&[0; 4096]);
+    scene.open(&closed.database, Some(&log)).unwrap();
+    assert_eq!(read(&scene.directory.path().join("copy1.log.old")), log);
+}
+
+#[tokio::test]
 async fn an_older_log_is_refused_and_a_newer_one_has_what_is_missing() {
     let mut scene = Scene::new();
     let [early, late, closed] = history(&scene).await;
@@ -237,6 +247,21 @@ async fn a_disk_that_stands_still_slows_writers_down_when_the_log_is_full() {
     }
     assert_eq!(keys(&store).await.len(), TXNS + 10);
     assert_eq!(store.revision().await.unwrap(), TXNS as u64 + 10);
+}
+
+/// A transaction for which the log is too small goes to the database directly.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_for_the_log_is_the_newest_as_well() {
+    let (_, store) = open_gated();
+    let length = async || store.get("/a").await.unwrap().value.map(|entry| entry.value.len());
+    for bytes in [10, 40_000, 20, 50_000] {
+        store.commit(put("/a", bytes)).await.unwrap();
+        assert_eq!(length().await, Some(bytes));
+    }
+    let changes = vec![Change::Delete { key: "/a".into() }];
+    store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    assert_eq!(length().await, None);
+    assert_eq!(store.revision().await.unwrap(), 5);
 }
 
 /// What is acknowledged is read, also while the database does not have it.

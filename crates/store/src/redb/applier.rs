@@ -16,6 +16,7 @@ use super::layout::{LogState, Mark};
 use super::log::AcceptedTxn;
 use super::shared::Shared;
 use super::write::{self, Durable, WriteError};
+use crate::published::closed;
 use crate::{Error, Result};
 
 /// Transactions that are written together, at least, unless somebody waits for them.
@@ -56,6 +57,8 @@ pub(super) struct Handle {
     /// The newest revision that readers of the database see.
     applied: watch::Receiver<u64>,
     outcome: Arc<(Mutex<Outcome>, Condvar)>,
+    /// Whether somebody waits for what is there to be shown, who has asked for it.
+    is_asked: Arc<AtomicBool>,
     is_abandoned: Arc<AtomicBool>,
 }
 
@@ -66,6 +69,8 @@ struct Outcome {
     released: Option<Mark>,
     /// Why nothing more is done.
     failed: Option<Error>,
+    /// Whether something was made durable.
+    is_working: bool,
 }
 
 impl Handle {
@@ -87,7 +92,9 @@ impl Handle {
         if self.applied() >= revision {
             return Ok(());
         }
-        self.send(Work::Show);
+        if !self.is_asked.swap(true, Ordering::SeqCst) {
+            self.send(Work::Show);
+        }
         let mut applied = self.applied.clone();
         let ended = |_| {
             let reason = self.failure().map_or_else(String::new, |error| format!(": {error}"));
@@ -128,6 +135,16 @@ impl Handle {
         result.recv().unwrap_or_else(ended)
     }
 
+    /// Returns an error when nothing more is done.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Returns whether something was made durable since the database was opened.
+    pub(super) fn is_working(&self) -> bool {
+        self.outcome.0.lock().is_working
+    }
+
     /// Returns why nothing more is done, if so.
     pub(super) fn failure(&self) -> Option<Error> {
         self.outcome.0.lock().failed.clone()
@@ -142,17 +159,21 @@ pub(super) struct Running {
 
 impl Running {
     /// Waits until all is written that was handed over. The database then needs no log.
-    pub(super) fn finish(self) {
+    ///
+    /// # Errors
+    /// Why it still needs it.
+    pub(super) fn finish(self) -> Result<()> {
         self.handle.send(Work::End);
         if self.thread.join().is_err() {
             tracing::error!("the applier panicked");
         }
+        self.handle.check()
     }
 
-    /// Ends without writing anything more: the log has it.
+    /// Ends without writing what was handed over: the log has it.
     pub(super) fn abandon(self) {
         self.handle.is_abandoned.store(true, Ordering::SeqCst);
-        self.finish();
+        drop(self.finish());
     }
 }
 
@@ -175,11 +196,12 @@ pub(super) struct Begin {
 pub(super) fn spawn(shared: Arc<Shared>, queue: Arc<Queue>, begin: &Begin) -> Result<Running> {
     let (sender, work) = channel();
     let (newest, applied) = watch::channel(begin.revision);
-    let (outcome, is_abandoned) = (Arc::default(), Arc::default());
+    let (outcome, is_asked, is_abandoned) = (Arc::default(), Arc::default(), Arc::default());
     let handle = Handle {
         work: sender,
         applied,
         outcome: Arc::clone(&outcome),
+        is_asked: Arc::clone(&is_asked),
         is_abandoned: Arc::clone(&is_abandoned),
     };
     let state = Applier {
@@ -188,6 +210,7 @@ pub(super) fn spawn(shared: Arc<Shared>, queue: Arc<Queue>, begin: &Begin) -> Re
         work,
         newest,
         outcome,
+        is_asked,
         is_abandoned,
         waiting: Vec::new(),
         log: begin.log,
@@ -211,6 +234,7 @@ struct Applier {
     /// The newest revision that readers of the database see.
     newest: watch::Sender<u64>,
     outcome: Arc<(Mutex<Outcome>, Condvar)>,
+    is_asked: Arc<AtomicBool>,
     is_abandoned: Arc<AtomicBool>,
     /// Handed over, and not written yet.
     waiting: Vec<AcceptedTxn>,
@@ -228,6 +252,7 @@ impl Applier {
         loop {
             let work = self.next();
             if self.is_abandoned.load(Ordering::SeqCst) {
+                self.put_back(work);
                 break;
             }
             let ends = matches!(work, Work::End);
@@ -241,9 +266,13 @@ impl Applier {
         }
         // The log has what waits, and tasks are for the next one.
         while let Ok(work) = self.work.try_recv() {
-            if let Work::Perform(job) = work {
-                self.queue.put_back(job);
-            }
+            self.put_back(work);
+        }
+    }
+
+    fn put_back(&self, work: Work) {
+        if let Work::Perform(job) = work {
+            self.queue.put_back(job);
         }
     }
 
@@ -263,8 +292,9 @@ impl Applier {
             Work::Apply { txns, mark } => {
                 self.waiting.extend(txns);
                 self.log.mark = mark;
-                self.due.get_or_insert_with(|| Instant::now() + WAIT);
-                if self.waiting.len() >= TXNS { self.apply(Durable::Now) } else { Ok(()) }
+                let due = *self.due.get_or_insert_with(|| Instant::now() + WAIT);
+                let is_due = self.waiting.len() >= TXNS || Instant::now() >= due;
+                if is_due { self.apply(Durable::Now) } else { Ok(()) }
             }
             Work::ApplyDurably { txns, done } => {
                 self.waiting.extend(txns);
@@ -272,7 +302,12 @@ impl Applier {
                 drop(done.send(applied.clone()));
                 applied
             }
-            Work::Show => self.apply(Durable::Later),
+            Work::Show => {
+                // Before it is done: who asks from now on may want more.
+                self.is_asked.store(false, Ordering::SeqCst);
+                let is_due = self.due.is_some_and(|due| Instant::now() >= due);
+                self.apply(if is_due { Durable::Now } else { Durable::Later })
+            }
             Work::Release => self.apply(Durable::Now),
             Work::Perform(job) => match self.apply(Durable::Later) {
                 Ok(()) => self.perform(job),
@@ -301,7 +336,8 @@ impl Applier {
         if durable == Durable::Now {
             self.due = None;
             let (outcome, changed) = &*self.outcome;
-            outcome.lock().released = Some(mark);
+            let mut outcome = outcome.lock();
+            (outcome.released, outcome.is_working) = (Some(mark), true);
             changed.notify_all();
         }
         Ok(())
@@ -325,7 +361,7 @@ impl Applier {
         let result = match (ran, performed) {
             (_, Some(performed)) => performed,
             (Err(error), None) => Err(panicked(error)),
-            (Ok(()), None) => Err(panicked(crate::published::closed())),
+            (Ok(()), None) => Err(panicked(closed())),
         };
         match result {
             Ok(result) => {
@@ -354,5 +390,14 @@ impl Applier {
         outcome.lock().failed = Some(error);
         changed.notify_all();
         self.queue.request_probe();
+    }
+}
+
+impl Drop for Applier {
+    /// Whoever waits for this is told of a panic.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail(Error::Unavailable("the applier panicked".to_owned()));
+        }
     }
 }

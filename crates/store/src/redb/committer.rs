@@ -31,8 +31,9 @@ const QUEUE_TASKS: usize = 1024;
 const QUEUE_KIB: usize = 64 * 1024;
 /// Tasks in one group.
 const GROUP_TASKS: usize = 256;
-/// Bytes of values in one group. The last transaction of the group may exceed it.
-const GROUP_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of values in one group, so that the log has room for a few of them. The last transaction of the group may
+/// exceed it.
+const GROUP_BYTES: usize = 1024 * 1024;
 /// Bytes of the disk that are left free. What is in the log is acknowledged, and the database must have room for it:
 /// for each change that is a few pages.
 const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
@@ -101,7 +102,16 @@ impl Queue {
 
     /// Sends a task anew that the database failed before. Its caller is told when that is no longer possible.
     pub(super) fn put_back(&self, job: Job) {
-        drop(self.send(job));
+        let sender = self.sender.lock();
+        let unsent = match sender.as_ref() {
+            Some(sender) => sender.try_send(job).err().map(|error| match error {
+                TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
+            }),
+            None => Some(job),
+        };
+        if let Some(job) = unsent {
+            reply(job, Err(closed()));
+        }
     }
 
     fn send(&self, job: Job) -> Result<()> {
@@ -170,6 +180,9 @@ pub(super) struct Committer {
     opener: Opener,
     open: Option<Open>,
     retry: Option<Retry>,
+    /// The wait before the database is opened again after the next fault. Grows as long as nothing can be made
+    /// durable in between.
+    fault_wait: Duration,
     /// The number of tasks in the previous group.
     last_group: usize,
 }
@@ -184,8 +197,16 @@ impl Committer {
         log: Ring,
         begin: &Begin,
     ) -> Result<Self> {
-        let mut committer =
-            Self { shared, queue, jobs, opener, open: None, retry: None, last_group: 0 };
+        let mut committer = Self {
+            shared,
+            queue,
+            jobs,
+            opener,
+            open: None,
+            retry: None,
+            fault_wait: Duration::ZERO,
+            last_group: 0,
+        };
         committer.begin(log, begin)?;
         Ok(committer)
     }
@@ -205,11 +226,11 @@ impl Committer {
             let group = self.gather(first);
             self.process(group);
         }
-        if let Some(Open { applier, .. }) = self.open.take() {
-            applier.finish();
+        if let Some(Open { applier, .. }) = self.open.take()
+            && applier.finish().is_err()
+        {
+            self.opener.fault.set();
         }
-        self.shared.set_applier(None);
-        self.shared.close();
     }
 
     fn next_job(&mut self) -> Option<Job> {
@@ -353,8 +374,13 @@ impl Committer {
             applier.handle.send(Work::Apply { txns, mark: log.next() });
         } else {
             let attempted = |error| WriteError { error, commit_attempted: true };
+            let not_attempted = |error| WriteError { error, commit_attempted: false };
+            applier.handle.check().map_err(not_attempted)?;
             applier.handle.apply_durably(txns).map_err(attempted)?;
-            self.shared.pending.lock().extend(revision, Rows::new());
+            // The database has these, and all that was pending before them.
+            let mut pending = self.shared.pending.lock();
+            pending.forget(revision);
+            pending.extend(revision, Rows::new());
         }
         // Watches get it before the callers get their revisions.
         self.shared.publish(recorded);
@@ -377,8 +403,12 @@ impl Committer {
     }
 
     fn recover(&mut self, now: bool) {
-        if self.retry.is_some() && now {
-            self.reopen();
+        if self.retry.is_some() {
+            if now {
+                self.reopen();
+            }
+        } else if let Err(error) = self.shared.with(write::probe) {
+            self.fail(&error);
         }
     }
 
@@ -393,14 +423,21 @@ impl Committer {
     fn fail(&mut self, error: &Error) {
         tracing::error!(%error, "the database failed; it is closed and opened again");
         self.close_with(format!("the database failed, and is being opened again: {error}"));
-        self.retry = Some(Retry { at: Instant::now(), wait: REOPEN_WAIT_MIN });
-        self.reopen();
+        let at = Instant::now() + self.fault_wait;
+        self.retry = Some(Retry { at, wait: REOPEN_WAIT_MIN });
+        if self.fault_wait.is_zero() {
+            self.reopen();
+        }
+        self.fault_wait = (self.fault_wait * 2).clamp(REOPEN_WAIT_MIN, REOPEN_WAIT_MAX);
     }
 
     /// Closes the database for a reason. The log has what the database does not.
     fn close_with(&mut self, reason: String) {
         self.opener.fault.set();
         if let Some(Open { applier, .. }) = self.open.take() {
+            if applier.handle.is_working() {
+                self.fault_wait = Duration::ZERO;
+            }
             applier.abandon();
         }
         self.shared.fail(reason);
@@ -420,6 +457,7 @@ impl Committer {
                 self.shared.replace(database, begin.revision);
                 match self.begin(log, &begin) {
                     Ok(()) => {
+                        self.opener.fault.clear();
                         self.retry = None;
                         let revision = begin.revision;
                         tracing::info!(revision, "the database is open again");
@@ -438,7 +476,19 @@ impl Committer {
     }
 }
 
-/// Adds a group to the log. Returns false when there is no room for it, even with all of the log released.
+impl Drop for Committer {
+    /// Closes the database. Unless all is written already, the log has what is not.
+    fn drop(&mut self) {
+        if let Some(Open { applier, .. }) = self.open.take() {
+            applier.abandon();
+        }
+        self.shared.close();
+        // Not before: who reads must learn from it that the database may not have everything.
+        self.shared.set_applier(None);
+    }
+}
+
+/// Adds a group to the log. Returns false when there is no room for it.
 fn append(log: &mut Ring, applier: &Handle, bytes: &[u8]) -> std::result::Result<bool, WriteError> {
     let not_attempted = |error| WriteError { error, commit_attempted: false };
     let attempted = |error| WriteError { error, commit_attempted: true };

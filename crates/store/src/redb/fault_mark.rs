@@ -6,27 +6,36 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The place of the mark; none for what is in no file.
+/// The mark. Clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FaultMark(Option<PathBuf>);
+pub(super) struct FaultMark {
+    /// Its place; none for what is in no file.
+    path: Option<PathBuf>,
+    /// Whether it was set by this process: a disk that fails may not take the file.
+    is_set: Arc<AtomicBool>,
+}
 
 impl FaultMark {
     /// Returns the place of the mark of a database.
     pub(super) fn of(path: &Path) -> Self {
         let mut name = path.as_os_str().to_owned();
         name.push(".fault");
-        Self(Some(PathBuf::from(name)))
+        Self { path: Some(PathBuf::from(name)), ..Self::default() }
     }
 
     /// Returns whether the disk has failed since the database was opened last. What is not known counts as if it had.
     pub(super) fn is_set(&self) -> bool {
-        self.0.as_ref().is_some_and(|path| path.try_exists().unwrap_or(true))
+        let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
+        self.is_set.load(Ordering::SeqCst) || self.path.as_ref().is_some_and(exists)
     }
 
     /// Notes that the disk has failed.
     pub(super) fn set(&self) {
-        let Some(path) = &self.0 else { return };
+        self.is_set.store(true, Ordering::SeqCst);
+        let Some(path) = &self.path else { return };
         if let Err(error) = File::create(path) {
             tracing::error!(path = %path.display(), %error, "the fault of the disk cannot be noted");
         }
@@ -34,7 +43,8 @@ impl FaultMark {
 
     /// Notes that the database was read from the disk after a fault.
     pub(super) fn clear(&self) {
-        let Some(path) = self.0.as_ref().filter(|_| self.is_set()) else { return };
+        self.is_set.store(false, Ordering::SeqCst);
+        let Some(path) = self.path.as_ref().filter(|_| self.is_set()) else { return };
         if let Err(error) = std::fs::remove_file(path) {
             tracing::warn!(path = %path.display(), %error, "the mark of a fault was not removed");
         }
@@ -58,6 +68,8 @@ mod tests {
         assert!(!mark.is_set());
         let none = FaultMark::default();
         none.set();
+        assert!(none.is_set());
+        none.clear();
         assert!(!none.is_set());
     }
 }

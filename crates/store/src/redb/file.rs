@@ -25,6 +25,8 @@ pub(super) struct Opener {
     pub(super) database: Box<dyn Fn() -> Result<Database> + Send>,
     /// Opens the file of the log, which is made if there is none.
     pub(super) log: Box<dyn Fn() -> Result<ring::File> + Send>,
+    /// Renames a log that the database does not need, and that may be another's.
+    pub(super) put_log_aside: Box<dyn Fn() + Send>,
     /// Returns how many bytes of the disk are free; `None` when that is not known.
     pub(super) free_bytes: Box<dyn Fn() -> Option<u64> + Send>,
     /// Where it is noted that the disk has failed.
@@ -48,7 +50,8 @@ pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
         Ok(Box::new(backend) as ring::File)
     });
     let (free_bytes, fault) = (Box::new(|| None), FaultMark::default());
-    Opener { database, log, free_bytes, fault, log_bytes, segment_revisions }
+    let put_log_aside = Box::new(|| ());
+    Opener { database, log, put_log_aside, free_bytes, fault, log_bytes, segment_revisions }
 }
 
 /// Returns the opener for the database at a path.
@@ -62,7 +65,28 @@ pub(super) fn opener_of(path: &Path, options: Options) -> Opener {
         let disk = statvfs(&disk).ok()?;
         disk.f_bavail.checked_mul(disk.f_frsize)
     });
-    Opener { free_bytes, fault, ..opener }
+    let log = log_path(path);
+    let put_log_aside = Box::new(move || put_aside(&log));
+    Opener { put_log_aside, free_bytes, fault, ..opener }
+}
+
+/// Renames a log, if there is one.
+fn put_aside(log: &Path) {
+    let has_bytes = std::fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    if !has_bytes {
+        return;
+    }
+    let mut name = log.as_os_str().to_owned();
+    name.push(".old");
+    let aside = PathBuf::from(name);
+    match std::fs::rename(log, &aside) {
+        Ok(()) => tracing::warn!(
+            log = %aside.display(),
+            "the log that was next to the database is not its log, or is damaged; the database was closed and \
+             does not need it, so it is put aside"
+        ),
+        Err(error) => tracing::warn!(log = %log.display(), %error, "a log could not be put aside"),
+    }
 }
 
 /// Returns the path of the log of a database.

@@ -96,6 +96,7 @@ impl Redb {
 
     fn start(opener: Opener) -> Result<Self> {
         let Start { database, log, begin } = start::open(&opener)?;
+        opener.fault.clear();
         let shared = Arc::new(Shared::new(database, begin.revision));
         let (queue, jobs) = Queue::new();
         let queue = Arc::new(queue);

@@ -139,6 +139,13 @@ impl Ring {
         Ok(ring)
     }
 
+    /// Gives the ring another id. It is durable when this returns.
+    pub(super) fn rename(&mut self, id: u128) -> Result<()> {
+        let head = head(id, self.length).repeat(PAGE_SECTORS);
+        let written = self.file.write(0, &head).and_then(|()| self.file.sync_data());
+        written.map_err(|error| unavailable(&error))
+    }
+
     /// Returns the bytes of the largest group that it is for: several of them must have room.
     pub(super) fn group_bytes(&self) -> usize {
         usize::try_from(self.length / 4).unwrap_or(usize::MAX)

@@ -8,7 +8,7 @@ use super::applier::Begin;
 use super::file::Opener;
 use super::layout::{LogState, Mark};
 use super::log;
-use super::read::View;
+use super::read::{View, is_in_use};
 use super::ring::Ring;
 use super::shared::catch;
 use super::verify::verify;
@@ -42,8 +42,13 @@ pub(super) fn open(opener: &Opener) -> Result<Start> {
             is_undurable: revision != before.revision,
             segment_revisions: opener.segment_revisions,
         };
-        opener.fault.clear();
         Ok(Start { database, log, begin })
+    })
+    .inspect_err(|error| {
+        // Another process that has it open is no fault.
+        if matches!(error, Error::Unavailable(_)) && !is_in_use(error) {
+            opener.fault.set();
+        }
     })
 }
 
@@ -64,15 +69,18 @@ pub(super) fn database(opener: &Opener) -> Result<(Database, super::layout::Stat
 fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Ring> {
     let more = |_: &[u8]| Err(super::read::corrupt_database("the log has more than the database"));
     let same = match Ring::open((opener.log)()?, known.id, known.mark, more) {
-        Ok(log) if known.id != 0 => Some(log),
-        Ok(_) | Err(Error::Corrupt { .. }) => None,
+        Ok(log) => Some(log),
+        Err(Error::Corrupt { .. }) => None,
         Err(error) => return Err(error),
     };
-    let (log, id) = if let Some(log) = same {
-        (log, known.id)
+    // A new one each time, so that two copies of a database that both go on do not have one log.
+    let id = new_id()?;
+    let log = if let Some(mut log) = same {
+        log.rename(id)?;
+        log
     } else {
-        let id = new_id()?;
-        (Ring::create((opener.log)()?, id, opener.log_bytes)?, id)
+        (opener.put_log_aside)();
+        Ring::create((opener.log)()?, id, opener.log_bytes)?
     };
     write::note_log(database, LogState { id, mark: log.next(), is_closed: false })?;
     Ok(log)
