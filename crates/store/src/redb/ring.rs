@@ -312,13 +312,15 @@ fn encoded_length(bytes: &[u8]) -> usize {
 
 fn encode(group: u64, bytes: &[u8]) -> Vec<u8> {
     let length = encoded_length(bytes);
-    let mut all = Vec::with_capacity(length);
-    all.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-    all.extend_from_slice(bytes);
-    all.resize(length / SECTOR * ROOM, 0);
     let count = u32::try_from(length / SECTOR).unwrap_or(u32::MAX);
+    let own = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let (begin, rest) = bytes.split_at(bytes.len().min(ROOM - LENGTH));
+    let first = [own.as_slice(), begin].concat();
+    let parts = std::iter::once(first.as_slice()).chain(rest.chunks(ROOM));
+    // The last page is filled with sectors that have nothing.
+    let parts = parts.chain(std::iter::repeat([].as_slice()));
     let mut out = Vec::with_capacity(length);
-    for (index, part) in (0_u32..).zip(all.chunks(ROOM)) {
+    for (index, part) in (0..count).zip(parts) {
         out.extend_from_slice(&sector(group, index, count, part));
     }
     out
