@@ -116,7 +116,7 @@ const RETIRED: &[Entry] = &[
     Entry {
         words: &["settle"],
         scope: Scope::Anywhere,
-        say: "`sync_and_drop_cache`, or what is done",
+        say: "`sync_and_read_ahead`, or what is done",
         except: &[],
     },
     Entry {

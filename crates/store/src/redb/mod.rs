@@ -121,7 +121,7 @@ impl Redb {
         revision: u64,
         prefixes: &Arc<[String]>,
     ) -> Result<Option<Forgetting>> {
-        self.settle().await?;
+        self.catch_up().await?;
         let (shared, prefixes) = (Arc::clone(&self.shared), Arc::clone(prefixes));
         let reading = spawn_blocking(move || {
             shared.read(|view| {
@@ -136,8 +136,8 @@ impl Redb {
     }
 
     /// Waits until snapshots have what is acknowledged.
-    async fn settle(&self) -> Result<()> {
-        self.probe_if_unavailable(self.shared.settle().await)
+    async fn catch_up(&self) -> Result<()> {
+        self.probe_if_unavailable(self.shared.catch_up().await)
     }
 
     fn probe_if_unavailable<T>(&self, result: Result<T>) -> Result<T> {
@@ -197,7 +197,7 @@ impl Store for Redb {
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
-        self.settle().await?;
+        self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
         let listing = spawn_blocking(move || shared.read(|view| view.list(&request)));
         let page = self.probe_if_unavailable(
@@ -208,7 +208,7 @@ impl Store for Redb {
     }
 
     async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
-        self.settle().await?;
+        self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
         let prefix = prefix.to_owned();
         let reading = spawn_blocking(move || shared.read(|view| view.next_page(prefix, at, after)));
@@ -220,7 +220,7 @@ impl Store for Redb {
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
-        self.settle().await?;
+        self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
         let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
         self.probe_if_unavailable(
@@ -250,7 +250,7 @@ impl Store for Redb {
 
     async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
         check::prefixes(prefixes)?;
-        self.settle().await?;
+        self.catch_up().await?;
         let (shared, prefixes) = (Arc::clone(&self.shared), prefixes.to_vec());
         let search = spawn_blocking(move || shared.read(|view| view.last_changes(&prefixes, at)));
         let found = self.probe_if_unavailable(

@@ -71,7 +71,7 @@ impl Shared {
     ///
     /// # Errors
     /// As for [`Handle::wait_until_applied`].
-    pub(super) async fn settle(&self) -> Result<()> {
+    pub(super) async fn catch_up(&self) -> Result<()> {
         let revision = self.published_revision();
         let applier = self.applier.read().clone();
         match applier {
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// Runs a function on a snapshot, which may not have what was acknowledged last: see [`Shared::settle`].
+    /// Runs a function on a snapshot, which may not have what was acknowledged last: see [`Shared::catch_up`].
     pub(super) fn read<T>(&self, run: impl FnOnce(&View) -> Result<T>) -> Result<T> {
         self.with(|database| run(&View::open(database)?))
     }

@@ -49,7 +49,7 @@ impl RedbWatch {
     }
 
     async fn read_file(&self) -> Result<Vec<Batch>> {
-        self.shared.settle().await?;
+        self.shared.catch_up().await?;
         let (shared, cursor) = (Arc::clone(&self.shared), self.cursor.clone());
         spawn_blocking(move || shared.read(|view| view.history(&cursor)))
             .await
