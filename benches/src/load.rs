@@ -31,6 +31,13 @@ const FAILURES_MAX: u64 = 1000;
 /// The manager that applies whole objects.
 const WHOLE_OBJECTS: &str = "bench";
 
+/// The query of a watch that begins with all objects.
+const WATCH_LIST: &str = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                          &allowWatchBookmarks=true";
+
+/// The annotation of the bookmark that ends them.
+const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
+
 /// The kind of request.
 #[derive(Clone, Copy, Debug, ValueEnum, PartialEq)]
 pub(crate) enum Operation {
@@ -48,6 +55,9 @@ pub(crate) enum Operation {
     /// GET of the collection's own path: a list, or any other page
     #[value(alias = "raw")]
     List,
+    /// GET of the collection's own path as a watch that begins with all objects, until the bookmark that ends
+    /// them. Each is on a connection of its own, which is made before
+    WatchList,
     /// PUT of a value under a new name, as key-value stores have it
     KvPut,
     /// PUT of a value under a name that exists
@@ -241,8 +251,14 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
         let due = due(&run, ticket).await;
         let (request, index) = request(&run, &mut worker, ticket, turn);
         turn += 1;
-        let sending =
-            worker.client.exchange(request.method, &request.path, request.body, index.is_some());
+        let is_watch = run.options.operation == Operation::WatchList;
+        let sending = async {
+            if is_watch {
+                return worker.client.read_until(&request.path, INITIAL_EVENTS_END).await;
+            }
+            let keep = index.is_some();
+            worker.client.exchange(request.method, &request.path, request.body, keep).await
+        };
         let result = match tokio::time::timeout(RESPONSE_TIMEOUT, sending).await {
             Ok(result) => result,
             Err(_) => Err(anyhow::anyhow!("no response for {RESPONSE_TIMEOUT:?}")),
@@ -251,6 +267,9 @@ async fn work(run: Arc<Run>, mut worker: Worker) {
             Ok(response) => {
                 let time = due.elapsed();
                 run.tally.lock().add(&response, time);
+                if is_watch && worker.client.reconnect().await.is_err() {
+                    break;
+                }
                 if let Some(own) = worker.own.as_mut().filter(|_| response.status < 300) {
                     own.times.record(time);
                 }
@@ -341,6 +360,9 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
             (Method::PUT, under(&name), body, Some(index))
         }
         Operation::List => (Method::GET, options.path.clone(), Bytes::new(), None),
+        Operation::WatchList => {
+            (Method::GET, format!("{}{WATCH_LIST}", options.path), Bytes::new(), None)
+        }
         Operation::KvPut => {
             let name = new_name();
             (Method::PUT, under(&name), run.maker.value(&name, sent), None)

@@ -45,10 +45,10 @@ pub(crate) struct Options {
     #[arg(long)]
     dir: PathBuf,
     /// Syncs for each write
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=16))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=16))]
     syncs: u32,
     /// Pages of 4 KiB written for each write
-    #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u32).range(0..=256))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=256))]
     pages: u32,
     /// End by itself after so many seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -76,6 +76,11 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let (writes, queue) = mpsc::sync_channel(BEHIND_MAX);
     let (events, _) = broadcast::channel(BEHIND_MAX);
     let file = File::create(options.dir.join("pages")).context("cannot make the file")?;
+    // As a log, whose pages are all there.
+    for page in 0..FILE_PAGES {
+        file.write_all_at(&[0; PAGE_BYTES], page * PAGE_BYTES as u64)?;
+    }
+    file.sync_all()?;
     let disk = Disk { file, syncs: options.syncs, pages: options.pages, next: 0 };
     let sender = events.clone();
     std::thread::spawn(move || commit(disk, &queue, &sender));

@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// The header that carries the token; `authorization` gets `Bearer` in front
     #[arg(long, default_value = "authorization")]
     token_header: String,
+    /// The form of what is read, as the header Accept has it
+    #[arg(long)]
+    accept: Option<String>,
     /// The version of HTTP
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) http: u8,
@@ -53,6 +56,8 @@ pub(crate) struct Target {
     pub(crate) tls: Arc<ClientConfig>,
     /// The header with our credential, if any.
     pub(crate) credential: Option<(http::HeaderName, http::HeaderValue)>,
+    /// The header Accept, if any.
+    pub(crate) accept: Option<http::HeaderValue>,
     pub(crate) http2: bool,
 }
 
@@ -80,6 +85,7 @@ impl Target {
             name: ServerName::IpAddress(address.ip().into()),
             tls: Arc::new(tls(&given.ca, http2)?),
             credential: credential.transpose()?,
+            accept: options.accept.as_deref().map(http::HeaderValue::from_str).transpose()?,
             http2,
         })
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -88,6 +88,27 @@ impl Client {
         }
     }
 
+    /// Sends a GET and reads the response until it has some bytes. It may go on, so the connection has to be made
+    /// anew after this.
+    pub(crate) async fn read_until(&mut self, path: &str, end: &[u8]) -> Result<Response> {
+        let mut response = self.send(Method::GET, path, Bytes::new()).await?;
+        let (mut recent, mut body_bytes) = (BytesMut::new(), 0);
+        let finder = memchr::memmem::Finder::new(end);
+        while let Some(frame) = response.body_mut().frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            body_bytes += data.len() as u64;
+            recent.extend_from_slice(&data);
+            if finder.find(&recent).is_some() {
+                let (status, body) = (response.status().as_u16(), Bytes::new());
+                return Ok(Response { status, retry_after_seconds: None, body_bytes, body });
+            }
+            // The bytes may be in two frames.
+            let old = recent.len().saturating_sub(end.len());
+            drop(recent.split_to(old));
+        }
+        bail!("GET {path} returned {}, and not what was waited for", response.status())
+    }
+
     /// Sends a request and reads the whole response. The body is returned if `keep` is set.
     pub(crate) async fn exchange(
         &mut self,
@@ -159,6 +180,9 @@ fn request(
             _ => "application/json",
         };
         request = request.header(http::header::CONTENT_TYPE, kind);
+    }
+    if let Some(accept) = &target.accept {
+        request = request.header(http::header::ACCEPT, accept);
     }
     if let Some((name, value)) = &target.credential {
         request = request.header(name, value);

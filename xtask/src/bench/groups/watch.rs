@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use crate::bench::Bench;
 use crate::bench::load::{Measurement, RUN_PREFIX};
 use crate::bench::report::{Figure, Rounds, Section, Wanted};
+use crate::bench::server::Server;
 
 /// Measures delivery, and that of the bare fan-out server.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
@@ -37,13 +38,43 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     }
     section.notes.push(format!(
         "100 watchers, 50 writes a second, events of {length} bytes. The bare fan-out server writes \
-         13 pages and syncs twice for each write, sends the bytes on, and does nothing else."
+         a page and syncs once for each write, sends the bytes on, and does nothing else. An event in a form \
+         other than plain JSON is encoded once for all its watchers; one of plain JSON is the object's own bytes."
     ));
+    measure_forms(bench, &mut postern, &mut section)?;
     let what = "delivery p50 to the bare fan-out server's";
     section.ratios.push(p50.ratio(what, Wanted::AtMost(1.5)));
     let what = "delivery p99 to the bare fan-out server's";
     section.ratios.push(p99.ratio(what, Wanted::AtMost(2.0)));
     Ok(section)
+}
+
+/// Measures what an event costs with many watchers, in each form.
+fn measure_forms(bench: &Bench, postern: &mut Server, section: &mut Section) -> Result<()> {
+    let watchers = bench.pick("1000", "100");
+    let watch = ["watch", "--watchers", watchers, "--rate", "10", "--prefix", RUN_PREFIX];
+    let watch = [&watch[..], &["--events", bench.pick("60", "20"), "--body-bytes", "838"]].concat();
+    let group = "g=meta.k8s.io;v=v1";
+    let table = format!("application/json;as=Table;{group}");
+    let metadata = format!("application/json;as=PartialObjectMetadata;{group}");
+    for (form, accept) in [("Table", &table), ("PartialObjectMetadata", &metadata)] {
+        let mut rounds = Rounds::default();
+        for _ in 0..bench.pick(2, 1) {
+            let plain = bench.measure(postern, &watch)?;
+            let accept = ["--accept", accept.as_str()];
+            let other = bench.measure(postern, &[&watch[..], &accept].concat())?;
+            for one in [&plain, &other] {
+                let whole = one.text("events") == one.text("events_expected");
+                ensure!(whole, "only {} events came", one.text("events"));
+            }
+            rounds.add(&other, &plain, Measurement::cpu);
+        }
+        let what = format!(
+            "an event to {watchers} watchers as {form}, the server's CPU to that as plain JSON"
+        );
+        section.ratios.push(rounds.ratio(&what, Wanted::AtMost(1.2)));
+    }
+    Ok(())
 }
 
 fn figure(server: &str, measurement: &Measurement) -> Figure {
