@@ -63,7 +63,9 @@ struct Seen {
 /// Opens the watches, writes, and returns how long events took.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let target = Arc::new(Target::new(&options.target)?);
-    let mut writer = Client::connect(&target).await.context("the writer cannot connect")?;
+    // A list has forms of its own: only the watches ask for one.
+    let plain = Arc::new(Target { accept: None, ..Target::clone(&target) });
+    let mut writer = Client::connect(&plain).await.context("the writer cannot connect")?;
     let seen = Arc::new(Mutex::new(Seen { times: Times::new()?, bytes: 0 }));
     let started = Instant::now();
     let path = format!("{}{}", options.path, with_version(options, &mut writer).await?);
