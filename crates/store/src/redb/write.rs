@@ -132,40 +132,46 @@ pub(super) fn probe(database: &Database) -> Result<()> {
     begin(database)?.abort().map_err(engine_error)
 }
 
-/// Adds entries to a database that is being restored.
-pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
+/// Writes with the tables, durably.
+fn durably(database: &Database, write: impl FnOnce(&mut Tables<'_>) -> Result<()>) -> Result<()> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
-    for entry in entries {
-        if tables.live.get(entry.key.as_bytes()).map_err(engine_error)?.is_some() {
-            return Err(check::restored_twice(entry));
-        }
-        let packed = entry.position.packed();
-        tables.put_row(&entry.key, PUT, packed, &layout::encode_value(packed, &entry.value), 0)?;
-    }
+    write(&mut tables)?;
     tables.finish()?;
     transaction.commit().map_err(engine_error)
+}
+
+/// Adds entries to a database that is being restored.
+pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
+    durably(database, |tables| {
+        for entry in entries {
+            if tables.live.get(entry.key.as_bytes()).map_err(engine_error)?.is_some() {
+                return Err(check::restored_twice(entry));
+            }
+            let packed = entry.position.packed();
+            let body = layout::encode_value(packed, &entry.value);
+            tables.put_row(&entry.key, PUT, packed, &body, 0)?;
+        }
+        Ok(())
+    })
 }
 
 /// Sets the newest revision of a database that was restored. Everything before it is compacted.
 pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
-    let transaction = begin(database)?;
-    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
-    tables.state.revision = revision;
-    tables.state.compacted = revision.saturating_sub(1);
-    // The restore itself, which has no changes, is a revision of history.
-    tables.begin_segment(revision)?;
-    tables.finish()?;
-    transaction.commit().map_err(engine_error)
+    durably(database, |tables| {
+        tables.state.revision = revision;
+        tables.state.compacted = revision.saturating_sub(1);
+        // The restore itself, which has no changes, is a revision of history.
+        tables.begin_segment(revision)
+    })
 }
 
 /// Records what the rows of all keys add up to.
 pub(super) fn record_sum(database: &Database, live: u64) -> Result<()> {
-    let transaction = begin(database)?;
-    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
-    (tables.state.live, tables.state.unsummed) = (live, 0);
-    tables.finish()?;
-    transaction.commit().map_err(engine_error)
+    durably(database, |tables| {
+        (tables.state.live, tables.state.unsummed) = (live, 0);
+        Ok(())
+    })
 }
 
 /// Writes transactions that were accepted, in order. The log is done with up to the mark when this is durable.
@@ -197,11 +203,10 @@ pub(super) fn apply(
 
 /// Notes which log goes with the database, durably.
 pub(super) fn note_log(database: &Database, log: LogState) -> Result<()> {
-    let transaction = begin(database)?;
-    let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
-    tables.state.log = log;
-    tables.finish()?;
-    transaction.commit().map_err(engine_error)
+    durably(database, |tables| {
+        tables.state.log = log;
+        Ok(())
+    })
 }
 
 /// Performs a task that changes no keys. What it changes is durable when this returns.
