@@ -71,6 +71,11 @@ fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Ring
     let same = match Ring::open((opener.log)()?, known.id, known.mark, more) {
         Ok(log) => Some(log),
         Err(Error::Corrupt { .. }) => None,
+        Err(Error::Unavailable(reason)) => {
+            // Nothing in it is needed: a disk that cannot read it must not keep the database from being served.
+            tracing::warn!(reason, "the log cannot be read, and is not needed: a new one is made");
+            None
+        }
         Err(error) => return Err(error),
     };
     // A new one each time, so that two copies of a database that both go on do not have one log.

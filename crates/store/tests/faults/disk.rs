@@ -52,6 +52,8 @@ pub(crate) struct Faults {
     pub(crate) full_after: Option<usize>,
     /// Reads fail.
     pub(crate) reads_fail: bool,
+    /// Reads of the log fail.
+    pub(crate) log_reads_fail: bool,
 }
 
 /// A disk. Clones are the same disk.
@@ -246,7 +248,8 @@ impl StorageBackend for Handle {
         if state.is_off || state.generation != self.generation {
             return Err(io::Error::other("the power is off"));
         }
-        if state.faults.reads_fail {
+        let is_log = self.file == LOG;
+        if state.faults.reads_fail || (is_log && state.faults.log_reads_fail) {
             return Err(io::Error::other("the disk cannot be read"));
         }
         let wanted = state.view[self.file].get(size(offset)..size(offset) + out.len());

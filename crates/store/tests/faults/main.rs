@@ -157,6 +157,31 @@ fn an_unreadable_disk_is_reported_and_survived() {
     });
 }
 
+#[test]
+fn a_log_that_cannot_be_read_stops_only_a_start_that_needs_it() {
+    for_seeds(10, async |seed| {
+        let disk = new_disk(seed);
+        let mut workload = Workload::new(seed);
+        let store = open(&disk).unwrap();
+        workload.steps(&store, 10).await.unwrap();
+        store.close().await;
+        drop(store);
+        disk.inject(Faults { log_reads_fail: true, ..Faults::default() });
+        let store = open(&disk).unwrap();
+        disk.inject(Faults::default());
+        workload.check(&store).await;
+        workload.steps(&store, 10).await.unwrap();
+        // Killed: what only the log has must not be lost.
+        disk.cut_power();
+        drop(store);
+        disk.inject(Faults { log_reads_fail: true, ..Faults::default() });
+        assert!(matches!(open(&disk), Err(Error::Unavailable(_))));
+        disk.inject(Faults::default());
+        let store = open(&disk).unwrap();
+        workload.check(&store).await;
+    });
+}
+
 /// Many callers at once, so that one commit carries many transactions. How they are grouped
 /// does not depend on the seed, but what must be true afterwards does not depend on the grouping.
 #[test]
