@@ -4,6 +4,7 @@
 //! It is part of a snapshot, as roles and bindings are: a change copies the path to what it changes, so
 //! its cost does not depend on how many other objects there are.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use postern_kinds::GroupResource;
@@ -132,28 +133,26 @@ impl OfKind {
 
     fn add(&mut self, namespace: &str, name: &str, uid: &str) {
         // Texts that are there are shared.
-        let namespace_key = known(&self.owners, namespace);
+        let namespace = known(&self.owners, namespace);
         let (name, uid) = (Arc::<str>::from(name), known(&self.owned, uid));
-        let mut owned = self.owned.get(&uid).cloned().unwrap_or_default();
-        let mut names = owned.get(namespace).cloned().unwrap_or_default();
-        names.insert_mut(name.clone(), ());
-        owned.insert_mut(namespace_key.clone(), names);
-        self.owned.insert_mut(uid.clone(), owned);
-        let mut owners = self.owners.get(namespace).cloned().unwrap_or_default();
-        owners.insert_mut(name, uid);
-        self.owners.insert_mut(namespace_key, owners);
+        change(&mut self.owned, &uid, |owned| {
+            change(owned, &namespace, |names| names.insert_mut(name.clone(), ()));
+        });
+        change(&mut self.owners, &namespace, |owners| owners.insert_mut(name, uid));
     }
 
     fn remove(&mut self, namespace: &str, name: &str) {
-        let Some(mut owners) = self.owners.get(namespace).cloned() else { return };
+        let Some((namespace, owners)) = self.owners.get_key_value(namespace) else { return };
         let Some(uid) = owners.get(name).cloned() else { return };
-        owners.remove_mut(name);
-        put(&mut self.owners, namespace, owners.is_empty(), owners);
-        let Some(mut owned) = self.owned.get(&uid).cloned() else { return };
-        let mut names = owned.get(namespace).cloned().unwrap_or_default();
-        names.remove_mut(name);
-        put(&mut owned, namespace, names.is_empty(), names);
-        put(&mut self.owned, &uid, owned.is_empty(), owned);
+        let namespace = namespace.clone();
+        change(&mut self.owners, &namespace, |owners| {
+            owners.remove_mut(name);
+        });
+        change(&mut self.owned, &uid, |owned| {
+            change(owned, &namespace, |names| {
+                names.remove_mut(name);
+            });
+        });
     }
 }
 
@@ -162,13 +161,22 @@ fn known<V>(map: &SharedMap<Arc<str>, V>, key: &str) -> Arc<str> {
     map.get_key_value(key).map_or_else(|| Arc::from(key), |(known, _)| known.clone())
 }
 
-/// Sets a value that is there, or removes it when it is empty.
-fn put<V>(map: &mut SharedMap<Arc<str>, V>, key: &str, is_empty: bool, value: V) {
-    let known = known(map, key);
+/// Changes the map that is the value of a key, and removes it when it is empty then. What no other snapshot
+/// has is changed in place: without that, loading many objects would copy a path for each.
+fn change<K: Eq + Hash + Clone, V: Clone>(
+    map: &mut SharedMap<Arc<str>, SharedMap<K, V>>,
+    key: &Arc<str>,
+    change: impl FnOnce(&mut SharedMap<K, V>),
+) {
+    if !map.contains_key(key) {
+        map.insert_mut(key.clone(), SharedMap::default());
+    }
+    let is_empty = map.get_mut(key).is_none_or(|value| {
+        change(value);
+        value.is_empty()
+    });
     if is_empty {
-        map.remove_mut(&known);
-    } else {
-        map.insert_mut(known, value);
+        map.remove_mut(key);
     }
 }
 

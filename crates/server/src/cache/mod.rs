@@ -25,6 +25,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
@@ -217,15 +218,17 @@ impl Cache {
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that has everything up to there goes on: what has not changed is not expired.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
-        let LoadedState { objects, mut access, tokens } = std::mem::take(&mut *loaded.lock());
-        // In the order of keys, as they would come from a list.
-        access.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        let LoadedState { objects, access, tokens } = std::mem::take(&mut *loaded.lock());
+        // At the same time as the objects, which take as long.
+        let cache = self.clone();
+        let access = spawn_blocking(move || cache.access.lay_out(access, at));
         for ((resource, objects), last_change) in
             self.resources.iter().zip(objects).zip(last_changes)
         {
             resource.load(objects, at, last_change);
         }
-        self.access.load(&access, at);
+        let access = access.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        self.access.load(access);
         self.tokens.load(&tokens);
         Ok(())
     }

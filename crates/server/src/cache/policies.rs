@@ -81,10 +81,14 @@ impl Policies {
         true
     }
 
-    /// Replaces everything with what is stored at a revision. What was before is forgotten.
-    pub(super) fn load(&self, changes: &[NamedChange], revision: u64) {
+    /// Returns the snapshot of everything that is stored at a revision.
+    pub(super) fn laid_out(changes: &[NamedChange], revision: u64) -> Arc<PolicyAt> {
         let policy = Policy::built_in().with(&borrowed(changes));
-        let next = Arc::new(PolicyAt { revision, policy });
+        Arc::new(PolicyAt { revision, policy })
+    }
+
+    /// Replaces everything with one snapshot. What was before is forgotten.
+    pub(super) fn load(&self, next: Arc<PolicyAt>) {
         *self.history.lock() = VecDeque::from([next.clone()]);
         self.current.store(next);
     }
@@ -146,7 +150,7 @@ mod tests {
         }
         assert_eq!(revisions(&first), None);
         let before = policies.current();
-        policies.load(&change(), 3000);
+        policies.load(Policies::laid_out(&change(), 3000));
         assert_eq!(revisions(&before), None);
         assert_eq!(policies.current().revision, 3000);
         assert!(policies.at(2999).is_none());

@@ -87,6 +87,12 @@ impl AccessValue {
     }
 }
 
+/// The index of everything that is stored at a revision.
+pub(super) struct LoadedAccess {
+    policy: Arc<PolicyAt>,
+    principals: PrincipalIndex,
+}
+
 impl PolicyKind {
     fn of(kind: &'static dyn AnyKind) -> Self {
         let (prefix, head) = (storage_key::collection(kind.info()), stored_head(kind.info()));
@@ -198,18 +204,26 @@ impl AccessState {
         }
     }
 
-    /// Replaces the index with everything that is stored. Uses of keys that are not stored yet are
-    /// kept.
-    pub(super) fn load(&self, values: &[AccessValue], revision: u64) {
+    /// Makes the index of everything that is stored, which takes a while with many objects.
+    pub(super) fn lay_out(&self, mut values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
+        // In the order of keys, as they would come from a list.
+        values.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let changes: Vec<NamedChange> =
             values.iter().filter_map(AccessValue::policy_change).cloned().collect();
-        self.policies.load(&changes, revision);
-        let mut loaded = PrincipalIndex::default();
-        loaded.set_revision(revision);
-        for value in values {
-            self.apply_one(&mut loaded, value);
+        let policy = Policies::laid_out(&changes, revision);
+        let mut principals = PrincipalIndex::default();
+        principals.set_revision(revision);
+        for value in &values {
+            self.apply_one(&mut principals, value);
         }
-        while loaded.resolve_next() {}
+        while principals.resolve_next() {}
+        LoadedAccess { policy, principals }
+    }
+
+    /// Replaces the index. Uses of keys that are not stored yet are kept.
+    pub(super) fn load(&self, loaded: LoadedAccess) {
+        let LoadedAccess { policy, principals: mut loaded } = loaded;
+        self.policies.load(policy);
         let mut principals = self.principals.write();
         for (key, uid, at) in principals.activities() {
             loaded.note_activity(key, uid, at);

@@ -115,8 +115,8 @@ impl View {
     /// Calls `work` with all rows, in chunks, from several threads. The first error ends it; a panic of
     /// redb counts as an error.
     pub(super) fn for_each_chunk(&self, work: impl Fn(Chunk) -> Result<()> + Sync) -> Result<()> {
-        // One thread reads while the others work; with one processor, too.
-        let workers = threads().max(2) - 1;
+        // A thread for each processor: the one that reads waits for them most of the time.
+        let workers = threads();
         let (sender, receiver) = sync_channel(2 * workers);
         let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
         std::thread::scope(|scope| {
