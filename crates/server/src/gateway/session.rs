@@ -19,7 +19,7 @@ use crate::wire::body::Guards;
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Between two looks there is so much time at least: each change of a role or a Secret concerns every open
-/// stream, and there can be many of both. A single change is seen at once.
+/// stream, and there can be many of both. A single change is seen at once by a stream that is older.
 const SHORTEST_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Who made a request, and what it was.
@@ -58,6 +58,8 @@ impl Caller {
     /// Waits until the caller may not make the request any more.
     async fn refused(&self) {
         let cache = self.registry.cache();
+        // It has just been decided, and most requests have their answers before the next look.
+        sleep(SHORTEST_CHECK_INTERVAL).await;
         // Subscribed first: what changes from here on is not missed.
         let mut access = cache.subscribe_to_access();
         let mut objects = kinds().map(|kind| cache.of(kind.info()).subscribe());
