@@ -20,6 +20,9 @@ use crate::target::Target;
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
+/// What is searched for the end of a part of a stream is in its last bytes, of so many.
+const TAIL_BYTES: usize = 4096;
+
 /// Sends requests, one after the other.
 pub(crate) struct Client {
     target: Arc<Target>,
@@ -88,23 +91,22 @@ impl Client {
         }
     }
 
-    /// Sends a GET and reads the response until it has some bytes. It may go on, so the connection has to be made
+    /// Sends a GET and reads the response until these bytes are near the end of what has come. It may go on, so the connection has to be made
     /// anew after this.
     pub(crate) async fn read_until(&mut self, path: &str, end: &[u8]) -> Result<Response> {
         let mut response = self.send(Method::GET, path, Bytes::new()).await?;
-        let (mut recent, mut body_bytes) = (BytesMut::new(), 0);
+        let (mut tail, mut body_bytes) = (BytesMut::new(), 0);
         let finder = memchr::memmem::Finder::new(end);
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             body_bytes += data.len() as u64;
-            recent.extend_from_slice(&data);
-            if finder.find(&recent).is_some() {
+            // To copy and search all of it would cost this program as much as to read it.
+            tail.extend_from_slice(&data[data.len().saturating_sub(TAIL_BYTES)..]);
+            drop(tail.split_to(tail.len().saturating_sub(TAIL_BYTES)));
+            if finder.find(&tail).is_some() {
                 let (status, body) = (response.status().as_u16(), Bytes::new());
                 return Ok(Response { status, retry_after_seconds: None, body_bytes, body });
             }
-            // The bytes may be in two frames.
-            let old = recent.len().saturating_sub(end.len());
-            drop(recent.split_to(old));
         }
         bail!("GET {path} returned {}, and not what was waited for", response.status())
     }

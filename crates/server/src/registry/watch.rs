@@ -69,6 +69,13 @@ pub(crate) enum Delivery {
     Failed(ApiError),
 }
 
+impl Delivery {
+    /// Returns whether its bytes are those that other watchers are sent, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Event { shared: Some(_), .. })
+    }
+}
+
 /// A running watch.
 pub(crate) struct Watcher {
     cache: Arc<Cache>,

@@ -1,6 +1,6 @@
 //! Objects, lists and events in the representation that was negotiated.
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, header};
 use postern_kinds::AnyKind;
 use postern_meta::accept::{Offered, Representation, Transform, negotiate};
@@ -13,11 +13,15 @@ use postern_meta::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::list::CHUNK_BYTES;
 use super::table;
 use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
 use crate::registry::read::ObjectPage;
 use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;
+
+/// Lines that are longer than this are sent as they are.
+const LONGEST_COPIED_BYTES: usize = CHUNK_BYTES / 8;
 
 /// The annotation of the bookmark that ends a watch's initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -231,6 +235,31 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
+/// Joins the lines of an initial state, up to a chunk: to send a chunk costs more than to copy a short line.
+/// Long lines are not copied.
+pub(crate) fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
+    if lines.len() < 2 {
+        return lines;
+    }
+    let (mut chunks, mut chunk) = (Vec::new(), BytesMut::new());
+    for line in lines {
+        if chunk.len() + line.len() > CHUNK_BYTES && !chunk.is_empty() {
+            chunks.push(chunk.split().freeze());
+        }
+        if line.len() > LONGEST_COPIED_BYTES {
+            chunks.extend((!chunk.is_empty()).then(|| chunk.split().freeze()));
+            chunks.push(line);
+            continue;
+        }
+        if chunk.is_empty() {
+            chunk.reserve(CHUNK_BYTES);
+        }
+        chunk.put_slice(&line);
+    }
+    chunks.extend((!chunk.is_empty()).then(|| chunk.freeze()));
+    chunks
+}
+
 /// Returns whether objects are sent as they are stored, but for their indentation.
 fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
@@ -322,4 +351,26 @@ fn with_metadata(mut whole: Value, metadata: Value) -> Value {
 fn read_back<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
     postern_meta::decode::decode_typed(json)
         .map_err(|error| ApiError::internal("the response could not be read back", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lines_are_joined_up_to_a_chunk_and_nothing_is_lost() {
+        let line = |bytes: usize, letter: u8| Bytes::from(vec![letter; bytes]);
+        let alone = line(10, b'a');
+        assert_eq!(joined(vec![alone.clone()])[0].as_ptr(), alone.as_ptr(), "it is not copied");
+        let long = line(LONGEST_COPIED_BYTES + 1, b'l');
+        let mut lines: Vec<Bytes> = (0..100).map(|_| line(1300, b's')).collect();
+        lines.insert(40, long.clone());
+        lines.push(line(1, b'e'));
+        let chunks = joined(lines.clone());
+        assert_eq!(chunks.concat(), lines.concat());
+        assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK_BYTES));
+        assert!(chunks.len() <= 5, "{} chunks", chunks.len());
+        assert!(chunks.iter().any(|chunk| chunk.as_ptr() == long.as_ptr()), "it is not copied");
+        assert!(joined(Vec::new()).is_empty());
+    }
 }

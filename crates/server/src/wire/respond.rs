@@ -20,7 +20,7 @@ use super::websocket::{self, Handshake};
 use crate::metrics::WatchMeter;
 use crate::registry::EncodedObject;
 use crate::registry::read::ObjectPage;
-use crate::registry::watch::Watcher;
+use crate::registry::watch::{Delivery, Watcher};
 use crate::stages::flow::WatchPermit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 
@@ -141,15 +141,20 @@ pub(crate) fn watch(
 ) -> Response<Body> {
     // Boxed, because it is moved with each event.
     let state = (Box::new(watcher), (permit, meter), true);
+    // A message of a WebSocket is one event.
+    let is_joined = handshake.is_none();
     let events = stream::unfold(state, move |(mut watcher, owned, first)| async move {
         let deliveries = watcher.next().await?;
         owned.1.sent(deliveries.len());
         let kind = watcher.kind();
         // Ages in tables are as of now, not of the start of the watch.
         let negotiated = Negotiated { now: watcher.now(), ..negotiated };
-        let lines = deliveries.into_iter().enumerate().map(move |(index, delivery)| {
-            encode::delivery(kind, &delivery, negotiated, first && index == 0)
+        let lines = deliveries.iter().enumerate().map(|(index, delivery)| {
+            encode::delivery(kind, delivery, negotiated, first && index == 0)
         });
+        let lines = lines.collect();
+        let is_initial = !deliveries.iter().any(Delivery::is_shared);
+        let lines = if is_joined && is_initial { encode::joined(lines) } else { lines };
         Some((stream::iter(lines), (watcher, owned, false)))
     });
     let events = events.flatten().boxed();
