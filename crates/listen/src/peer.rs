@@ -50,9 +50,14 @@ impl Peer {
         self.owner.get().is_some()
     }
 
+    /// Returns whose credential came first over the connection, and whether they are the system's own.
+    pub fn owner(&self) -> Option<(&str, bool)> {
+        self.owner.get().map(|(owner, is_system)| (&**owner, *is_system))
+    }
+
     /// Returns whose credential came first over the connection, unless they are the system's own.
     pub fn tenant(&self) -> Option<&str> {
-        let (owner, is_system) = self.owner.get()?;
+        let (owner, is_system) = self.owner()?;
         (!is_system).then_some(owner)
     }
 

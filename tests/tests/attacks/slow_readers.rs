@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use postern_tests::http::Client;
-use postern_tests::objects::collection;
+use postern_tests::objects::{collection, secret, secrets};
+use postern_tests::rights::{allow, rule};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::form::Form;
@@ -19,16 +21,38 @@ const STREAMS: u32 = 250;
 /// Lists of nearly this many bytes each are left unread.
 const LARGE_KEYS: usize = 200;
 
-/// Sends requests on a connection that leaves no room for the bodies of the answers, and reads
+/// Bytes of the value of one secret that is watched many times.
+const LARGE_SECRET_BYTES: usize = 900_000;
+
+/// What is asked for on one connection, again and again.
+#[derive(Clone)]
+struct Asked {
+    /// Whose key comes with the first request: more are let in when it is valid.
+    first: Client,
+    /// Whose key comes with all others.
+    client: Client,
+    path: String,
+    accept: &'static str,
+    /// Bytes that each answer has room for.
+    window: u32,
+}
+
+impl Asked {
+    /// Returns lists of keys.
+    fn lists(client: Client, accept: &'static str) -> Self {
+        Self { first: client.clone(), client, path: collection(KEYS), accept, window: 0 }
+    }
+}
+
+/// Sends requests on a connection that leaves no room for the bodies of the answers, or hardly any, and reads
 /// nothing but the heads.
-async fn without_window(client: Client, accept: &str, time: Duration) -> Streams {
-    let path = collection(KEYS);
-    let settings = [(INITIAL_WINDOW_SIZE, 0)];
+async fn without_window(asked: Asked, time: Duration) -> Streams {
+    let Asked { first, client, path, accept, window } = asked;
+    let settings = [(INITIAL_WINDOW_SIZE, window)];
     let Ok(mut frames) = Frames::open(&client, &settings).await else {
         return Streams { closed: true, ..Streams::default() };
     };
-    // The first request proves the key, where there is one: more are let in then.
-    if frames.send(&request(&client, 1, &path, accept)).await.is_err() {
+    if frames.send(&request(&first, 1, &path, accept)).await.is_err() {
         return Streams { closed: true, ..Streams::default() };
     }
     let all = (1..STREAMS).flat_map(|n| request(&client, 2 * n + 1, &path, accept));
@@ -50,15 +74,10 @@ fn all_reset(scene: &Scene, connections: &[Streams]) {
     }
 }
 
-async fn many_without_window(
-    scene: &Scene,
-    client: &Client,
-    accept: &'static str,
-    count: usize,
-) -> Vec<Streams> {
+async fn many_without_window(scene: &Scene, asked: &Asked, count: usize) -> Vec<Streams> {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
-        tasks.spawn(without_window(client.clone(), accept, scene.holding()));
+        tasks.spawn(without_window(asked.clone(), scene.holding()));
     }
     tasks.join_all().await
 }
@@ -69,8 +88,41 @@ async fn a_stranger_who_leaves_no_room_for_refusals() {
     let victims = Victims::new(&scene).await;
     let stranger = scene.attacker_http2("pst_nobody");
     let count = scene.form.pick(240, 800);
-    let attack = many_without_window(&scene, &stranger, "application/json", count);
+    let asked = Asked::lists(stranger, "application/json");
+    let attack = many_without_window(&scene, &asked, count);
     let name = "250 unread refusals on each connection";
+    let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
+    all_reset(&scene, &connections);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_behind_one_valid_key_that_are_not_read() {
+    let scene = Scene::start(&[]).await;
+    let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
+    let stranger = scene.attacker_http2("pst_nobody");
+    let lists = Asked::lists(stranger, "application/json");
+    let asked = Asked { first: scene.attacker_http2(&mallory), ..lists };
+    let count = scene.form.pick(240, 800);
+    let attack = many_without_window(&scene, &asked, count);
+    let name = "one valid key and 249 unread refusals on each connection";
+    let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
+    all_reset(&scene, &connections);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_in_yaml_that_are_not_read() {
+    let scene = Scene::start(&[]).await;
+    let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
+    let large = secret("large", &"x".repeat(LARGE_SECRET_BYTES));
+    scene.admin.post(&secrets("platform")).json(&large).send().await.expect(201);
+    let rules = json!([rule(&["sharedsecrets"], &["get", "list", "watch"])]);
+    allow(&scene.admin, "watchers", None, rules, "platform:user:mallory").await;
+    let client = scene.attacker_http2(&mallory);
+    let path = format!("{}?watch=true", secrets("platform"));
+    // Without any room nothing would be made.
+    let asked = Asked { path, window: 1, ..Asked::lists(client, "application/yaml") };
+    let attack = many_without_window(&scene, &asked, 4);
+    let name = "1000 unread watches in YAML";
     let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
     all_reset(&scene, &connections);
 }
@@ -90,7 +142,8 @@ async fn attack_one_connection(name: &str, accept: &'static str) {
     let (victims, mallory) = (Victims::new(&scene).await, scene.user("mallory").await);
     scene.large_keys("mallory", LARGE_KEYS).await;
     let client = scene.attacker_http2(&mallory);
-    let attack = many_without_window(&scene, &client, accept, 1);
+    let asked = Asked::lists(client, accept);
+    let attack = many_without_window(&scene, &asked, 1);
     let connections = hold(name, &scene, &victims, SLOWDOWN, attack).await;
     all_reset(&scene, &connections);
 }

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
-use crate::pipeline::{self, Client, Reply, Server};
+use crate::pipeline::{self, Client, Hold, Reply, Server};
 use crate::wire::incoming::IncomingBody;
 
 /// The timeout of the TLS handshake.
@@ -235,14 +235,21 @@ impl Connection {
             transfer.keep(self.client.served.clone().acquire_owned().await);
         }
         let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
-        let reply = reply.await;
+        let mut reply = reply.await;
         if reply.hold.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
-        if self.client.is_authenticated() {
+        // One that began before the connection's first valid key counts for the owner of that from now on.
+        if reply.hold.is_authenticated() || transfer.is_strangers() && self.counts(&mut reply.hold)
+        {
             transfer.is_no_strangers();
         }
         Ok(sending(reply, transfer))
+    }
+
+    /// Counts a stranger's stream for the owner of the connection, if it has one now.
+    fn counts(&self, hold: &mut Hold) -> bool {
+        self.client.is_authenticated() && hold.opens_stream(&self.client)
     }
 
     /// Returns the transfer of a new stream; `None` when strangers have too many.

@@ -59,6 +59,8 @@ pub(super) struct Transfer {
 pub(super) struct Sending {
     body: Body,
     rest: Option<Bytes>,
+    /// What counts the bytes of which `rest` is what is left, if nobody else has them.
+    own: Option<Arc<Charge>>,
     started: Instant,
     transfer: Arc<Transfer>,
 }
@@ -67,7 +69,7 @@ pub(super) struct Sending {
 struct Chunk {
     bytes: Bytes,
     transfer: Arc<Transfer>,
-    _charge: Option<Charge>,
+    _charge: Option<Arc<Charge>>,
 }
 
 /// Why a response ends before its end.
@@ -134,12 +136,17 @@ impl Transfer {
         self.stranger.lock().extend(permits);
     }
 
+    /// Returns whether it holds what a stranger's request does.
+    pub(super) fn is_strangers(&self) -> bool {
+        !self.stranger.lock().is_empty()
+    }
+
     /// Gives back what a stranger's request holds: its sender is none any more.
     pub(super) fn is_no_strangers(&self) {
         self.stranger.lock().clear();
     }
 
-    fn hand_over(self: &Arc<Self>, bytes: Bytes, charge: Option<Charge>) -> Bytes {
+    fn hand_over(self: &Arc<Self>, bytes: Bytes, charge: Option<Arc<Charge>>) -> Bytes {
         let now = self.outgoing.now();
         for (outstanding, progress) in [
             (&self.outstanding, &self.progress),
@@ -222,21 +229,27 @@ impl Sending {
     pub(super) fn new(body: Body, hold: Hold, transfer: Arc<Transfer>) -> Self {
         // It cannot be set already: a transfer is of one response.
         let _ = transfer.hold.set(hold);
-        Self { body, rest: None, started: Instant::now(), transfer }
+        Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }
 
     /// Returns a response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
     pub(super) fn without_hold(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, started: Instant::now(), transfer }
+        Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
         let bytes = match self.rest.take() {
             Some(rest) => Poll::Ready(Some(Ok(rest))),
-            None => self.body.poll_bytes(cx),
+            None => self.body.poll_bytes(cx).map(|bytes| {
+                let bytes = bytes?.map_err(GivenUp::NotEncoded);
+                Some(bytes.and_then(|bytes| {
+                    self.own = self.charge_own(&bytes)?;
+                    Ok(bytes)
+                }))
+            }),
         };
         bytes.map(|bytes| {
-            Some(bytes?.map_err(GivenUp::NotEncoded).map(|mut bytes| {
+            Some(bytes?.map(|mut bytes| {
                 if bytes.len() > CHUNK_BYTES {
                     self.rest = Some(bytes.split_off(CHUNK_BYTES));
                 }
@@ -245,14 +258,29 @@ impl Sending {
         })
     }
 
+    /// Counts bytes of a watch that were made for it alone, as a whole until the last of them has been sent.
+    /// Those that others have, too, are the cache's.
+    fn charge_own(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, GivenUp> {
+        let is_watch = matches!(self.body, Body::Stream(_));
+        let is_own = is_watch && bytes.len() > SMALL_BODY_BYTES && bytes.is_unique();
+        if is_own { self.charge(bytes.len()).map(Some) } else { Ok(None) }
+    }
+
     /// Counts the bytes of a stream that wait behind others. Those of other bodies are counted from
     /// their start.
-    fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, GivenUp> {
+    fn charge_waiting(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, GivenUp> {
+        if let Some(own) = &self.own {
+            return Ok(Some(own.clone()));
+        }
         if !self.body.is_stream() || self.transfer.outstanding.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        let charge = self.transfer.hold.get().and_then(|hold| hold.charge(bytes.len()));
-        charge.map(Some).ok_or(GivenUp::NoRoom)
+        self.charge(bytes.len()).map(Some)
+    }
+
+    fn charge(&self, bytes: usize) -> Result<Arc<Charge>, GivenUp> {
+        let charge = self.transfer.hold.get().and_then(|hold| hold.charge(bytes));
+        charge.map(Arc::new).ok_or(GivenUp::NoRoom)
     }
 }
 
@@ -280,7 +308,7 @@ impl http_body::Body for Sending {
                 return self.body.take_trailers().map(|trailers| Ok(Frame::trailers(trailers)));
             };
             let framed = bytes.and_then(|bytes| {
-                let charge = self.charge(&bytes)?;
+                let charge = self.charge_waiting(&bytes)?;
                 Ok(Frame::data(self.transfer.hand_over(bytes, charge)))
             });
             Some(framed)

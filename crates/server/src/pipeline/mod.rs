@@ -99,8 +99,33 @@ impl Hold {
             owner: &bearer.name,
             is_system: bearer.is_in(MASTERS_GROUP),
         });
-        let mut charge = self.flow.responses.open(requester);
-        charge.grow(bytes).then_some(charge)
+        self.flow.responses.charge(requester, bytes)
+    }
+
+    /// Counts what a stream takes for whoever has brought the connection's first valid key: also a request
+    /// that is refused, or needs no key, waits until it is read. The streams of strangers are counted by
+    /// themselves. Returns whether there is room.
+    pub(crate) fn opens_stream(&mut self, client: &Client) -> bool {
+        let owner = client.peer.owner().filter(|_| client.has_streams());
+        let Some((owner, is_system)) = owner else { return true };
+        self.stream = self.flow.responses.charge(Requester { owner, is_system }, STREAM_BYTES);
+        self.stream.is_some()
+    }
+
+    /// Counts what a stream takes for the owner of its key.
+    fn own_stream(&mut self, client: &Client, bearer: &Arc<Identity>) -> bool {
+        self.bearer = Some(bearer.clone());
+        let is_counted = self.stream.as_ref().is_some_and(|charge| charge.is_of(&bearer.name));
+        if client.has_streams() && !is_counted {
+            self.stream = self.charge(STREAM_BYTES);
+            return self.stream.is_some();
+        }
+        true
+    }
+
+    /// Returns whether the request came with a valid key.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.bearer.is_some()
     }
 
     /// Gives back the request's seat before its response has gone.
@@ -154,6 +179,11 @@ pub(crate) async fn handle(
     });
     let mut measured = Measured::begin();
     let mut hold = Hold::new(&server.flow);
+    if !hold.opens_stream(client) {
+        hold.is_refused = true;
+        let response = respond::error(&too_many_requests(), Format::Json, false);
+        return Reply { response, hold };
+    }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             hold.has_clean_path = true;
@@ -302,13 +332,9 @@ async fn identified(
     })?;
     let bearer = authenticated.credential().shared_bearer();
     client.set_authenticated(bearer);
-    hold.bearer = Some(bearer.clone());
-    if client.has_streams() {
-        hold.stream = hold.charge(STREAM_BYTES);
-        if hold.stream.is_none() {
-            hold.is_refused = true;
-            return Err(too_many_requests());
-        }
+    if !hold.own_stream(client, bearer) {
+        hold.is_refused = true;
+        return Err(too_many_requests());
     }
     let body =
         audit_context.set_authenticated(authenticated.credential(), &client.last_sender, body)?;

@@ -211,7 +211,8 @@ async fn watch(
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
     let watcher = server.registry.watch(permit, &options, server.watches_end()).await?;
     let meter = server.metrics.watch(permit.target());
-    Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake))
+    let large = large_work(server, permit);
+    Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
 }
 
 /// Returns the object in a body, and the warnings about it.

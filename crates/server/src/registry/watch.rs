@@ -74,6 +74,14 @@ impl Delivery {
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Event { shared: Some(_), .. })
     }
+
+    /// Returns how many bytes it is made from.
+    pub(crate) fn source_bytes(&self) -> usize {
+        match self {
+            Self::Event { object, .. } => object.bytes(),
+            Self::Bookmark { .. } | Self::Failed(_) => 0,
+        }
+    }
 }
 
 /// A running watch.

@@ -13,15 +13,18 @@ use postern_meta::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::list::CHUNK_BYTES;
 use super::table;
 use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
+use crate::pipeline::SMALL_BODY_BYTES;
 use crate::registry::read::ObjectPage;
 use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;
 
+/// Lines are joined to chunks of at most this many bytes.
+const JOINED_BYTES: usize = SMALL_BODY_BYTES;
+
 /// Lines that are longer than this are sent as they are.
-const LONGEST_COPIED_BYTES: usize = CHUNK_BYTES / 8;
+const LONGEST_COPIED_BYTES: usize = JOINED_BYTES / 4;
 
 /// The annotation of the bookmark that ends a watch's initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -235,15 +238,31 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
-/// Joins the lines of an initial state, up to a chunk: to send a chunk costs more than to copy a short line.
-/// Long lines are not copied.
-pub(crate) fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
+/// Returns deliveries of a watch, encoded; those of an initial state joined, if the client may get several at
+/// once.
+pub(crate) fn deliveries(
+    kind: &dyn AnyKind,
+    deliveries: &[Delivery],
+    negotiated: Negotiated,
+    first: bool,
+    is_joined: bool,
+) -> Vec<Bytes> {
+    let lines = deliveries.iter().enumerate();
+    let lines = lines.map(|(index, one)| delivery(kind, one, negotiated, first && index == 0));
+    let lines = lines.collect();
+    let is_initial = !deliveries.iter().any(Delivery::is_shared);
+    if is_joined && is_initial { joined(lines) } else { lines }
+}
+
+/// Joins lines, up to a chunk that is small enough not to be counted: to send a chunk costs more than to copy a
+/// short line. Long lines are not copied.
+fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
     if lines.len() < 2 {
         return lines;
     }
     let (mut chunks, mut chunk) = (Vec::new(), BytesMut::new());
     for line in lines {
-        if chunk.len() + line.len() > CHUNK_BYTES && !chunk.is_empty() {
+        if chunk.len() + line.len() > JOINED_BYTES && !chunk.is_empty() {
             chunks.push(chunk.split().freeze());
         }
         if line.len() > LONGEST_COPIED_BYTES {
@@ -252,7 +271,7 @@ pub(crate) fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
             continue;
         }
         if chunk.is_empty() {
-            chunk.reserve(CHUNK_BYTES);
+            chunk.reserve(JOINED_BYTES);
         }
         chunk.put_slice(&line);
     }
@@ -261,7 +280,7 @@ pub(crate) fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
 }
 
 /// Returns whether objects are sent as they are stored, but for their indentation.
-fn is_plain(negotiated: Negotiated) -> bool {
+pub(crate) fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
     matches!((format, transform), (Format::Json, Transform::None))
 }
@@ -368,8 +387,8 @@ mod tests {
         lines.push(line(1, b'e'));
         let chunks = joined(lines.clone());
         assert_eq!(chunks.concat(), lines.concat());
-        assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK_BYTES));
-        assert!(chunks.len() <= 5, "{} chunks", chunks.len());
+        assert!(chunks.iter().all(|chunk| chunk.len() <= JOINED_BYTES));
+        assert!(chunks.len() <= 12, "{} chunks", chunks.len());
         assert!(chunks.iter().any(|chunk| chunk.as_ptr() == long.as_ptr()), "it is not copied");
         assert!(joined(Vec::new()).is_empty());
     }

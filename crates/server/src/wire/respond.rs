@@ -27,6 +27,10 @@ use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 /// Responses with more bytes than this are compressed for clients that accept it, as upstream.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
+/// Bytes of objects from which on one step of a watch encodes them where large work is done: there can be
+/// as many steps at once as there are watches.
+const LARGE_STEP_BYTES: usize = LARGE_BYTES / 4;
+
 /// The most bytes of all warnings of a response; with more, each warning is shortened.
 const MAX_WARNING_BYTES: usize = 4096;
 const SHORT_WARNING_CHARS: usize = 256;
@@ -138,24 +142,35 @@ pub(crate) fn watch(
     meter: WatchMeter,
     negotiated: Negotiated,
     handshake: Option<Handshake>,
+    large: LargeWork,
 ) -> Response<Body> {
-    // Boxed, because it is moved with each event.
-    let state = (Box::new(watcher), (permit, meter), true);
     // A message of a WebSocket is one event.
     let is_joined = handshake.is_none();
-    let events = stream::unfold(state, move |(mut watcher, owned, first)| async move {
-        let deliveries = watcher.next().await?;
-        owned.1.sent(deliveries.len());
-        let kind = watcher.kind();
-        // Ages in tables are as of now, not of the start of the watch.
-        let negotiated = Negotiated { now: watcher.now(), ..negotiated };
-        let lines = deliveries.iter().enumerate().map(|(index, delivery)| {
-            encode::delivery(kind, delivery, negotiated, first && index == 0)
-        });
-        let lines = lines.collect();
-        let is_initial = !deliveries.iter().any(Delivery::is_shared);
-        let lines = if is_joined && is_initial { encode::joined(lines) } else { lines };
-        Some((stream::iter(lines), (watcher, owned, false)))
+    // Boxed, because it is moved with each event.
+    let state = Some((Box::new(watcher), (permit, meter), true));
+    let events = stream::unfold(state, move |state| {
+        let large = large.clone();
+        async move {
+            let (mut watcher, owned, first) = state?;
+            let deliveries = watcher.next().await?;
+            owned.1.sent(deliveries.len());
+            let kind = watcher.kind();
+            // Ages in tables are as of now, not of the start of the watch.
+            let negotiated = Negotiated { now: watcher.now(), ..negotiated };
+            let bytes: usize = deliveries.iter().map(Delivery::source_bytes).sum();
+            let encode =
+                move || encode::deliveries(kind, &deliveries, negotiated, first, is_joined);
+            let is_large = bytes > LARGE_STEP_BYTES && !encode::is_plain(negotiated);
+            let lines = if is_large { large.run(encode).await } else { Ok(encode()) };
+            match lines {
+                Ok(lines) => Some((stream::iter(lines), Some((watcher, owned, false)))),
+                // What was not encoded must not be missing: the watch ends.
+                Err(error) => {
+                    let last = encode::delivery(kind, &Delivery::Failed(error), negotiated, first);
+                    Some((stream::iter(vec![last]), None))
+                }
+            }
+        }
     });
     let events = events.flatten().boxed();
     if let Some(handshake) = handshake {

@@ -56,9 +56,24 @@ impl ByteBudget {
         let owner = known.unwrap_or_else(|| Arc::from(owner));
         Charge { budget: self.clone(), owner, bytes: 0, is_system }
     }
+
+    /// Returns a charge of so many bytes; `None` when there is no room for them.
+    pub(crate) fn charge(
+        self: &Arc<Self>,
+        requester: Requester<'_>,
+        bytes: usize,
+    ) -> Option<Charge> {
+        let mut charge = self.open(requester);
+        charge.grow(bytes).then_some(charge)
+    }
 }
 
 impl Charge {
+    /// Returns whether it is this owner's.
+    pub(crate) fn is_of(&self, owner: &str) -> bool {
+        &*self.owner == owner
+    }
+
     /// Counts this many bytes more. Returns whether they are within the limits; if not, nothing is
     /// counted.
     #[must_use]
