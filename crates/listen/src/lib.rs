@@ -9,4 +9,6 @@ mod table;
 pub use guarded::GuardedIo;
 pub use peer::Peer;
 pub use socket::{bind, raise_descriptor_limit};
-pub use table::{Admission, ConnectionLimits, ConnectionTable, OpenConnection};
+pub use table::{
+    Admission, ConnectionLimits, ConnectionTable, OpenConnection, upstream_descriptors,
+};

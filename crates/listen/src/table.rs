@@ -35,6 +35,12 @@ pub struct ConnectionLimits {
     strangers: usize,
 }
 
+/// Returns how many of a process's descriptors are for connections to upstreams, where clients can make it
+/// open some.
+pub fn upstream_descriptors(descriptors: usize) -> usize {
+    (descriptors / 4).min(MAX_CONNECTIONS)
+}
+
 impl ConnectionLimits {
     /// Returns the limits that follow from how many descriptors the process may have.
     pub fn of_descriptors(descriptors: usize) -> Self {
@@ -366,5 +372,13 @@ mod tests {
     fn descriptors_are_kept_for_other_things() {
         let of = |descriptors| ConnectionLimits::of_descriptors(descriptors).total;
         assert_eq!((of(1024), of(100), of(1 << 20), of(1)), (896, 50, MAX_CONNECTIONS, 1));
+        let both = |descriptors| {
+            let upstream = upstream_descriptors(descriptors);
+            of(descriptors - upstream) + upstream
+        };
+        assert!(
+            [100, 1024, 10_128, 13_504].map(|all| both(all) < all).iter().all(|is_less| *is_less)
+        );
+        assert_eq!(of(13_504 - upstream_descriptors(13_504)), MAX_CONNECTIONS);
     }
 }

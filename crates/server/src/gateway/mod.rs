@@ -12,9 +12,11 @@ mod send;
 mod session;
 mod upstreams;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use postern_proxy::Proxy;
+use postern_listen::{raise_descriptor_limit, upstream_descriptors};
+use postern_proxy::{Limits, Proxy, TcpDial};
 
 pub(crate) use self::place::Found;
 pub(crate) use self::send::{SendContext, send};
@@ -55,7 +57,10 @@ impl Gateway {
     /// Returns a gateway. Nothing is connected yet.
     pub(crate) fn new(settings: GatewaySettings) -> Self {
         let upstreams = Upstreams::new(settings.allow_local_upstreams);
-        Self { settings, proxy: Proxy::new(), upstreams }
+        let max_connections = upstream_descriptors(raise_descriptor_limit());
+        let limits = Limits { max_connections, ..Limits::default() };
+        let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
+        Self { settings, proxy, upstreams }
     }
 
     /// Returns the groups that clusters are told of.

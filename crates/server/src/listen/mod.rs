@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use postern_listen::bind;
-use postern_listen::{Admission, ConnectionLimits, ConnectionTable, raise_descriptor_limit};
+use postern_listen::{
+    Admission, ConnectionLimits, ConnectionTable, raise_descriptor_limit, upstream_descriptors,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -34,7 +36,9 @@ pub(crate) async fn serve(
     tls: TlsAcceptor,
     drain_timeout: Duration,
 ) {
-    let limits = ConnectionLimits::of_descriptors(raise_descriptor_limit());
+    let descriptors = raise_descriptor_limit();
+    let own = descriptors - upstream_descriptors(descriptors);
+    let limits = ConnectionLimits::of_descriptors(own);
     let mut accepting = Accepting {
         server: server.clone(),
         tls,

@@ -17,10 +17,10 @@ use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::pipeline::{Hold, SMALL_BODY_BYTES};
+use crate::pipeline::Hold;
 use crate::stages::flow::budget::Charge;
 use crate::wire::body::Body;
-use crate::wire::list::CHUNK_BYTES;
+use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
 
 /// A response whose client takes no chunk for this long is given up.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);

@@ -40,6 +40,7 @@ use crate::wire::body::Body;
 use crate::wire::encode;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::input::{ReceivedBody, RequestBody};
+use crate::wire::list::SMALL_BODY_BYTES;
 use crate::wire::respond;
 
 /// The timeout of a request that reads, as upstream. Watches have a timeout of their own.
@@ -47,9 +48,6 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The timeout of a request that writes, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
-
-/// A body of a response that is shorter is not counted by itself.
-pub(crate) const SMALL_BODY_BYTES: usize = 16 * 1024;
 
 /// What a request on a connection with many takes until its response has gone, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;

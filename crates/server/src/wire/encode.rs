@@ -13,9 +13,9 @@ use postern_meta::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::list::SMALL_BODY_BYTES;
 use super::table;
 use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
-use crate::pipeline::SMALL_BODY_BYTES;
 use crate::registry::read::ObjectPage;
 use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;

@@ -27,6 +27,9 @@ use crate::stages::flow::large::LargeWork;
 /// enough that few bytes wait for a client.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
+/// A body, or a chunk, that is shorter is not counted by itself.
+pub(crate) const SMALL_BODY_BYTES: usize = 16 * 1024;
+
 /// Bytes of stored objects that are encoded for one chunk, which may be shorter than they are.
 const SOURCE_BYTES_PER_CHUNK: usize = 4 * CHUNK_BYTES;
 

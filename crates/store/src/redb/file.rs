@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ::redb::backends::FileBackend;
 use ::redb::{Builder, Database, DatabaseError, StorageBackend};
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 
 use super::fault_mark::FaultMark;
 use super::read::engine_error;
@@ -149,8 +149,15 @@ fn backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
 /// none.
 fn log_backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path).map_err(|error| named("open", path, &error))?;
+    options.read(true).write(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            options.create_new(true).open(path)
+        }
+        opened => opened,
+    };
+    let file = file.map_err(|error| named("open", path, &error))?;
     File::open(directory(path)).and_then(|directory| directory.sync_all())?;
     sync_and_read_ahead(&file, fault).map_err(|error| named("sync", path, &error))?;
     FileBackend::new(file).map_err(io::Error::other)
