@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use postern_tests::http::Client;
-use postern_tests::rights::{disallow, merge, path, with_key};
+use postern_tests::rights::{allow, disallow, merge, path, user, with_key};
 use postern_tests::wait;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -134,6 +134,33 @@ async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() 
         }
         asked.await.unwrap().expect(code);
     }
+}
+
+/// CVE-2023-40025: what was opened must not outlive what allowed it.
+#[tokio::test]
+async fn cve_2023_40025_what_goes_on_ends_with_the_right_to_impersonate() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let admin = &central.admin;
+    let ops = user(admin, "ops").await;
+    let rules = json!([{ "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"] }]);
+    allow(admin, "acting", None, rules, "platform:user:ops").await;
+    let headers = format!("Authorization: Bearer {}\r\nImpersonate-User: ada\r\n", ops.token());
+    let (mut stream, head) = upgrade_with(&ops, EXEC, "SPDY/3.1", &headers, "c2VjcmV0").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    assert_eq!(recording.take()[0].values("impersonate-user"), ["ada"]);
+    echoes(&mut stream, "before").await;
+    let pod = format!("{MEMBER}/api/v1/namespaces/a/pods/held");
+    let asking = ops.clone();
+    let asked =
+        tokio::spawn(
+            async move { asking.get(&pod).header("impersonate-user", "ada").send().await },
+        );
+    wait::until("the request at the cluster", async || recording.take().pop()).await;
+    disallow(admin, "acting", None).await;
+    is_closed(stream).await;
+    let said = asked.await.unwrap().expect(403);
+    assert!(said["message"].as_str().unwrap().contains("cannot impersonate"), "{said}");
 }
 
 /// Kubernetes issues 78741, 134577, 136550: an upgrade arrives as a GET, and is no read.

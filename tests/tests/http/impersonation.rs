@@ -4,7 +4,7 @@
 use postern_tests::Server;
 use postern_tests::http::{Client, Request};
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{allow, rule};
+use postern_tests::rights::{allow, disallow, rule, user};
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
@@ -164,6 +164,32 @@ async fn a_watch_ends_when_the_right_to_impersonate_is_lost() {
     assert_eq!(rest.last().unwrap().object["code"], 410);
     let again = carol.get(&watched).header("impersonate-user", "bob").send().await;
     assert_eq!(again.status, 403);
+}
+
+/// CVE-2023-40025: what was opened must not outlive what allowed it.
+#[tokio::test]
+async fn cve_2023_40025_a_watch_ends_when_a_role_to_impersonate_is_taken_away() {
+    let server = Server::start().await;
+    let (_, admin) = (bob(&server).await, server.client());
+    let ops = user(&admin, "ops").await;
+    let rule =
+        json!({ "apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"] });
+    let watched = format!("{}?watch=true", collection(KEYS));
+    for (name, group) in [("acting", None), ("all", Some("system:masters"))] {
+        allow(&admin, name, None, json!([rule]), "platform:user:ops").await;
+        let as_bob = || {
+            let request = ops.get(&watched).header("impersonate-user", "bob");
+            group
+                .into_iter()
+                .fold(request, |request, group| request.header("impersonate-group", group))
+        };
+        let mut watch = postern_tests::watching::Watch::new(as_bob().stream().await);
+        watch.next().await.unwrap();
+        disallow(&admin, name, None).await;
+        let rest = watch.rest().await;
+        assert_eq!(rest.last().unwrap().object["code"], 410, "{group:?}");
+        as_bob().send().await.expect(403);
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use super::place::{Found, kinds};
 use crate::registry::Registry;
 use crate::stages::authenticate::Credential;
 use crate::stages::authorize::check_request;
+use crate::stages::impersonate::check_rights;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::body::Guards;
 
@@ -89,7 +90,14 @@ impl Caller {
         let renewed = current.map(|current| self.credential.renewed(&current));
         let credential = renewed.as_ref().unwrap_or(&self.credential);
         let found = Found::find(&self.registry, &self.request.target).await?;
-        check_request(&cache.policy(), credential, found.place(), &self.request)
+        self.decide(credential, &found)
+    }
+
+    /// Decides as for a new request: may the caller act as whom they act as, and does it get to the target?
+    fn decide(&self, credential: &Credential, found: &Found) -> Result<(), ApiError> {
+        let policy = self.registry.cache().policy();
+        check_rights(credential, &policy)?;
+        check_request(&policy, credential, found.place(), &self.request)
     }
 
     /// Returns how long the request may go on before the next look; `None` when it must end.
@@ -110,7 +118,7 @@ impl Caller {
         if found != self.found {
             return None;
         }
-        check_request(&cache.policy(), &self.credential, found.place(), &self.request).ok()?;
+        self.decide(&self.credential, &found).ok()?;
         let until = ends_at.map(|end| end.saturating_sub(now.unix_seconds()).max(0));
         let until = until.and_then(|seconds| u64::try_from(seconds).ok());
         let until = until.map_or(LONGEST_CHECK_INTERVAL, Duration::from_secs);

@@ -15,7 +15,7 @@ use crate::audit::AuditContext;
 use crate::gateway::{Found, SendContext, send};
 use crate::stages::authorize::authorize_gateway;
 use crate::stages::flow::Requester;
-use crate::stages::impersonate::Acting;
+use crate::stages::impersonate::{Acting, check_rights};
 use crate::stages::parse::GatewayRequest;
 use crate::stages::websocket;
 use crate::wire::input::RequestBody;
@@ -53,6 +53,8 @@ pub(super) async fn serve(
     acting.credential().check(&cache.principals(), server.source.now())?;
     let found = Found::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
+    check_rights(acting.credential(), &policy)
+        .inspect_err(|error| audit_context.set_forbidden(error))?;
     let permit = authorize_gateway(
         acting,
         request.clone(),

@@ -33,7 +33,7 @@ use crate::stages::authenticate::{Credential, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, Permit, authorize};
 use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
-use crate::stages::impersonate::{Acting, impersonate};
+use crate::stages::impersonate::{Acting, check_rights, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
 use crate::stages::websocket;
 use crate::wire::body::Body;
@@ -413,15 +413,16 @@ async fn within_time(
     })
 }
 
-/// Checks once more that the caller is who they were. A body or a seat may have taken a while: a
+/// Checks once more that the caller is who they were, and may act as whom they act as. A body or a seat may have taken a while: a
 /// caller could otherwise act until the deadline with a key that has stopped working.
 ///
 /// # Errors
-/// See [`Credential::check`].
+/// See [`Credential::check`] and [`check_rights`].
 async fn check_again(server: &Server, credential: &Credential) -> Result<(), ApiError> {
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
-    credential.check(&cache.principals(), server.source.now())
+    credential.check(&cache.principals(), server.source.now())?;
+    check_rights(credential, &cache.policy())
 }
 
 async fn act(

@@ -15,6 +15,7 @@ use postern_meta::status::ApiError;
 use crate::cache::{Cache, Moment, PolicyAt, ResourceCache};
 use crate::stages::authenticate::Credential;
 use crate::stages::authorize::{Coverage, Permit};
+use crate::stages::impersonate::check_rights;
 
 /// Names of objects that come or go at once. More of them are not looked at one by one.
 const MAX_NAMES: usize = 256;
@@ -81,13 +82,12 @@ impl Visibility {
     /// Follows the changes of the policy.
     ///
     /// # Errors
-    /// 410 when the caller may see other objects now than those that come or go with these changes.
+    /// 410 when the caller may see other objects now than those that come or go with these changes, or may not
+    /// act as whom they act as any more.
     pub(super) fn follow(&mut self, cache: &Cache) -> Result<(), ApiError> {
-        if self.is_master {
-            return Ok(());
-        }
-        let newest = self.newest();
-        if Arc::ptr_eq(newest.policy(), &cache.policy()) {
+        let (newest, policy) = (self.newest(), cache.policy());
+        check_rights(newest.credential(), &policy).map_err(|_| rights_changed())?;
+        if self.is_master || Arc::ptr_eq(newest.policy(), &policy) {
             return Ok(());
         }
         let Some(policies) = cache.policies_after(newest.policy()) else {

@@ -21,7 +21,7 @@ pub(crate) use self::gateway::{
     GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request, refused_at_target,
 };
 use super::authenticate::Credential;
-use super::impersonate::Acting;
+use super::impersonate::{Acting, check_rights};
 use super::parse::{Document, Parsed, ResourceTarget, Target};
 use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::storage_key;
@@ -161,6 +161,7 @@ impl Permit {
     /// # Errors
     /// As [`authorize`].
     pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
+        check_rights(&self.credential, &policy)?;
         let coverage = Coverage::of(&policy, self.identity(), &self.target)?;
         Ok(Self { policy, coverage, ..self.clone() })
     }
