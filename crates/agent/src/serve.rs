@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::endpoint_token::VerifiedToken;
 use postern_auth::gateway_path::{self, GatewayTarget};
-use postern_auth::kube_request::KubeRequest;
+use postern_auth::kube_request::{KubeRequest, check_host};
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
@@ -116,6 +116,7 @@ impl Agent {
         let owner = verified.owner().to_owned();
         peer.set_authenticated(&owner, false);
         record.set_authenticated(&verified);
+        check_host(&head)?;
         let kube = Arc::new(KubeRequest::parse(&head, at.rest)?);
         record.set_asked(&kube);
         let mut allowed = self.allowed(&bearer, &at.target, &kube)?;

@@ -4,7 +4,7 @@
 //! What is decided about must be what the target carries out. So whatever two readers could read in two
 //! ways is refused, and what is sent on is written anew from what was read here ([`KubeRequest::path_and_query`]).
 
-use http::header::{CONNECTION, HeaderMap, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderMap, UPGRADE};
 use http::request::Parts;
 use http::{Method, Version};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -264,6 +264,19 @@ impl KubeRequest {
         }
         Ok(())
     }
+}
+
+/// Checks that there is exactly one Host, which HTTP/1.1 requires (RFC 9112 section 3.2): two
+/// readers of one request must not see two servers in it.
+///
+/// # Errors
+/// 400 for none, and for more than one.
+pub fn check_host(parts: &Parts) -> Result<(), ApiError> {
+    let hosts = parts.headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && parts.version == Version::HTTP_11) {
+        return Err(bad("a request has exactly one Host header"));
+    }
+    Ok(())
 }
 
 /// Returns what a decision about a path that is no resource is about.

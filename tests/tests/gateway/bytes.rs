@@ -1,11 +1,12 @@
-//! Requests byte by byte: path tricks and smuggled headers are refused, or do not reach the cluster.
+//! Requests byte by byte: path tricks and smuggled headers are refused, or do not reach the cluster, by way of the
+//! gateway and at an agent.
 
 use postern_tests::http::Client;
-use postern_tests::wait;
+use postern_tests::{Home, wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::recording::Recording;
-use crate::scene::{Central, MEMBER, SECRETS};
+use crate::scene::{AT_AGENT, ByAgent, Central, MEMBER, SECRETS};
 
 /// Sends bytes, and returns the status of the first response.
 async fn send(client: &Client, bytes: &[u8]) -> u16 {
@@ -33,10 +34,42 @@ fn head(client: &Client, target: &str, headers: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// A way to the cluster: through the gateway, or past it to the agent.
+struct Way {
+    recording: Recording,
+    client: Client,
+    /// The cluster's path.
+    at: &'static str,
+    _ends_with_it: (Option<Central>, Option<ByAgent>),
+}
+
+async fn ways(home: &Home) -> [Way; 2] {
+    let (recording, behind) = (Recording::start().await, Recording::start().await);
+    let central = Central::new(&recording.kubeconfig()).await;
+    let by_agent = ByAgent::new(home, &behind.kubeconfig()).await;
+    behind.take();
+    let client = central.ada.clone();
+    let gateway = Way { recording, client, at: MEMBER, _ends_with_it: (Some(central), None) };
+    let client = by_agent.direct.clone();
+    let ends_with_it = (None, Some(by_agent));
+    [gateway, Way { recording: behind, client, at: AT_AGENT, _ends_with_it: ends_with_it }]
+}
+
 #[tokio::test]
 async fn paths_that_can_be_read_in_two_ways_reach_nothing() {
-    let recording = Recording::start().await;
-    let central = Central::new(&recording.kubeconfig()).await;
+    let home = Home::new();
+    for way in ways(&home).await {
+        no_such_path_reaches(&way).await;
+        // What is sent on is written anew.
+        let Way { recording, client, at, .. } = &way;
+        let encoded = format!("{at}/api/v1/n%61mespaces/%61/pods/?limit=5&&x=a+b");
+        assert_eq!(send(client, &head(client, &encoded, "")).await, 200);
+        let arrived = recording.take();
+        assert_eq!(arrived[0].line, "GET /api/v1/namespaces/a/pods?limit=5&x=a%20b");
+    }
+}
+
+async fn no_such_path_reaches(Way { recording, client, at, .. }: &Way) {
     for rest in [
         "//api/v1/namespaces/a/pods",
         "/api/v1//namespaces/a/pods",
@@ -59,34 +92,41 @@ async fn paths_that_can_be_read_in_two_ways_reach_nothing() {
         "/../../management/api/v1/namespaces",
         "/%2e%2e/other/version",
     ] {
-        let code = send(&central.ada, &head(&central.ada, &format!("{MEMBER}{rest}"), "")).await;
-        assert_eq!(code, 400, "{rest}");
+        let code = send(client, &head(client, &format!("{at}{rest}"), "")).await;
+        assert_eq!(code, 400, "{at}{rest}");
     }
-    for target in [
-        format!("https://other.example{MEMBER}/version"),
+    let of_cluster = at.strip_prefix("/kubernetes/cluster").unwrap();
+    let mut targets = vec![
+        format!("https://other.example{at}/version"),
         "*".to_owned(),
-        "//kubernetes/cluster/member/version".to_owned(),
-        "/kubernetes/cluster/%6dember/version".to_owned(),
-        "/kubernetes/cluster/member%2fversion".to_owned(),
-        "/kubernetes/%63luster/member/version".to_owned(),
-        "/kubernetes/./cluster/member/version".to_owned(),
-    ] {
-        let code = send(&central.ada, &head(&central.ada, &target, "")).await;
+        format!("/{at}/version"),
+        format!("{at}%2fversion"),
+        format!("/kubernetes/%63luster{of_cluster}/version"),
+        format!("/kubernetes/./cluster{of_cluster}/version"),
+    ];
+    if *at == MEMBER {
+        targets.push("/kubernetes/cluster/%6dember/version".to_owned());
+    }
+    for target in targets {
+        let code = send(client, &head(client, &target, "")).await;
         assert!((400..500).contains(&code), "{target}: {code}");
     }
     assert!(recording.take().is_empty());
-    // What is sent on is written anew.
-    let encoded = format!("{MEMBER}/api/v1/n%61mespaces/%61/pods/?limit=5&&x=a+b");
-    assert_eq!(send(&central.ada, &head(&central.ada, &encoded, "")).await, 200);
-    let arrived = recording.take();
-    assert_eq!(arrived[0].line, "GET /api/v1/namespaces/a/pods?limit=5&x=a%20b");
 }
 
 #[tokio::test]
 async fn framing_tricks_reach_nothing() {
-    let recording = Recording::start().await;
-    let central = Central::new(&recording.kubeconfig()).await;
-    let target = format!("{MEMBER}{SECRETS}");
+    let home = Home::new();
+    for way in ways(&home).await {
+        no_trick_of_framing_reaches(&way).await;
+    }
+}
+
+async fn no_trick_of_framing_reaches(Way { recording, client, at, .. }: &Way) {
+    let target = format!("{at}{SECRETS}");
+    let without_host = head(client, &target, "");
+    let without_host = String::from_utf8(without_host).unwrap().replace("Host:", "X-Host:");
+    assert_eq!(send(client, without_host.as_bytes()).await, 400, "no Host at {at}");
     for headers in [
         "Host: other.example\r\n",
         "Content-Length: 5\r\nContent-Length: 6\r\n",
@@ -98,8 +138,8 @@ async fn framing_tricks_reach_nothing() {
         "Impersonate-Group: system:masters\r\n",
         "Connection: authorization\r\nImpersonate-Group: x\r\n",
     ] {
-        let code = send(&central.ada, &head(&central.ada, &target, headers)).await;
-        assert!((400..500).contains(&code) || code == 0, "{headers:?}: {code}");
+        let code = send(client, &head(client, &target, headers)).await;
+        assert!((400..500).contains(&code) || code == 0, "{at}: {headers:?}: {code}");
     }
     assert!(recording.take().is_empty());
     // Two lengths: the one that counts is sent on alone, and nothing that follows is read as a request.
@@ -108,10 +148,10 @@ async fn framing_tricks_reach_nothing() {
         ("Transfer-Encoding: chunked", "Content-Length: 5"),
     ] {
         let both = format!("{first}\r\n{second}\r\n");
-        let mut bytes = head(&central.ada, &target, &both);
+        let mut bytes = head(client, &target, &both);
         bytes.extend_from_slice(b"0\r\n\r\n");
-        bytes.extend(head(&central.ada, &format!("{MEMBER}/api/v1/smuggled"), ""));
-        assert!([200, 400].contains(&send(&central.ada, &bytes).await));
+        bytes.extend(head(client, &format!("{at}/api/v1/smuggled"), ""));
+        assert!([200, 400].contains(&send(client, &bytes).await));
         for arrived in recording.take() {
             assert!(!arrived.line.contains("smuggled"), "{arrived:?}");
             assert_eq!(arrived.values("content-length"), [""; 0]);

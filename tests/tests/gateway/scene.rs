@@ -1,13 +1,17 @@
 //! A central server, and what is behind its gateway.
 
+use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
-use postern_tests::objects::{GROUP, make, make_kubeconfig};
+use postern_tests::objects::{GROUP, endpoint_token, make, make_kubeconfig};
 use postern_tests::rights::{allow, rule_on, user};
-use postern_tests::{Home, Server, Setup, wait};
+use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
 /// The cluster's path at the gateway.
 pub(crate) const MEMBER: &str = "/kubernetes/cluster/member";
+
+/// The cluster's path at its agent.
+pub(crate) const AT_AGENT: &str = "/kubernetes/cluster";
 
 /// Shared secrets of the namespace `platform`, below a target's path.
 pub(crate) const SECRETS: &str =
@@ -45,6 +49,41 @@ impl Central {
     pub(crate) async fn scoped(&self, name: &str, scope: Value) -> Client {
         let spec = json!({ "user": "ada", "scope": scope });
         postern_tests::rights::with_key(&self.admin, name, spec).await
+    }
+}
+
+/// A central server, and the cluster `member`, to which its agent alone leads. ada may use it.
+pub(crate) struct ByAgent {
+    /// ada's client of the agent.
+    pub(crate) direct: Client,
+    _agent: Agent,
+    _central: Server,
+}
+
+impl ByAgent {
+    /// Starts a server and an agent whose cluster is reached by this kubeconfig.
+    pub(crate) async fn new(home: &Home, kubeconfig: &str) -> Self {
+        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+        let central = setup.argument("--drain-timeout=1s").start().await;
+        let admin = central.client();
+        let by_cli =
+            CliUser::new().with("KUBECONFIG", central.home().kubeconfig().to_str().unwrap());
+        let key = by_cli.ok(&["create", "cluster", "member"]).await;
+        let ada = user(&admin, "ada").await;
+        let rules = json!([rule_on("clusters", &["member"], &["use"])]);
+        allow(&admin, "use-member", None, rules, "platform:user:ada").await;
+        let upstream = home.path().join("upstream");
+        std::fs::write(&upstream, kubeconfig).unwrap();
+        let agent = AgentSetup::new(home, central.kubeconfig(), "member", key.trim(), &upstream);
+        let agent = agent.argument("--advertise=127.0.0.1").argument("--allow-local-upstreams");
+        let agent = agent.start().await;
+        let version = format!("{MEMBER}/version");
+        wait::until("the way through the agent", async || {
+            (ada.get(&version).send().await.status == 200).then_some(())
+        })
+        .await;
+        let direct = agent.client(&endpoint_token(&ada, json!({})).await);
+        Self { direct, _agent: agent, _central: central }
     }
 }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
-use postern_auth::kube_request::KubeRequest;
+use postern_auth::kube_request::{KubeRequest, check_host};
 use postern_kinds::action::Action;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
@@ -271,16 +271,6 @@ fn gateway_request(
     let raw = parts.uri.path();
     let prefix = raw.strip_suffix(path.rest).unwrap_or(raw).to_owned();
     Ok((query, Target::Gateway(Arc::new(GatewayRequest { target: path.target, kube, prefix }))))
-}
-
-/// Checks that there is exactly one Host, which HTTP/1.1 requires (RFC 9112 section 3.2): two
-/// readers of one request must not see two servers in it.
-fn check_host(parts: &Parts) -> Result<(), ApiError> {
-    let hosts = parts.headers.get_all(http::header::HOST).iter().count();
-    if hosts > 1 || (hosts == 0 && parts.version == http::Version::HTTP_11) {
-        return Err(ApiError::bad_request("a request has exactly one Host header"));
-    }
-    Ok(())
 }
 
 fn is_metrics(path: &str) -> bool {
