@@ -83,8 +83,8 @@ impl Kind for SpaceInstance {
         Some(|spec| spec.cluster_ref.as_ref().map(|place| place.cluster.as_str()));
 
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(|_, spec| {
-        let key = |at: &ClusterRef| ("spec.clusterRef", [&at.cluster[..], &at.namespace].join("/"));
-        spec.cluster_ref.as_ref().map(key).into_iter().collect()
+        let place = |at: &ClusterRef| instance::place(&[&at.cluster, &at.namespace]);
+        spec.cluster_ref.as_ref().map(place).into_iter().collect()
     });
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);

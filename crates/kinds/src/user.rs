@@ -131,10 +131,11 @@ fn new_names<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &
 /// Returns all names of a user, with the fields that they come from. No two users share one, of
 /// whichever field: access decisions would take one for the other.
 fn names(metadata: &ObjectMeta, spec: &Spec) -> Vec<UniqueKey> {
-    let mut names = vec![("metadata.name", metadata.name.clone())];
+    let of = |field, name: &String| UniqueKey { field, value: name.clone(), is_place: false };
+    let mut names = vec![of("metadata.name", &metadata.name)];
     for (field, name) in [("spec.subject", &spec.subject), ("spec.username", &spec.username)] {
-        if !name.is_empty() && names.iter().all(|(_, known)| known != name) {
-            names.push((field, name.clone()));
+        if !name.is_empty() && names.iter().all(|known| known.value != *name) {
+            names.push(of(field, name));
         }
     }
     names

@@ -93,10 +93,9 @@ impl Kind for VirtualClusterInstance {
     const KUBECONFIG: Option<KubeconfigOf<Spec>> = Some(|spec| spec.config.as_ref());
 
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(|_, spec| {
-        let key = |at: &ClusterRef| {
-            ("spec.clusterRef", [&at.cluster[..], &at.namespace, &at.virtual_cluster].join("/"))
-        };
-        spec.cluster_ref.as_ref().map(key).into_iter().collect()
+        let place =
+            |at: &ClusterRef| instance::place(&[&at.cluster, &at.namespace, &at.virtual_cluster]);
+        spec.cluster_ref.as_ref().map(place).into_iter().collect()
     });
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);

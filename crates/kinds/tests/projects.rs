@@ -11,7 +11,7 @@ use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::SUBJECT_UIDS;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_kinds::{AnyKind, Context, Dependent, Observations};
+use postern_kinds::{AnyKind, Context, Dependent, Observations, UniqueKey};
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
@@ -312,7 +312,8 @@ fn a_place_belongs_to_one_instance_and_says_its_cluster() {
     for (kind, key) in [(&VirtualClusterInstance as &dyn AnyKind, "c/n/v"), (&SpaceInstance, "c/n")]
     {
         let with = object(kind, "a", &spec);
-        assert_eq!(kind.unique_keys(&with).unwrap(), [("spec.clusterRef", key.to_owned())]);
+        let place = UniqueKey { field: "spec.clusterRef", value: key.to_owned(), is_place: true };
+        assert_eq!(kind.unique_keys(&with).unwrap(), [place]);
         assert_eq!(kind.on_cluster(&with).as_deref(), Some("c"));
         let without = object(kind, "a", &json!({}));
         assert_eq!(kind.unique_keys(&without).unwrap(), []);

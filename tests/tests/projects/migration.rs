@@ -99,7 +99,8 @@ async fn an_instance_moves_with_its_secret_its_roles_and_all_that_it_says() {
     // Its place is still its own, and it can go back.
     let mut other = on_cluster("c1", "w");
     other["metadata"] = json!({ "name": "other" });
-    assert_eq!(admin.post(&instances("a")).json(&other).send().await.status, 422);
+    let taken = admin.post(&instances("a")).json(&other).send().await;
+    assert_refused(&taken, 409, "Conflict", &["spec.clusterRef: another object is at c1/"]);
     migrate(&admin, ("p-b", "w"), "a", "").await.expect(201);
 }
 

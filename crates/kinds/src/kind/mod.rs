@@ -36,8 +36,17 @@ pub use info::{Info, ResourceScope};
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
 
-/// What no other object of a kind may have: the field that it comes from, for errors, and the value.
-pub type UniqueKey = (&'static str, String);
+/// What no other object of a kind may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UniqueKey {
+    /// The field that it comes from, for errors.
+    pub field: &'static str,
+    /// The value.
+    pub value: String,
+    /// Is it a place that belongs to one object? One that is taken is a conflict (decision 6); another value that
+    /// is there already is invalid.
+    pub is_place: bool,
+}
 
 /// Returns the unique keys of an object.
 pub type UniqueKeys<Spec> = fn(&ObjectMeta, &Spec) -> Vec<UniqueKey>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use postern_kinds::{AnyKind, all};
+use postern_kinds::{AnyKind, UniqueKey, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
 use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, limits};
@@ -181,7 +181,7 @@ async fn record_unique_keys(
         for entry in page.entries {
             let Ok(object) = decode_typed::<Object>(&entry.value) else { continue };
             let Ok(unique_keys) = kind.unique_keys(&object) else { continue };
-            for (field, value) in unique_keys {
+            for UniqueKey { field, value, .. } in unique_keys {
                 record_unique_key(store, kind, &object.metadata.name, field, &value).await?;
             }
         }

@@ -35,8 +35,8 @@ pub(super) struct SideRecords {
     pub(super) conditions: Vec<Condition>,
     /// What is written.
     pub(super) changes: Vec<Change>,
-    /// The fields of the unique keys that are new, by their storage keys.
-    unique_fields: Vec<(Arc<str>, &'static str)>,
+    /// The unique keys that are new, by their storage keys.
+    new_unique_keys: Vec<(Arc<str>, UniqueKey)>,
     /// Has an access key another value from now on? Whoever has the old one must lose what they got by it.
     pub(super) replaces_credential: bool,
     /// The value of a new access key, for the one response that has it.
@@ -73,15 +73,16 @@ impl SideRecords {
     ) -> Result<(), ApiError> {
         let of = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.unique_keys(o));
         let (new_keys, old_keys) = (of(new)?, of(old)?);
-        let has = |keys: &[UniqueKey], value: &str| keys.iter().any(|(_, known)| known == value);
-        for (field, value) in new_keys.iter().filter(|(_, value)| !has(&old_keys, value)) {
-            let key = storage_key::unique_key(kind.info(), value);
+        let is_in =
+            |keys: &[UniqueKey], one: &UniqueKey| keys.iter().any(|key| key.value == one.value);
+        for added in new_keys.iter().filter(|one| !is_in(&old_keys, one)) {
+            let key = storage_key::unique_key(kind.info(), &added.value);
             self.conditions.push(Condition::Absent(key.clone()));
-            self.unique_fields.push((key.clone(), field));
+            self.new_unique_keys.push((key.clone(), added.clone()));
             self.put(key, &new.map(|object| object.metadata.name.as_str()))?;
         }
-        for (_, value) in old_keys.iter().filter(|(_, value)| !has(&new_keys, value)) {
-            let key = storage_key::unique_key(kind.info(), value);
+        for given_up in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
+            let key = storage_key::unique_key(kind.info(), &given_up.value);
             self.changes.push(Change::Delete { key });
         }
         Ok(())
@@ -285,7 +286,7 @@ impl SideRecords {
     /// Leaves out the unique keys that an object gives up and another one of the same name takes in one
     /// transaction: their records stay as they are, and so there is one holder at any time.
     pub(super) fn hand_over(&mut self, to: &mut Self) {
-        let taken = |key: &Arc<str>| to.unique_fields.iter().any(|(known, _)| known == key);
+        let taken = |key: &Arc<str>| to.new_unique_keys.iter().any(|(known, _)| known == key);
         let is_handed = |one: &Change| matches!(one, Change::Delete { key } if taken(key));
         let handed: Vec<Arc<str>> = self
             .changes
@@ -307,10 +308,15 @@ impl SideRecords {
         if key.starts_with(storage_key::DIGESTS) {
             return Some(key_in_use(kind, name));
         }
-        let (unique_key, field) = self.unique_fields.iter().find(|(known, _)| **known == *key)?;
-        let value = unique_key.strip_prefix(&*storage_key::unique_key(kind.info(), ""))?;
+        let (_, taken) = self.new_unique_keys.iter().find(|(known, _)| **known == *key)?;
+        let UniqueKey { field, value, is_place } = taken;
+        if *is_place {
+            let text =
+                format!("{field}: another object is at {value} already: choose another place");
+            return Some(ApiError::conflict(kind.info().group_resource(), name, text));
+        }
         let mut errors = FieldErrors::default();
-        errors.push(FieldError::duplicate(*field, value));
+        errors.push(FieldError::duplicate(*field, value.as_str()));
         Some(ApiError::invalid(kind.info().group_kind(), name, errors))
     }
 }
