@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use postern_auth::bearer::{self, BearerToken};
 use postern_auth::endpoint_token::VerifiedToken;
-use postern_auth::gateway_path::{self, GatewayTarget};
+use postern_auth::gateway_path::{self, GatewayTarget, OF_WORKLOAD};
 use postern_auth::kube_request::{KubeRequest, check_host};
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
@@ -182,8 +182,13 @@ impl Agent {
                 timed.map_err(|_| ApiError::timeout(late))?
             }
         };
-        let response = response.map_err(|error| unsent(error, &caller))?;
+        let mut response = response.map_err(|error| unsent(error, &caller))?;
+        response.headers_mut().remove(&OF_WORKLOAD);
         if response.status() == StatusCode::UNAUTHORIZED {
+            if caller.kube.is_by_proxy() {
+                response.headers_mut().insert(OF_WORKLOAD, HeaderValue::from_static("true"));
+                return Ok(response);
+            }
             way.suspect_credential();
             // The caller's own token is good: it was never sent there.
             let message = format!("{target} does not accept the credential of its agent");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use postern_auth::endpoint_token::{Claims, KeyClaim, PlatformClaims, SigningKey};
+use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
 use postern_kinds::audit_event_list::AuditEvent;
 use postern_listen::{ConnectionLimits, ConnectionTable, Peer};
@@ -233,6 +234,8 @@ async fn cluster(
                     let (code, text) = answer.lock().clone();
                     let mut response = Response::new(Full::new(Bytes::from(text)));
                     *response.status_mut() = code;
+                    // No upstream can say this.
+                    response.headers_mut().insert(OF_WORKLOAD, HeaderValue::from_static("true"));
                     Ok::<_, Infallible>(response)
                 }
             });

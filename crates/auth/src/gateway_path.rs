@@ -1,6 +1,7 @@
 //! The paths of the gateway and of an agent (decision 6): the target that a path leads to, and the rest,
 //! which is the path at the target.
 
+use http::HeaderName;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_meta::status::ApiError;
 
@@ -8,6 +9,10 @@ use crate::attributes::RequestTarget;
 
 /// The start of all paths here. `/kubernetes/management` is not one of them.
 const PREFIX: &str = "/kubernetes/";
+
+/// The header by which an agent says that a 401 is that of a workload, and not its own refusal of the token. It is
+/// never one of an upstream: the agent removes it, and so does the gateway before it answers.
+pub const OF_WORKLOAD: HeaderName = HeaderName::from_static("postern-answer-of-workload");
 
 /// Where a request goes, with the names that its path had.
 #[derive(Clone, Debug, PartialEq, Eq)]

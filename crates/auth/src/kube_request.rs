@@ -178,12 +178,12 @@ impl KubeRequest {
 
     /// May it go on for long, as a watch or a stream? It has no time limit of its own then.
     pub fn is_long(&self) -> bool {
-        let subresource = self.subresource();
-        self.is_upgrade
-            || self.is_watch()
-            || self.follows_log
-            || subresource == "proxy"
-            || is_stream(subresource)
+        self.is_stream() || self.is_watch() || self.follows_log || self.is_by_proxy()
+    }
+
+    /// Does it go to a workload behind the subresource `proxy`? What that answers is its own, a 401, too.
+    pub fn is_by_proxy(&self) -> bool {
+        self.subresource() == "proxy"
     }
 
     /// Returns what the target is asked for, written from what was read.

@@ -2,7 +2,10 @@
 //! gateway and at an agent.
 
 use postern_tests::http::Client;
+use postern_tests::objects::collection;
+use postern_tests::rights::{allow, rule_on};
 use postern_tests::{Home, wait};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::recording::Recording;
@@ -211,6 +214,37 @@ async fn cve_2020_8559_redirects_and_refusals_of_a_cluster_are_its_own() {
     let answer = get("/version").await;
     assert!(answer.header("set-cookie").is_none());
     answer.expect(200);
+}
+
+/// A 401 of a workload behind `proxy` is for its client. One of the cluster is not, and neither is one of an agent that
+/// refuses the gateway's token.
+#[tokio::test]
+async fn a_401_of_a_workload_passes_by_each_way_and_no_other() {
+    const WORKLOAD: &str = "/api/v1/namespaces/a/services/x/proxy/refuse";
+    const MARK: &str = "postern-answer-of-workload";
+    let (recording, home) = (Recording::start().await, Home::new());
+    let central = Central::new(&recording.kubeconfig()).await;
+    let by_agent = ByAgent::new(&home, &recording.kubeconfig()).await;
+    for (client, at) in
+        [(&central.ada, MEMBER), (&by_agent.ada, MEMBER), (&by_agent.direct, AT_AGENT)]
+    {
+        let passed = client.get(&format!("{at}{WORKLOAD}")).send().await;
+        assert_eq!((passed.status, passed.json()["kind"].as_str()), (401, Some("Recorded")));
+        assert_eq!(passed.header(MARK).is_some(), at == AT_AGENT, "the gateway takes it away");
+        client.get(&format!("{at}/refuse")).send().await.expect(502);
+    }
+    // It answers as an agent that knows no token.
+    let annotation = |suffix: &str| format!("platform.sh/direct-cluster-endpoint{suffix}");
+    let annotations =
+        json!({ annotation(""): recording.address(), annotation("-insecure"): "true" });
+    let cluster = json!({ "metadata": { "name": "refusing", "annotations": annotations } });
+    central.admin.post(&collection("clusters")).json(&cluster).send().await.expect(201);
+    let rules = json!([rule_on("clusters", &["refusing"], &["use"])]);
+    allow(&central.admin, "use-refusing", None, rules, "platform:user:ada").await;
+    recording.take();
+    let refused = central.ada.get(&format!("/kubernetes/cluster/refusing{WORKLOAD}")).send().await;
+    assert_eq!(recording.take().len(), 1);
+    refused.expect(502);
 }
 
 #[tokio::test]

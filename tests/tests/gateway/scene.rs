@@ -54,6 +54,7 @@ impl Central {
 
 /// A central server, and the cluster `member`, to which its agent alone leads. ada may use it.
 pub(crate) struct ByAgent {
+    pub(crate) ada: Client,
     /// ada's client of the agent.
     pub(crate) direct: Client,
     _agent: Agent,
@@ -83,7 +84,7 @@ impl ByAgent {
         })
         .await;
         let direct = agent.client(&endpoint_token(&ada, json!({})).await);
-        Self { direct, _agent: agent, _central: central }
+        Self { ada, direct, _agent: agent, _central: central }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use postern_auth::endpoint_token::Claims;
+use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_kinds::agent_config::{Revocation, Spec};
 use postern_kinds::audit_event_list::AuditEvent;
 
@@ -39,6 +41,28 @@ async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() 
     let mut client = scene.client().await;
     let answer = client.send_request(scene.request("GET", POD)).await.unwrap();
     assert_eq!(read(answer).await, (200, None, "{}".to_owned()));
+}
+
+#[tokio::test]
+async fn a_401_is_marked_when_it_is_a_workloads_and_only_then() {
+    const BY_PROXY: &str = "/kubernetes/cluster/api/v1/namespaces/own/services/x/proxy/login";
+    let scene = Scene::new().await;
+    let mut client = scene.client().await;
+    let mut bad = claims();
+    bad.aud = vec!["platform.sh/cluster:other".to_owned()];
+    for (code, path, says, want, is_marked) in [
+        (StatusCode::UNAUTHORIZED, BY_PROXY, claims(), 401, true),
+        (StatusCode::UNAUTHORIZED, POD, claims(), 502, false),
+        (StatusCode::OK, BY_PROXY, claims(), 200, false),
+        // The agent's own, whatever its upstream would say.
+        (StatusCode::UNAUTHORIZED, BY_PROXY, bad, 401, false),
+    ] {
+        *scene.answer.lock() = (code, "{}".to_owned());
+        let request = scene.request_of(&says, "GET", path);
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(answer.headers().contains_key(OF_WORKLOAD), is_marked, "{code} {path}");
+        assert_eq!(read(answer).await.0, want, "{code} {path}");
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use postern_auth::attributes::Attributes;
+use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError};
 use tokio::sync::watch;
@@ -142,16 +142,23 @@ where
         // To try again would not help a caller who may not make the request any more.
         caller.check().await?;
     }
-    let answer = answer.map_err(failed)?;
-    let by_proxy =
-        matches!(request.kube.attributes(), Attributes::Resource { subresource: "proxy", .. });
-    if answer.status() == StatusCode::UNAUTHORIZED && !by_proxy {
+    let mut answer = answer.map_err(failed)?;
+    if refuses_credential(&mut answer, &caller) {
         // The caller's own credential is good: it was never sent there.
         return Err(bad_gateway(
             "the target does not accept the credential by which it is reached",
         ));
     }
     Ok(answer)
+}
+
+/// Is an answer a 401 to the credential that the gateway has sent, and not one of a workload behind the subresource
+/// `proxy`? Takes the mark away by which an agent says that it is the latter: without it, the agent has refused the token.
+fn refuses_credential<B>(answer: &mut Response<B>, caller: &Caller) -> bool {
+    let is_marked = answer.headers_mut().remove(&OF_WORKLOAD).is_some();
+    let is_direct = !matches!(caller.found.way(), Way::Agent(_));
+    let of_workload = caller.request.kube.is_by_proxy() && (is_direct || is_marked);
+    answer.status() == StatusCode::UNAUTHORIZED && !of_workload
 }
 
 fn bad_gateway(message: &str) -> ApiError {
