@@ -52,6 +52,13 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC
 /// Subresources of a Namespace: what follows its name otherwise is a resource in it.
 const OF_NAMESPACE: [&str; 2] = ["finalize", "status"];
 
+/// The reviews that ask what their caller may do, or who they are: API group and resource.
+const OWN_REVIEWS: [(&str, &str); 3] = [
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+];
+
 /// The first steps of the paths that describe an API.
 const DESCRIPTIONS: [&str; 4] = ["api", "apis", "openapi", "version"];
 
@@ -166,9 +173,20 @@ impl KubeRequest {
         self.verb == "watch"
     }
 
-    /// May it change something? A stream can carry anything.
+    /// May it change something? A stream can carry anything. A review of the caller's own access is a create by
+    /// its verb, and changes nothing.
     pub fn changes(&self) -> bool {
-        self.required_verbs().any(|verb| !matches!(verb, "get" | "head" | "list" | "watch"))
+        !self.is_own_review()
+            && self.required_verbs().any(|verb| !matches!(verb, "get" | "head" | "list" | "watch"))
+    }
+
+    fn is_own_review(&self) -> bool {
+        let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } =
+            self.attributes()
+        else {
+            return false;
+        };
+        !self.is_upgrade && OWN_REVIEWS.contains(&(group, resource))
     }
 
     /// Does it open a stream in both ways, which goes on when its token has expired (decision 6)?

@@ -169,6 +169,9 @@ async fn when_the_queue_is_full_changes_are_refused_and_reads_go_on_and_are_coun
     assert!(body.contains("audit records is full"), "{body}");
     let answer = client.send_request(scene.request("GET", POD)).await.unwrap();
     assert_eq!(read(answer).await.0, 200, "who reads is served");
+    let review = "/kubernetes/cluster/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let answer = client.send_request(scene.request("POST", review)).await.unwrap();
+    assert_eq!(read(answer).await.0, 200, "who asks what they may do is served");
     assert!(scene.agent.audit.lost() > 0);
     while scene.arrived.try_recv().is_ok() {}
     // There is room again, and the next record says how many are missing.

@@ -220,6 +220,29 @@ fn what_is_sent_on_is_written_anew() {
 }
 
 #[test]
+fn who_asks_for_their_own_access_changes_nothing() {
+    let changes = |method: &str, path: &str, headers: &[(&str, &str)]| {
+        parse_with(method, path, headers).unwrap().changes()
+    };
+    for path in [
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+    ] {
+        assert!(!changes("POST", path, &[]), "{path}");
+        assert!(changes("POST", path, &[("upgrade", "websocket")]), "{path}");
+        assert!(changes("DELETE", path, &[]), "{path}");
+    }
+    for path in [
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        "/apis/authorization.k8s.io.example/v1/selfsubjectaccessreviews",
+        "/api/v1/namespaces/a/pods",
+    ] {
+        assert!(changes("POST", path, &[]), "{path}");
+    }
+}
+
+#[test]
 fn upgrades_and_long_requests() {
     let of = |path: &str, headers: &[(&str, &str)]| parse_with("GET", path, headers).unwrap();
     let pod = "/api/v1/namespaces/a/pods/x";
