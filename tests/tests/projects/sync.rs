@@ -244,6 +244,52 @@ async fn a_mirror_is_kept_and_another_secret_stays_as_it_is() {
     assert_eq!(merge(&bob, &at("hidden"), label).await.status, 403);
 }
 
+/// Waits until there is an event about a secret.
+async fn until_event(admin: &Client, of: &str, reason: &str) {
+    let events = format!("{CORE}/namespaces/p-web/events");
+    wait::until(&format!("{of} has an event {reason}"), async || {
+        let list = admin.get(&events).send().await.expect(200);
+        let is = |one: &&Value| one["reason"] == reason && one["involvedObject"]["name"] == of;
+        list["items"].as_array().unwrap().iter().find(is).map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn data_that_a_secret_cannot_take_is_said_and_not_tried_again() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = scene(&admin).await;
+    let mut mirrored = labelled(json!({ MIRROR: "true" }));
+    mirrored["spec"] = json!({ "data": { "value": STANDARD.encode("one") } });
+    create(&ada, &project_secrets(), "s", mirrored).await;
+    let filled = labelled(json!({ "platform.sh/project-secret-name": "s" }));
+    create(&ada, &core_secrets("p-web"), "c", filled).await;
+    let immutable = json!({ "immutable": true });
+    for name in ["s", "c"] {
+        until_core(&admin, name, Some("one")).await;
+        let path = format!("{}/{name}", core_secrets("p-web"));
+        merge(&admin, &path, immutable.clone()).await.expect(200);
+    }
+    set(&admin, &at("s"), json!({ "data": { "value": STANDARD.encode("two") } })).await;
+    until(&admin, "s", "two", "Mirrored", "Invalid").await;
+    let secret = admin.get(&at("s")).send().await.expect(200);
+    let conditions = secret["status"]["conditions"].as_array().unwrap();
+    let said = conditions.iter().find(|one| one["type"] == "Mirrored").unwrap();
+    assert_eq!(said["status"], "False");
+    assert!(said["message"].as_str().unwrap().contains("immutable"), "{said}");
+    for name in ["s", "c"] {
+        until_event(&admin, name, "Invalid").await;
+        until_core(&admin, name, Some("one")).await;
+    }
+    // What fails and is tried again is in the log.
+    let logged = server.home().logged();
+    assert!(!logged.contains("could not be brought"), "{logged}");
+    admin.delete(&format!("{}/s", core_secrets("p-web"))).send().await.expect(200);
+    until_core(&admin, "s", Some("two")).await;
+    until(&admin, "s", "two", "Mirrored", "Mirrored").await;
+}
+
 #[tokio::test]
 async fn a_core_secret_of_a_project_is_filled_under_the_same_checks() {
     let server = Server::start().await;

@@ -12,7 +12,9 @@ use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
-use super::taking::{Batch, condition_of, remove_condition, set_condition, set_data, writing};
+use super::taking::{
+    Batch, condition_of, refusal, remove_condition, set_condition, set_data, writing,
+};
 use super::{current, data_of};
 use crate::events::{self, Happening};
 use crate::operations;
@@ -39,14 +41,20 @@ pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
         }
         return say(registry, &of, None).await;
     }
-    let state = match &found {
-        None => create(registry, &of).await.map(|()| true)?,
-        Some(mirror) if is_own => update(registry, &of, mirror).await.map(|()| true)?,
-        Some(_) => false,
+    let written = match &found {
+        None => create(registry, &of).await,
+        Some(mirror) if is_own => update(registry, &of, mirror).await,
+        Some(_) => Ok(()),
     };
-    let message = format!("there is a Secret \"{name}\" that is not the mirror: it stays as it is");
-    let condition =
-        if state { (true, "Mirrored", String::new()) } else { (false, "SecretExists", message) };
+    let is_anothers = found.is_some() && !is_own;
+    let condition = match refusal(written)? {
+        Some((reason, message)) => (false, reason, message),
+        None if is_anothers => {
+            let message = "that is not the mirror: it stays as it is";
+            (false, "SecretExists", format!("there is a Secret \"{name}\" {message}"))
+        }
+        None => (true, "Mirrored", String::new()),
+    };
     if let (false, reason, message) = &condition {
         events::warn(registry, &Happening { object: &of, reason, message }).await;
     }

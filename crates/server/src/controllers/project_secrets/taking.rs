@@ -167,7 +167,7 @@ pub(super) async fn take(
         return Ok(None);
     }
     let taker = source.map(|source| Taker::of(batch, &object, source));
-    let (wanted, failure) = decided(batch, kind, &object)?;
+    let (wanted, mut failure) = decided(batch, kind, &object)?;
     // Most often nothing is to be done: who may do what changes for others.
     if wanted.fields != object.fields {
         let metadata = &object.metadata;
@@ -178,7 +178,10 @@ pub(super) async fn take(
         let update = operations::update(registry, &permit, &writing, |now| {
             decided(batch, kind, now).map(|(object, _)| object)
         });
-        update.await?;
+        if let Some(refused) = refusal(update.await)? {
+            say(registry, kind, &object, &refused).await?;
+            failure = Some(refused);
+        }
     }
     if let Some((reason, message)) = failure {
         events::warn(registry, &Happening { object: &object, reason, message: &message }).await;
@@ -187,7 +190,44 @@ pub(super) async fn take(
 }
 
 /// Why a secret has not the data of its source: in one word, and for people.
-type Failure = (&'static str, String);
+pub(super) type Failure = (&'static str, String);
+
+/// Returns why a write is refused, where to try it again would not help before something else changes.
+///
+/// # Errors
+/// Those of a write that is to be tried again.
+pub(super) fn refusal<T>(written: Result<T, ApiError>) -> Result<Option<Failure>, ApiError> {
+    match written {
+        Ok(_) => Ok(None),
+        Err(error) if error.code() == 422 => Ok(Some(("Invalid", error.to_string()))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says in the status why the data of a secret stays as it is, where the kind has a status.
+async fn say(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    of: &Object,
+    (reason, message): &Failure,
+) -> Result<(), ApiError> {
+    let metadata = &of.metadata;
+    let with_condition = |now: &Object| {
+        let mut object = now.clone();
+        if object.metadata.uid == metadata.uid {
+            let condition = (false, *reason, message.clone());
+            set_condition(registry, kind, &mut object, SYNCED, condition);
+        }
+        object
+    };
+    if with_condition(of).fields == of.fields {
+        return Ok(());
+    }
+    let permit = Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
+    let writing = writing();
+    let update = operations::update(registry, &permit, &writing, |now| Ok(with_condition(now)));
+    update.await.map(drop)
+}
 
 /// Returns a secret as it is to be now, and what failed.
 fn decided(
