@@ -140,7 +140,11 @@ impl Kind for Secret {
             validate_change(spec, old, errors);
         }
         secret_data::validate(Self::INFO.kind, "data", &spec.data, errors)?;
-        validate_type(&new.metadata, spec, errors);
+        validate_type_metadata(&new.metadata, spec, errors);
+        // Where the server brings the data, its write is the one that has to have the keys.
+        if ctx.is_server || state(new, ctx).source.is_none() {
+            validate_type(spec, errors);
+        }
         Ok(())
     }
 
@@ -176,19 +180,22 @@ fn validate_change(new: &Spec, old: &Spec, errors: &mut FieldErrors) {
     }
 }
 
+/// Adds an error for an annotation that a secret of its type must have and does not.
+fn validate_type_metadata(metadata: &ObjectMeta, spec: &Spec, errors: &mut FieldErrors) {
+    let account = metadata.annotations.get(SERVICE_ACCOUNT_NAME);
+    if spec.r#type == "kubernetes.io/service-account-token" && account.is_none_or(String::is_empty)
+    {
+        let path = format!("metadata.annotations[{SERVICE_ACCOUNT_NAME}]");
+        errors.push(FieldError::required(path, ""));
+    }
+}
+
 /// Adds an error for each key that a secret of its type must have and does not.
-fn validate_type(metadata: &ObjectMeta, spec: &Spec, errors: &mut FieldErrors) {
+fn validate_type(spec: &Spec, errors: &mut FieldErrors) {
     let has = |key: &str| spec.data.contains_key(key);
     let is_empty = |key: &str| spec.data.get(key).is_none_or(|value| value.expose().is_empty());
     let mut require = |key: &str| errors.push(FieldError::required(format!("data[{key}]"), ""));
     match spec.r#type.as_str() {
-        "kubernetes.io/service-account-token" => {
-            let annotation = metadata.annotations.get(SERVICE_ACCOUNT_NAME);
-            if annotation.is_none_or(String::is_empty) {
-                let path = format!("metadata.annotations[{SERVICE_ACCOUNT_NAME}]");
-                errors.push(FieldError::required(path, ""));
-            }
-        }
         "kubernetes.io/dockercfg" => validate_json(".dockercfg", spec, errors),
         "kubernetes.io/dockerconfigjson" => validate_json(".dockerconfigjson", spec, errors),
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => {

@@ -291,6 +291,37 @@ async fn data_that_a_secret_cannot_take_is_said_and_not_tried_again() {
 }
 
 #[tokio::test]
+async fn a_core_secret_of_a_type_is_filled_and_has_the_keys_of_its_type() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = scene(&admin).await;
+    let pair = json!({ "tls.crt": "Yw==", "tls.key": "aw==" });
+    create(&admin, &project_secrets(), "pair", json!({ "spec": { "data": pair } })).await;
+    let half = json!({ "spec": { "data": { "tls.crt": "Yw==" } } });
+    create(&admin, &project_secrets(), "half", half).await;
+    for source in ["pair", "half"] {
+        let mut object = labelled(json!({ "platform.sh/project-secret-name": source }));
+        object["type"] = "kubernetes.io/tls".into();
+        create(&ada, &core_secrets("p-web"), source, object).await;
+    }
+    wait::until("the pair", async || {
+        let path = format!("{}/pair", core_secrets("p-web"));
+        let now = admin.get(&path).send().await.expect(200);
+        (now["data"] == pair).then_some(())
+    })
+    .await;
+    // The server brings nothing that is none.
+    until_event(&admin, "half", "Invalid").await;
+    let path = format!("{}/half", core_secrets("p-web"));
+    assert!(admin.get(&path).send().await.expect(200)["data"].is_null());
+    // Without a source it needs its keys, and others do.
+    let own = labelled(json!({ "platform.sh/project-secret-name": Value::Null }));
+    assert_eq!(merge(&ada, &path, own).await.status, 422);
+    let plain = json!({ "metadata": { "name": "plain" }, "type": "kubernetes.io/tls" });
+    assert_eq!(ada.post(&core_secrets("p-web")).json(&plain).send().await.status, 422);
+}
+
+#[tokio::test]
 async fn a_core_secret_of_a_project_is_filled_under_the_same_checks() {
     let server = Server::start().await;
     let admin = server.client();
