@@ -169,8 +169,9 @@ async fn kubectl_works_through_the_agent_and_a_space_has_its_own_namespace_alone
     agent.stop().await;
 }
 
+/// CVE-2026-4740, CVE-2024-9779: the agent of one cluster has no rights on another, and none at the centre.
 #[tokio::test]
-async fn the_key_of_an_agent_is_for_its_own_cluster_alone_and_goes_with_it() {
+async fn cve_2026_4740_and_2024_9779_the_key_of_an_agent_is_for_its_own_cluster_alone() {
     let central = Central::new().await;
     let admin = central.admin();
     make(&admin, "clusters", "other", json!({})).await;

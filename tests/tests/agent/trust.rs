@@ -103,8 +103,9 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     agent.stop().await;
 }
 
+/// CVE-2024-22030: an agent does not trust whoever answers at the server's URL.
 #[tokio::test]
-async fn an_agent_trusts_a_pinned_authority_and_no_other() {
+async fn cve_2024_22030_an_agent_trusts_a_pinned_authority_and_no_other() {
     let (central, member) = (Central::new().await, member().await);
     let authority = Kubeconfig::read(&central.home.kubeconfig()).unwrap().authority;
     let authority = CertificateDer::from_pem_slice(&authority).unwrap();

@@ -1,9 +1,11 @@
 //! Logging in and out, and which server a command goes to.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use postern_tests::cli::CliUser;
-use postern_tests::{Kubeconfig, Server};
+use postern_tests::{Kubeconfig, Server, TlsServer};
 
 use crate::{admin, authority, url};
 
@@ -89,6 +91,36 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
         assert!(said.contains("is no kubeconfig") && !said.contains(key), "{said}");
         assert_eq!(std::fs::read_to_string(user.kubeconfig()).unwrap(), broken);
     }
+}
+
+/// CVE-2025-67601: a login verifies whom it talks to. Who is not the server gets no request, and so no key.
+#[tokio::test]
+async fn cve_2025_67601_a_login_verifies_the_server_before_it_sends_the_key() {
+    let server = Server::start().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let other = TlsServer::start(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(())
+    })
+    .await;
+    let user = CliUser::new().with("POSTERN_ACCESS_KEY", &server.kubeconfig().token);
+    let url = format!("https://{}", other.address());
+    let of_server = authority(&user, &server);
+    for more in [&[][..], &["--ca-file", &of_server]] {
+        let login = [&["login", &*url], more].concat();
+        let said = user.fails(1, &login).await;
+        assert!(said.contains("not trusted"), "{said}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "no connection came to be");
+    assert!(!user.kubeconfig().exists());
+    // No flag and no variable leaves it out.
+    let insecure = ["login", &url, "--insecure-skip-tls-verify"];
+    user.fails(2, &insecure).await;
+    // It is asked by those who trust it: the count would show a request.
+    let ca = user.file("other.pem", other.authority());
+    user.fails(1, &["login", &url, "--ca-file", &ca]).await;
+    assert!(asked.load(Ordering::Relaxed) > 0);
 }
 
 #[tokio::test]

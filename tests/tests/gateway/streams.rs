@@ -180,6 +180,24 @@ async fn kubernetes_78741_a_key_that_reads_does_not_upgrade() {
     reader.get(&format!("{MEMBER}/api/v1/nodes/n/proxy/metrics")).send().await.expect(200);
 }
 
+/// CVE-2019-13209, CVE-2026-42283: nor does such a page open a stream in a cluster.
+#[tokio::test]
+async fn cve_2019_13209_and_2026_42283_a_page_of_another_origin_opens_no_stream() {
+    let recording = Recording::start().await;
+    let central = Central::new(&recording.kubeconfig()).await;
+    let ada = &central.ada;
+    let encoded = BASE64_URL_SAFE_NO_PAD.encode(ada.token());
+    for origin in ["https://evil.example", "null"] {
+        let header = format!("Origin: {origin}\r\n");
+        let (_, head) = upgrade_with(ada, EXEC, "websocket", &header, &encoded).await;
+        assert!(head.starts_with("HTTP/1.1 403"), "{origin}: {head}");
+    }
+    assert!(recording.take().is_empty(), "nothing was sent on");
+    let header = format!("Origin: https://{}\r\n", ada.address());
+    let (_, head) = upgrade_with(ada, EXEC, "websocket", &header, &encoded).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+}
+
 /// CVE-2018-1002105: after an upgrade that was refused, the connection to the cluster is no pipe.
 #[tokio::test]
 async fn cve_2018_1002105_a_refused_upgrade_is_one_exchange() {

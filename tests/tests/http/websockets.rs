@@ -138,8 +138,9 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
     }
 }
 
+/// CVE-2019-13209, CVE-2026-42283: a page of somebody else opens no WebSocket with the credential of a browser.
 #[tokio::test]
-async fn pages_of_other_origins_are_refused() {
+async fn cve_2019_13209_and_2026_42283_pages_of_other_origins_are_refused() {
     let home = Home::new();
     let setup = Setup::on(&home).argument("--external-url").argument("https://api.example:8443");
     let server = setup.start().await;

@@ -247,9 +247,9 @@ fn a_space_in_a_scope_is_all_of_that_space_and_nothing_else() {
     }
 }
 
-/// `--as` is honoured or refused, never dropped (siderolabs/omni#1002).
+/// siderolabs/omni#1002: `--as` is honoured or refused, never dropped.
 #[test]
-fn the_forwarded_identity_is_the_whole_of_what_was_asked_for() {
+fn omni_1002_the_forwarded_identity_is_the_whole_of_what_was_asked_for() {
     let groups = ["platform:team:red", "ops", "dev", "system:nodes", "system:authenticated"];
     let bob = Identity {
         name: "bob".to_owned(),
