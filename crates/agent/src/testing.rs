@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -101,6 +102,7 @@ pub(crate) struct Scene {
     pub(crate) holds: watch::Sender<bool>,
     /// What it answers.
     pub(crate) answer: Answer,
+    seconds: Arc<AtomicI64>,
     _home: tempfile::TempDir,
 }
 
@@ -126,7 +128,10 @@ impl Scene {
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let answer = Answer::new(Mutex::new((StatusCode::OK, "{}".to_owned())));
         let cluster = cluster(arrivals, held, answer.clone()).await;
-        let state = State::new(Arc::new(|| at_second(NOW)), 500);
+        let seconds = Arc::new(AtomicI64::new(NOW));
+        let clock = seconds.clone();
+        let clock = move || at_second(clock.load(Ordering::Relaxed));
+        let state = State::new(Arc::new(clock), 500);
         let key = SigningKey::generate().unwrap();
         state.hear(spec_with(&key), NOW);
         let (proxy, upstream) = (Proxy::new(), upstream(cluster));
@@ -147,7 +152,12 @@ impl Scene {
             reach: Arc::default(),
             draining: watch::Sender::new(false),
         });
-        Self { key, agent, arrived, holds, answer, _home: home }
+        Self { key, agent, arrived, holds, answer, seconds, _home: home }
+    }
+
+    /// Sets the time, in seconds since 1970.
+    pub(crate) fn set_seconds(&self, seconds: i64) {
+        self.seconds.store(seconds, Ordering::Relaxed);
     }
 
     /// Returns what asks the cluster.

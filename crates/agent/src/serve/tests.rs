@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use postern_auth::endpoint_token::Claims;
+use postern_auth::endpoint_token::{Claims, SKEW_SECONDS};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_kinds::agent_config::{Revocation, Spec};
 use postern_kinds::audit_event_list::AuditEvent;
@@ -269,6 +269,31 @@ async fn outlives_its_token(scene: &mut Scene, says: &Claims) -> bool {
     };
     let (answer, ()) = tokio::join!(client.send_request(request), meanwhile);
     read(answer.unwrap()).await.0 == 200
+}
+
+/// While nothing is heard, time alone ends a token: one that was seen before, too, and at an agent that starts again.
+#[tokio::test]
+async fn a_token_expires_while_the_central_server_is_silent() {
+    let scene = Scene::new().await;
+    let says = Claims { exp: NOW + 100, ..claims() };
+    let ends = 100 + SKEW_SECONDS;
+    let mut client = scene.client().await;
+    for (after, code) in [(0, 200), (ends - 1, 200), (ends, 401), (ends + 1, 401)] {
+        scene.set_seconds(NOW + after);
+        let request = scene.request_of(&says, "GET", POD);
+        let answer = client.send_request(request).await.unwrap();
+        assert_eq!(read(answer).await.0, code, "after {after} s");
+    }
+    // What is kept across a restart is what was heard, and when.
+    let again = Scene::new().await;
+    again.agent.state.hear(spec_with(&scene.key), NOW);
+    again.set_seconds(NOW + ends);
+    let mut client = again.client().await;
+    let answer = client.send_request(scene.request_of(&says, "GET", POD)).await.unwrap();
+    assert_eq!(read(answer).await.0, 401);
+    let later = Claims { exp: NOW + 1000, ..claims() };
+    let answer = client.send_request(scene.request_of(&later, "GET", POD)).await.unwrap();
+    assert_eq!(read(answer).await.0, 200, "it is the token's end, and not that of the silence");
 }
 
 #[tokio::test]
