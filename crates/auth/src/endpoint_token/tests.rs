@@ -374,6 +374,29 @@ fn older_generations_are_refused_at_once_also_of_tokens_seen_before() {
     assert_eq!(verifier.verify(&text, NOW), Err(TokenRefusal::Revoked));
 }
 
+/// Anybody can send tokens under made-up ids of keys. Nothing after the id is read then, nothing of it is kept, and
+/// nobody is asked: a verifier knows nobody.
+#[test]
+fn a_flood_of_unknown_keys_leaves_nothing_behind() {
+    const FLOOD: usize = 20_000;
+    let (signing, verifier) = pair();
+    let good = token(&signing, &claims());
+    assert!(verifier.verify(&good, NOW).is_ok());
+    let before = format!("{verifier:?}");
+    let rest = good.split_once('.').unwrap().1;
+    let header = header(&signing);
+    // Read, it would be refused for its form.
+    let unreadable = format!("{0}.{0}", "!".repeat(3000));
+    for number in 0..FLOOD {
+        let of_nobody = encoded(&header.replace(signing.id(), &format!("kid-{number}")));
+        let rest = if number % 2 == 0 { rest } else { &unreadable };
+        let refused = verifier.verify(&format!("{of_nobody}.{rest}"), NOW);
+        assert_eq!(refused, Err(TokenRefusal::UnknownKey));
+    }
+    assert_eq!((verifier.cached(), format!("{verifier:?}")), (1, before));
+    assert!(verifier.verify(&good, NOW).is_ok(), "who was seen before is not forgotten for it");
+}
+
 #[test]
 fn a_dropped_key_counts_no_more_at_once_also_for_tokens_seen_before() {
     let (old, verifier) = pair();
