@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
-use postern_kinds::{Fields, Kind};
+use postern_kinds::{Fields, Kind, Layout};
 use postern_meta::decode_typed;
 use postern_meta::object::Object;
 use postern_meta::status::Status;
@@ -157,7 +157,11 @@ pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
 /// [`Error::Unexpected`] when they do not fit.
 pub fn decode_fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, Error> {
     let bytes = postern_meta::object::json_bytes(&object.fields);
-    decode_typed(&bytes).map_err(|error| Error::Unexpected {
+    let decoded = match K::LAYOUT {
+        Layout::SpecAndStatus => decode_typed(&bytes),
+        Layout::TopLevel => decode_typed(&bytes).map(Fields::of),
+    };
+    decoded.map_err(|error| Error::Unexpected {
         code: StatusCode::OK.as_u16(),
         what: format!("the answer is no {}: {error}", K::INFO.kind),
     })

@@ -1,5 +1,7 @@
 //! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
 
+use std::collections::BTreeMap;
+
 use crate::agent_config::AgentConfig;
 use crate::audit_event_list::AuditEventList;
 use crate::instance;
@@ -8,6 +10,17 @@ use crate::prelude::*;
 
 /// The annotation with the host under which the cluster is reached directly.
 pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
+
+/// The ends of the names of all annotations about it: itself, whether its certificate is not verified, and by which
+/// authorities it is.
+const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
+
+/// Returns the annotations of a cluster that say how it is reached directly.
+pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let names = DIRECT_ENDPOINT_ENDS.map(|end| format!("{DIRECT_ENDPOINT}{end}"));
+    let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
+    found.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
 
 /// Returns the subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {

@@ -1,6 +1,8 @@
 //! `ProjectClusters`: the clusters that a project may use, as far as the caller may know of them (decision 1).
 //! It is answered at `projects/<p>/clusters` and never stored.
 
+use std::collections::BTreeMap;
+
 use crate::prelude::*;
 
 /// The kind.
@@ -16,7 +18,7 @@ pub struct Spec {
     pub clusters: Vec<ProjectCluster>,
 }
 
-/// A Cluster, without how it is reached and who has access to it.
+/// A Cluster, without its kubeconfig and who has access to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ProjectCluster")]
@@ -25,7 +27,7 @@ pub struct ProjectCluster {
     pub api_version: String,
     /// `Cluster`.
     pub kind: String,
-    /// Its name and uid.
+    /// Its name and uid, and how it is reached directly.
     pub metadata: ClusterMetadata,
     /// What it is called.
     pub spec: ClusterSummary,
@@ -33,7 +35,7 @@ pub struct ProjectCluster {
     pub status: ConditionsStatus,
 }
 
-/// The name and the uid of a Cluster.
+/// The name and the uid of a Cluster, and its direct endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.ClusterMetadata")]
@@ -42,6 +44,9 @@ pub struct ClusterMetadata {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// The annotations that say how it is reached directly, where it is: who may use it goes there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a Cluster is called.

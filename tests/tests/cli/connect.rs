@@ -215,6 +215,45 @@ async fn a_direct_endpoint_is_reached_by_tokens_that_kubectl_has_made() {
     agent.stop().await;
 }
 
+/// Who may use a cluster, and not read it, is told of its endpoint by a project that lists it.
+#[tokio::test]
+async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
+    let scene = Scene::new(false).await;
+    let home = Home::new();
+    let agent = scene.agent(&home).await;
+    let central = scene.central.client();
+    scene.admin.ok(&["share", "cluster", "member", "--user", "ada", "--verbs", "use"]).await;
+    let connect = ["connect", "cluster", "member", "--print"];
+    let output = scene.ada.run(&connect).await;
+    assert!(output.code == 0 && output.err.contains("may not read"), "{}", output.all_output());
+    assert!(output.text().contains("/kubernetes/cluster/member"), "{}", output.text());
+
+    // One project that does not list it for them, and one that does.
+    scene.admin.ok(&["create", "project", "o", "--member", "user/ada"]).await;
+    make_space(&scene).await;
+    let access = json!([{ "verbs": ["get"], "subresources": ["clusters"], "users": ["ada"] }]);
+    let spec = json!({ "spec": { "access": access } });
+    merge(&central, &collection("projects/p"), spec).await.expect(200);
+    let other = json!({ "metadata": { "annotations": { "example.com/other": "x" } } });
+    merge(&central, &collection("clusters/member"), other).await.expect(200);
+    let space = ["connect", "space", "s", "--project", "p", "--print"];
+    for command in [&connect[..], &space] {
+        let output = scene.ada.run(command).await;
+        assert!(!output.err.contains("may not read"), "{}", output.all_output());
+        assert!(output.text().contains(agent.address()), "{}", output.text());
+    }
+    let written = scene.ada.file("direct.yaml", scene.ada.ok(&connect).await);
+    let secrets = ["get", "sharedsecrets", "-n", "platform"];
+    let got = scene.kubectl(Path::new(&written), &secrets).await;
+    assert!(got.ok && got.err.contains("No resources found"), "{got:?}");
+    // It is how to get there, and nothing else that is written about the cluster.
+    let listed = central.get(&collection("projects/p/clusters")).send().await.expect(200);
+    let annotations = listed["clusters"][0]["metadata"]["annotations"].as_object().unwrap();
+    let ours = "platform.sh/direct-cluster-endpoint";
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), [ours, &format!("{ours}-ca-data")]);
+    agent.stop().await;
+}
+
 /// Makes a space in the project `p`, of which ada is a member.
 async fn make_space(scene: &Scene) {
     scene.admin.ok(&["create", "project", "p", "--member", "user/ada"]).await;

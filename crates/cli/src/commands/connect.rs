@@ -1,13 +1,15 @@
 //! `postern connect`: a context for kubectl that leads to a connected cluster, a virtual cluster or a space, by
 //! the shortest way that there is. What a context consists of is in `kubeconfig/connection.rs`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
 use postern_client::{Collection, Error, decode_fields};
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
-use postern_kinds::project::namespace_of;
+use postern_kinds::project::{Project, namespace_of};
+use postern_kinds::project_clusters::ProjectClusters;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{Kind as _, MANAGEMENT_V1};
@@ -26,6 +28,8 @@ use crate::{impersonation_config, kinds, parse};
 
 /// What an agent serves its cluster at.
 const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
+/// Projects that are asked at most for the endpoint of a cluster.
+const PROJECTS_MAX: usize = 20;
 /// What the server says to somebody without the verb `use`.
 const TAKES_USE: &str = "takes the verb use";
 /// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
@@ -397,8 +401,44 @@ impl Target {
             // It is about the cluster, and not about what is connected to.
             way.unread = None;
         }
-        way.direct = object.as_ref().and_then(Endpoint::of);
+        let annotations = match object {
+            Some(object) => Some(object.metadata.annotations),
+            None => self.in_projects(session, &cluster).await?,
+        };
+        let Some(annotations) = annotations else { return Ok(way) };
+        (way.unknown, way.unread) = (None, None);
+        way.direct = Endpoint::of(&annotations);
         Ok(way)
+    }
+
+    /// Returns what a project says of the endpoint of its cluster, for a caller who may not read the Cluster; `None`
+    /// when no project that they may read lists it.
+    async fn in_projects(
+        &self,
+        session: &mut Session,
+        cluster: &str,
+    ) -> Result<Option<BTreeMap<String, String>>, CliError> {
+        let of = Collection::of::<Project>(None);
+        let projects = match self {
+            Self::VirtualCluster { project, .. } | Self::Space { project, .. } => {
+                vec![project.clone()]
+            }
+            Self::Cluster { .. } => {
+                let listed = session.client.some_names(of).await;
+                readable(session, listed)?.unwrap_or_default()
+            }
+        };
+        for project in projects.into_iter().take(PROJECTS_MAX) {
+            let listed = session.client.get_part(of, &project, "clusters").await;
+            let Some(listed) = readable(session, listed)? else { continue };
+            let listed = decode_fields::<ProjectClusters>(&listed);
+            let clusters = listed.map_err(|error| session.explain(&error))?.spec.clusters;
+            let found = clusters.into_iter().find(|one| one.metadata.name == cluster);
+            if let Some(found) = found {
+                return Ok(Some(found.metadata.annotations));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the namespace that the object is in; empty where it has none.
@@ -562,10 +602,20 @@ async fn read(
     }
 }
 
+/// Returns what was read; `None` when the caller may not read it.
+fn readable<T>(session: &Session, read: Result<T, Error>) -> Result<Option<T>, CliError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
+            Ok(None)
+        }
+        Err(error) => Err(session.explain(&error)),
+    }
+}
+
 impl Endpoint {
-    /// Returns the endpoint that a Cluster names in its annotations.
-    fn of(cluster: &Object) -> Option<Self> {
-        let annotations = &cluster.metadata.annotations;
+    /// Returns the endpoint that the annotations of a Cluster name.
+    fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let with = |suffix: &str| {
             let value = annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));
             value.filter(|value| !value.is_empty()).cloned()
@@ -597,12 +647,10 @@ mod tests {
     #[test]
     fn an_endpoint_is_what_the_annotations_say() {
         let of = |annotations: &[(&str, &str)]| {
-            let mut cluster = Object::default();
-            for (suffix, value) in annotations {
-                let name = format!("{DIRECT_ENDPOINT}{suffix}");
-                cluster.metadata.annotations.insert(name, (*value).to_owned());
-            }
-            Endpoint::of(&cluster).map(|endpoint| endpoint.cluster("/kubernetes/cluster"))
+            let named = annotations
+                .iter()
+                .map(|(suffix, value)| (format!("{DIRECT_ENDPOINT}{suffix}"), (*value).to_owned()));
+            Endpoint::of(&named.collect()).map(|endpoint| endpoint.cluster("/kubernetes/cluster"))
         };
         let server = "https://h:9443/kubernetes/cluster";
         assert_eq!(of(&[]), None);

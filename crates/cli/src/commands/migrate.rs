@@ -15,7 +15,7 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind as _, Kind as _, project, virtual_cluster_instance};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::Reason;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -236,12 +236,7 @@ async fn members(session: &mut Session, project: &str) -> Result<Option<BTreeSet
         Err(error) if is_hidden(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // It has its fields at the top level.
-    let fields = Object {
-        fields: [("spec".to_owned(), json!(listed.fields))].into_iter().collect(),
-        ..listed
-    };
-    let project_members::Spec { users, teams } = decode_fields::<ProjectMembers>(&fields)?.spec;
+    let project_members::Spec { users, teams } = decode_fields::<ProjectMembers>(&listed)?.spec;
     let named = |kind: &'static str| {
         move |one: ProjectMember| format!("{kind}/{} ({})", one.info.name, one.cluster_role)
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use postern_auth::attributes::Attributes;
-use postern_kinds::cluster::{self, Cluster};
+use postern_kinds::cluster::{self, Cluster, endpoint_annotations};
 use postern_kinds::project::{Fields, Project, member_uids, members_binding, namespace_of};
 use postern_kinds::project_clusters::{
     self, ClusterMetadata, ClusterSummary, ProjectCluster, ProjectClusters,
@@ -143,10 +143,11 @@ fn may_know(permit: &Permit, name: &str) -> bool {
 fn summary_of(object: &Object) -> ProjectCluster {
     let fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
     let ObjectMeta { name, uid, .. } = &object.metadata;
+    let annotations = endpoint_annotations(&object.metadata);
     ProjectCluster {
         api_version: object.api_version.clone(),
         kind: object.kind.clone(),
-        metadata: ClusterMetadata { name: name.clone(), uid: uid.clone() },
+        metadata: ClusterMetadata { name: name.clone(), uid: uid.clone(), annotations },
         spec: ClusterSummary {
             display_name: fields.spec.display_name,
             description: fields.spec.description,
