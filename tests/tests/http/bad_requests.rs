@@ -219,6 +219,11 @@ async fn continue_tokens_of_others() {
     .await;
 }
 
+fn in_namespace(mut object: serde_json::Value, namespace: &str) -> serde_json::Value {
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
 #[tokio::test]
 async fn bodies_and_addresses_that_contradict() {
     let (_server, client) = with_one().await;
@@ -239,6 +244,10 @@ async fn bodies_and_addresses_that_contradict() {
             "400 BadRequest\nthe namespace of the provided object does not match the namespace sent on the request"),
         (post("{\"metadata\":{}}"), "422 Invalid\n"),
         (post("{\"metadata\":{\"name\":\"a/b\"}}"), "422 Invalid\n"),
+        (put(in_namespace(secret("s1", "v"), "default")),
+            "400 BadRequest\nthe namespace of the provided object does not match the namespace sent on the request"),
+        (client.patch(&one, "merge-patch", &json!({"metadata": {"namespace": "default"}})),
+            "400 BadRequest\nthe namespace of the provided object does not match the namespace sent on the request"),
         (put(secret("other", "v")), "400 BadRequest\nthe name of the object (other) does not match the name on the URL (s1)"),
         (put(secret("s1", "v")), "422 Invalid\n"),
         (deleting("{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}"), "400 BadRequest\n"),

@@ -2,6 +2,7 @@
 
 use postern_tests::Server;
 use postern_tests::objects::{CORE, secret, secret_path, secrets, value_of, version_of};
+use postern_tests::rights::path;
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
@@ -100,6 +101,39 @@ async fn a_replace_does_not_create() {
     object["metadata"]["name"] = "other".into();
     let text = failure(&client.put(&secret_path("other")).json(&object).send().await);
     assert!(text.starts_with("404 NotFound\n"), "{text}");
+}
+
+/// As in a create: what writes a manifest once can write it again.
+#[tokio::test]
+async fn a_namespace_on_a_kind_without_namespaces_means_nothing() {
+    let server = Server::start().await;
+    let client = server.client();
+    let one = path("teams", "t1");
+    let sent = |display: &str| {
+        json!({
+            "apiVersion": "management.platform.sh/v1", "kind": "Team",
+            "metadata": { "name": "t1", "namespace": "default" },
+            "spec": { "displayName": display },
+        })
+    };
+    let apply = |object: Value| {
+        let request = client.request("PATCH", &format!("{one}?fieldManager=m"));
+        request.body("application/apply-patch+yaml", object.to_string())
+    };
+    let made = apply(sent("One")).send().await.expect(201);
+    assert_eq!(made["metadata"].get("namespace"), None);
+    let again = apply(sent("One")).send().await.expect(200);
+    assert_eq!(again, made);
+    let elsewhere = json!({ "metadata": { "namespace": "x" } });
+    for kind in ["merge-patch", "strategic-merge-patch"] {
+        let patched = client.patch(&one, kind, &elsewhere).send().await.expect(200);
+        assert_eq!(patched, made, "{kind}");
+    }
+    let mut replacement = sent("Two");
+    replacement["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
+    let replaced = client.put(&one).json(&replacement).send().await.expect(200);
+    assert_eq!(replaced["spec"]["displayName"], "Two");
+    assert_eq!(replaced["metadata"].get("namespace"), None);
 }
 
 /// As in Kubernetes, where helm relies on it.

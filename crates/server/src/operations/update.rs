@@ -24,8 +24,8 @@ pub(crate) async fn update(
     registry
         .rewrite(permit, writing.dry_run, |previous, secrets| {
             permit.check(&previous.cached)?;
-            let wanted = change(&previous.object)?;
-            check_address(permit, &wanted)?;
+            let mut wanted = change(&previous.object)?;
+            check_address(permit, &mut wanted)?;
             check_version(permit, &wanted, &previous.cached)?;
             admit::update(&registry.admission(), permit, wanted, previous, secrets, writing)
         })
@@ -44,8 +44,9 @@ pub(crate) async fn replace(
     object: Object,
 ) -> Result<EncodedObject, ApiError> {
     update(registry, permit, writing, |_| {
+        let mut object = object.clone();
         // An object of another name is a mistake that a version would not mend.
-        check_address(permit, &object)?;
+        check_address(permit, &mut object)?;
         let info = permit.kind().info();
         if object.metadata.resource_version.is_empty() && !info.unconditional_update {
             let mut errors = FieldErrors::default();
@@ -53,14 +54,14 @@ pub(crate) async fn replace(
             errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
             return Err(ApiError::invalid(info.group_kind(), &object.metadata.name, errors));
         }
-        Ok(object.clone())
+        Ok(object)
     })
     .await
 }
 
-/// Checks that name and namespace of the object that was sent are those of the URL.
-fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
-    let target = permit.target();
+/// Checks that name and namespace of the object that was sent are those of the URL. On an object that is in
+/// no namespace, one means nothing, and is left out as in a create.
+fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
     let name = permit.name();
     if wanted.metadata.name != name {
         return Err(ApiError::bad_request(format!(
@@ -68,15 +69,7 @@ fn check_address(permit: &Permit, wanted: &Object) -> Result<(), ApiError> {
             wanted.metadata.name
         )));
     }
-    let namespace = target.namespace.as_deref().unwrap_or_default();
-    let sent = wanted.metadata.namespace.as_str();
-    if !sent.is_empty() && sent != namespace {
-        return Err(ApiError::bad_request(format!(
-            "the namespace of the object ({sent}) does not match the namespace on the URL \
-             ({namespace})"
-        )));
-    }
-    Ok(())
+    admit::set_namespace(&mut wanted.metadata, permit)
 }
 
 /// Checks that a resourceVersion in the object that was sent is the current one.

@@ -38,8 +38,11 @@ pub(super) fn init_system_metadata(
 }
 
 /// Sets an empty namespace to the URL's. Another namespace than that is an error: which one is
-/// meant must not be guessed.
-pub(super) fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
+/// meant must not be guessed. On a kind without namespaces, none is meant.
+///
+/// # Errors
+/// 400 for another namespace.
+pub(crate) fn set_namespace(metadata: &mut ObjectMeta, permit: &Permit) -> Result<(), ApiError> {
     let wanted = permit.target().namespace.as_deref().unwrap_or_default();
     let namespaced = permit.kind().info().is_namespaced();
     if namespaced && !metadata.namespace.is_empty() && metadata.namespace != wanted {
