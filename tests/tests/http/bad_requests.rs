@@ -174,6 +174,8 @@ async fn selectors_that_cannot_be_read() {
         "-a=b",
         "a=b c",
         "a>x",
+        "a gt 1",
+        "a lt 1",
         "a in ()c",
     ] {
         for watch in ["", "watch=1&"] {

@@ -1,4 +1,4 @@
-//! Label selectors: `=`, `==`, `!=`, `in`, `notin`, `exists`, `!exists`, `gt`, `lt`.
+//! Label selectors: `=`, `==`, `!=`, `in`, `notin`, `key`, `!key`, `>`, `<`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,9 +181,7 @@ impl Parser {
             Token::Less => self.number().map(Operator::LessThan),
             Token::Word(word) if word == "in" => self.values().map(Operator::In),
             Token::Word(word) if word == "notin" => self.values().map(Operator::NotIn),
-            Token::Word(word) if word == "gt" => self.number().map(Operator::GreaterThan),
-            Token::Word(word) if word == "lt" => self.number().map(Operator::LessThan),
-            _ => Err(unparsable("expected =, ==, !=, in, notin, gt or lt after the key")),
+            _ => Err(unparsable("expected =, ==, !=, in, notin, > or < after the key")),
         }
     }
 
@@ -212,7 +210,7 @@ impl Parser {
 
     fn number(&mut self) -> Result<i64, String> {
         let value = self.value()?;
-        value.parse().map_err(|_| unparsable("gt and lt compare with a whole number"))
+        value.parse().map_err(|_| unparsable("> and < compare with a whole number"))
     }
 }
 
@@ -246,7 +244,10 @@ mod tests {
             ("!app", false),
             ("!other", true),
             ("x.io/tier > 6", true),
-            ("x.io/tier gt 7", false),
+            ("x.io/tier > 7", false),
+            // Keys and values like any other word.
+            ("gt,lt", false),
+            ("gt!=lt", true),
             ("x.io/tier<8", true),
             ("app>6", false),
             ("empty=", true),
@@ -274,6 +275,9 @@ mod tests {
             "app=web=x",
             "!",
             "app>x",
+            // Upstream has the signs alone.
+            "app gt 6",
+            "app lt 6",
             "app={}",
             "app=a;b",
             "-=a",
