@@ -41,6 +41,24 @@ async fn failures_have_the_requested_format() {
 }
 
 #[tokio::test]
+async fn what_is_deleted_is_told_in_the_requested_format() {
+    let server = Server::start().await;
+    let client = server.client();
+    for (accept, content_type, start) in [
+        ("application/yaml", "application/yaml", "apiVersion: v1\n"),
+        ("application/json", "application/json", "{\""),
+        // A Status is no row of a table.
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "application/json", "{\""),
+    ] {
+        client.post(&secrets("platform")).json(&secret("s1", "v")).send().await.expect(201);
+        let reply = client.delete(&secret_path("s1")).accept(accept).send().await;
+        assert_eq!(reply.header("content-type"), Some(content_type), "{accept}");
+        let text = reply.expect_text(200);
+        assert!(text.starts_with(start) && text.contains("Success"), "{accept}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn curl_gets_pretty_output_and_kubectl_does_not() {
     let server = Server::start().await;
     let client = server.client();

@@ -362,8 +362,8 @@ async fn delete(
     }
     let metadata = &deleted.object.metadata;
     let resource = kind.info().group_resource();
-    let status = Status::success_deleted(resource, &metadata.name, &metadata.uid).to_value();
-    Ok(respond::value(StatusCode::OK, &status, negotiated.pretty))
+    let status = Status::success_deleted(resource, &metadata.name, &metadata.uid);
+    Ok(respond::success(&status, negotiated))
 }
 
 fn delete_options(

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use postern_auth::kube_request::KubeRequest;
 use postern_kinds::AnyKind;
 use postern_meta::decode::Format;
-use postern_meta::status::ApiError;
+use postern_meta::status::{ApiError, Status};
 use postern_proxy::ProxyBody;
 
 use super::body::{Body, Guards, ProxiedBody};
@@ -193,6 +193,13 @@ pub(crate) fn proxied(
 ) -> Response<Body> {
     let (is_watch, is_long) = (request.is_watch(), request.is_long());
     answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
+}
+
+/// Returns a response with the Status of what was done, which is a Status in every form but for its format.
+pub(crate) fn success(status: &Status, negotiated: Negotiated) -> Response<Body> {
+    let format = negotiated.representation.format;
+    let bytes = encode::value(&status.to_value(), format, negotiated.pretty);
+    whole(StatusCode::OK, format.media_type(), bytes)
 }
 
 /// Returns a response with an error's Status.
