@@ -102,6 +102,10 @@ async fn parameters_of_reads_that_make_no_sense() {
             invalid_list,
         ),
         (
+            list("watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x"),
+            "422 Invalid\nListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided\n",
+        ),
+        (
             list("includeObject=All").accept("application/json;as=Table;v=v1;g=meta.k8s.io"),
             "400 BadRequest\nUnable to convert to Table as requested: ",
         ),

@@ -155,13 +155,12 @@ impl ListOptions {
             forbid(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             );
-            return;
-        }
-        if self.watch {
-            return;
         }
         if self.continue_token.is_some() {
             forbid("resourceVersionMatch is forbidden when continue is provided");
+        }
+        if self.watch {
+            return;
         }
         match (self.resource_version, version_match) {
             (None, _) => {
@@ -269,6 +268,7 @@ mod tests {
             ("watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", 200),
             ("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact", 422),
             ("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1", 422),
+            ("watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", 422),
         ] {
             assert_eq!(code(text), want, "{text}");
         }
