@@ -69,7 +69,8 @@ pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
 pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
-    ObservedStatus, OnRemove, Prepared, ResourceScope, StrictFields, UniqueKey, UniqueKeys, action,
+    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields, UniqueKey,
+    UniqueKeys, action,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use names::{

@@ -65,6 +65,7 @@ impl Kind for Namespace {
             Verb::Watch,
         ],
         confidential: false,
+        selectable_fields: &[SelectableField::at("status.phase")],
         description: "Namespace is where namespaced objects live and their names are unique.",
         ..Info::DEFAULT
     };

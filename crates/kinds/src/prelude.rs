@@ -21,8 +21,8 @@ pub use crate::kind::action::{
 pub use crate::kind::ownership::{Access, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
     CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, Info, Kind,
-    KubeconfigOf, ObservedStatus, OnCluster, OnRemove, ResourceScope, StrictFields, UniqueKey,
-    UniqueKeys,
+    KubeconfigOf, ObservedStatus, OnCluster, OnRemove, ResourceScope, SelectableField,
+    StrictFields, UniqueKey, UniqueKeys,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

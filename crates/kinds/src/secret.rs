@@ -77,7 +77,7 @@ impl Kind for Secret {
         on_command_line: false,
         // helm keeps its releases in secrets, and updates them without a version.
         unconditional_update: true,
-        selectable_fields: &["type"],
+        selectable_fields: &[SelectableField::at("type")],
         description: "Secret holds sensitive key/value data in a namespace.",
         ..Info::DEFAULT
     };

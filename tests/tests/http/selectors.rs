@@ -130,6 +130,8 @@ async fn events_are_selected_by_what_they_are_about() {
         let about = if namespace == "default" { "" } else { namespace };
         let event = json!({
             "metadata": { "name": name }, "type": "Warning", "reason": "Tested",
+            "source": { "component": if name == "one" { "tests" } else { "" } },
+            "reportingComponent": if name == "three" { "others" } else { "" },
             "involvedObject": { "kind": kind, "name": object, "namespace": about, "uid": format!("u-{name}") },
         });
         let path = format!("{CORE}/namespaces/{namespace}/events");
@@ -142,6 +144,11 @@ async fn events_are_selected_by_what_they_are_about() {
         ("involvedObject.uid!=u-one,type=Warning,reason=Tested", "three two"),
         ("involvedObject.uid=u-one,metadata.name=two", ""),
         ("type=Normal", ""),
+        ("source=tests", "one"),
+        // What reports is the source of an event that names none.
+        ("source=others", "three"),
+        ("source=,reason=Tested", "two"),
+        ("source!=tests,reason=Tested", "three two"),
     ] {
         let query = format!("fieldSelector={}", escaped(selector));
         let list = client.get(&format!("{CORE}/events?{query}")).send().await.expect(200);
@@ -155,10 +162,30 @@ async fn events_are_selected_by_what_they_are_about() {
     for (path, selector) in [
         (format!("{CORE}/events"), "message=x"),
         (format!("{CORE}/events"), "involvedObject=x"),
+        (format!("{CORE}/events"), "source.component=tests"),
+        (format!("{CORE}/namespaces"), "spec.finalizers=kubernetes"),
         (secrets("platform"), "type=Opaque"),
     ] {
         let reply = client.get(&format!("{path}?fieldSelector={}", escaped(selector))).send().await;
         assert!(failure(&reply).starts_with("400 BadRequest\n"), "{selector}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn namespaces_are_selected_by_their_phase() {
+    let server = Server::start().await;
+    let client = server.client();
+    let all = format!("{CORE}/namespaces");
+    for (selector, expected) in [
+        ("status.phase=Active", "default platform"),
+        ("status.phase!=Active", ""),
+        ("status.phase=Terminating", ""),
+        ("status.phase=Active,metadata.name=platform", "platform"),
+    ] {
+        let path = format!("{all}?fieldSelector={}", escaped(selector));
+        let list = client.get(&path).send().await.expect(200);
+        let names: Vec<_> = list["items"].as_array().unwrap().iter().map(name_of).collect();
+        assert_eq!(names.join(" "), expected, "{selector}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a kind is called, and what is served of it: everything that is known without an object.
 
 use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
+use serde_json::Value;
 
 use super::action::Action;
 use crate::names::MANAGEMENT_V1;
@@ -47,10 +48,35 @@ pub struct Info {
     /// May an update come without a resourceVersion, and replace whatever is there? So Kubernetes has it for
     /// some of its kinds, and clients of these rely on it.
     pub unconditional_update: bool,
-    /// What field selectors support besides name and namespace: texts, as paths with dots.
-    pub selectable_fields: &'static [&'static str],
+    /// What field selectors support besides name and namespace.
+    pub selectable_fields: &'static [SelectableField],
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
+}
+
+/// A text that field selectors support.
+#[derive(Debug, Clone, Copy)]
+pub struct SelectableField {
+    /// What it is called in a selector.
+    pub label: &'static str,
+    /// Where it is, with dots.
+    pub path: &'static str,
+    /// Where it is when nothing is there.
+    pub or_else: Option<&'static str>,
+}
+
+impl SelectableField {
+    /// Returns the field that is called what its path is.
+    pub const fn at(path: &'static str) -> Self {
+        Self { label: path, path, or_else: None }
+    }
+
+    /// Returns its text in an object.
+    pub fn text<'a>(&self, object: &'a Value) -> Option<&'a str> {
+        let at =
+            |path: &str| path.split('.').try_fold(object, |value, name| value.get(name))?.as_str();
+        at(self.path).filter(|text| !text.is_empty()).or_else(|| at(self.or_else?))
+    }
 }
 
 impl Info {

@@ -31,7 +31,7 @@ pub(crate) mod ownership;
 pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
-pub use info::{Info, ResourceScope};
+pub use info::{Info, ResourceScope, SelectableField};
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;

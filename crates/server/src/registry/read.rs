@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{OwnedBy, Owner, Verb};
+use postern_kinds::{OwnedBy, Owner, SelectableField, Verb};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
@@ -61,6 +61,8 @@ pub(crate) struct Selection {
     fields: FieldSelector,
     /// Do the fields lie in the object, so that it has to be read?
     reads_objects: bool,
+    /// The fields that selectors of the kind may name.
+    of_kind: &'static [SelectableField],
     everything: bool,
     /// The permit, when it does not cover all objects and has to be checked for each.
     permit: Option<Permit>,
@@ -86,7 +88,7 @@ impl Selection {
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
         let of_kind = target.kind.info().selectable_fields;
-        let reads_objects = of_kind.iter().any(|field| fields.names(field));
+        let reads_objects = of_kind.iter().any(|field| fields.names(field.label));
         let name = target.name.clone();
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
@@ -97,6 +99,7 @@ impl Selection {
             name,
             labels,
             fields,
+            of_kind,
             reads_objects,
             everything,
             permit,
@@ -141,9 +144,9 @@ impl Selection {
         let fields = self.fields.matches(|field| match field {
             "metadata.name" => Some(name),
             "metadata.namespace" => Some(namespace.unwrap_or_default()),
-            path => {
+            label => {
                 let read = read.get_or_init(|| decode_typed::<Value>(&object.json()).ok());
-                path.split('.').try_fold(read.as_ref()?, |value, name| value.get(name))?.as_str()
+                self.of_kind.iter().find(|field| field.label == label)?.text(read.as_ref()?)
             }
         });
         fields && self.is_owned(object)

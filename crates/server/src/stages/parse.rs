@@ -25,7 +25,8 @@ pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.names
 
 /// Returns the fields that field selectors support for a kind.
 pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
-    [SELECTABLE_FIELDS, kind.info().selectable_fields].concat()
+    let of_kind = kind.info().selectable_fields.iter().map(|field| field.label);
+    SELECTABLE_FIELDS.iter().copied().chain(of_kind).collect()
 }
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
