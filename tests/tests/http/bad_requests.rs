@@ -133,6 +133,14 @@ async fn parameters_of_writes_that_make_no_sense() {
             "422 Invalid\nCreateOptions.meta.k8s.io \"\" is invalid: fieldValidation",
         ),
         (
+            create("fieldManager=%E2%80%8B"),
+            "422 Invalid\nCreateOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: should only contain printable characters\n",
+        ),
+        (
+            create("fieldManager=a%C2%A0b"),
+            "422 Invalid\nCreateOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: should only contain printable characters\n",
+        ),
+        (
             create("fieldManager=%07"),
             "422 Invalid\nCreateOptions.meta.k8s.io \"\" is invalid: fieldManager",
         ),

@@ -4,6 +4,7 @@ use super::known::{PATCH, WRITE, check_names};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::field::{BadValue, FieldError, FieldErrors};
+use crate::printable::is_printable;
 use crate::status::ApiError;
 
 /// The longest name of a field manager, in bytes.
@@ -108,7 +109,7 @@ pub(crate) fn check_manager(path: &str, manager: &str, errors: &mut FieldErrors)
     if manager.len() > MAX_FIELD_MANAGER_BYTES {
         errors.push(FieldError::too_long(path, MAX_FIELD_MANAGER_BYTES));
     }
-    if manager.chars().any(char::is_control) {
+    if !manager.chars().all(is_printable) {
         let why = "should only contain printable characters";
         errors.push(FieldError::invalid(path, BadValue::Omitted, why));
     }
@@ -128,9 +129,15 @@ mod tests {
         assert_eq!(good.field_validation, FieldValidation::Strict);
         assert_eq!(parse("").unwrap(), WriteOptions::default());
         let long = format!("fieldManager={}", "m".repeat(129));
-        for bad in
-            ["dryRun=Some", "fieldValidation=strict", "force=true", "fieldManager=%0a", &long]
-        {
+        for bad in [
+            "dryRun=Some",
+            "fieldValidation=strict",
+            "force=true",
+            "fieldManager=%0a",
+            "fieldManager=%E2%80%8B",
+            "fieldManager=a%C2%A0b",
+            &long,
+        ] {
             let error = parse(bad).unwrap_err();
             assert_eq!(error.code(), 422, "{bad}");
             let message = &error.status().message;
