@@ -238,10 +238,16 @@ fn in_namespace(mut object: serde_json::Value, namespace: &str) -> serde_json::V
     object
 }
 
+fn at_version(mut object: serde_json::Value, version: &str) -> serde_json::Value {
+    object["metadata"]["resourceVersion"] = version.into();
+    object
+}
+
 #[tokio::test]
 async fn bodies_and_addresses_that_contradict() {
     let (_server, client) = with_one().await;
     let (list, one) = (secrets("platform"), secret_path("s1"));
+    let unversioned = "422 Invalid\nSharedSecret.management.platform.sh \"s1\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update\n";
     let post = |body: &str| client.post(&list).body("application/json", body.to_owned());
     let put = |value: serde_json::Value| client.put(&one).json(&value);
     let deleting =
@@ -263,7 +269,11 @@ async fn bodies_and_addresses_that_contradict() {
         (client.patch(&one, "merge-patch", &json!({"metadata": {"namespace": "default"}})),
             "400 BadRequest\nthe namespace of the provided object does not match the namespace sent on the request"),
         (put(secret("other", "v")), "400 BadRequest\nthe name of the object (other) does not match the name on the URL (s1)"),
-        (put(secret("s1", "v")), "422 Invalid\n"),
+        (put(secret("s1", "v")), unversioned),
+        (put(at_version(secret("s1", "v"), "0")), unversioned),
+        (client.patch(&one, "merge-patch", &json!({"metadata": {"resourceVersion": "0"}})), unversioned),
+        (put(at_version(secret("s1", "v"), "x")),
+            "400 BadRequest\ninvalid resource version: it must be a number\n"),
         (deleting("{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}"), "400 BadRequest\n"),
         (deleting("{\"propagationPolicy\":7}"), "400 BadRequest\n"),
         (deleting("{\"preconditions\":{\"uid\":\"other\"}}"), "409 Conflict\n"),

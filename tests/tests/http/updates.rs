@@ -148,6 +148,11 @@ async fn a_core_secret_is_replaced_without_a_version() {
     let replaced = client.put(&one).json(&object("dHdv")).send().await.expect(200);
     assert_eq!(replaced["data"], json!({ "v": "dHdv" }));
     assert_eq!(replaced["metadata"]["uid"], made["metadata"]["uid"]);
+    // As in Kubernetes, 0 is no version.
+    let mut at_zero = object("dGhyZWU=");
+    at_zero["metadata"]["resourceVersion"] = "0".into();
+    let replaced = client.put(&one).json(&at_zero).send().await.expect(200);
+    assert_eq!(replaced["data"], json!({ "v": "dGhyZWU=" }));
     // Whoever gives a version still means it, and nothing is made by a replace.
     client.put(&one).json(&made).send().await.expect(409);
     client.put(&format!("{all}/s2")).json(&object("dHdv")).send().await.expect(404);

@@ -47,12 +47,8 @@ pub(crate) async fn replace(
         let mut object = object.clone();
         // An object of another name is a mistake that a version would not mend.
         check_address(permit, &mut object)?;
-        let info = permit.kind().info();
-        if object.metadata.resource_version.is_empty() && !info.unconditional_update {
-            let mut errors = FieldErrors::default();
-            let path = "metadata.resourceVersion";
-            errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
-            return Err(ApiError::invalid(info.group_kind(), &object.metadata.name, errors));
+        if object.metadata.resource_version.is_empty() {
+            check_unconditional(permit)?;
         }
         Ok(object)
     })
@@ -72,7 +68,20 @@ fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
     admit::set_namespace(&mut wanted.metadata, permit)
 }
 
-/// Checks that a resourceVersion in the object that was sent is the current one.
+/// Checks that objects of the kind may be replaced whatever their version is.
+fn check_unconditional(permit: &Permit) -> Result<(), ApiError> {
+    let info = permit.kind().info();
+    if info.unconditional_update {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::default();
+    let path = "metadata.resourceVersion";
+    errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
+    Err(ApiError::invalid(info.group_kind(), permit.name(), errors))
+}
+
+/// Checks that a resourceVersion in the object that was sent is the current one. As upstream, 0 is no version:
+/// the object is to be replaced whatever it is.
 fn check_version(
     permit: &Permit,
     wanted: &Object,
@@ -82,9 +91,12 @@ fn check_version(
     if sent.is_empty() || sent == previous.position().to_string() {
         return Ok(());
     }
-    if sent.parse::<u64>().is_err() {
-        return Err(ApiError::bad_request("invalid resource version: it must be a number"));
+    match sent.parse::<u64>() {
+        Err(_) => Err(ApiError::bad_request("invalid resource version: it must be a number")),
+        Ok(0) => check_unconditional(permit),
+        Ok(_) => {
+            let resource = permit.kind().info().group_resource();
+            Err(ApiError::conflict_modified(resource, &wanted.metadata.name))
+        }
     }
-    let resource = permit.kind().info().group_resource();
-    Err(ApiError::conflict_modified(resource, &wanted.metadata.name))
 }
