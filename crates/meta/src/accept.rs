@@ -131,6 +131,16 @@ pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, A
     })
 }
 
+/// Returns whether the clause that [`negotiate`] chooses asks for indented text: `pretty=1`.
+pub fn asks_for_pretty(headers: &[&str], offered: Offered) -> bool {
+    // Hardly any request does.
+    let is_named = headers.iter().any(|header| header.contains("pretty"));
+    let of_served = |clause: &Clause<'_>| {
+        served(clause, offered).map(|_| clause.parameter("pretty") == Some("1"))
+    };
+    is_named && choose(headers, of_served) == Some(true)
+}
+
 fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
     let format = match clause.media_type.as_str() {
         _ if clause.takes_json() => Format::Json,
@@ -268,6 +278,23 @@ mod tests {
             if let Err(error) = got {
                 assert_eq!(error.code(), 406);
             }
+        }
+    }
+
+    #[test]
+    fn indented_text_is_asked_for_by_the_clause_that_is_served() {
+        for (header, want) in [
+            ("application/json", false),
+            ("application/json;pretty=1", true),
+            ("application/json; pretty=1; charset=utf-8", true),
+            ("application/json;pretty=0", false),
+            ("application/json;pretty=true", false),
+            ("text/html;pretty=1,application/json", false),
+            ("text/html,application/json;pretty=1", true),
+            ("application/json,application/yaml;pretty=1", false),
+            ("text/html;pretty=1", false),
+        ] {
+            assert_eq!(asks_for_pretty(&[header], Offered::Object), want, "{header}");
         }
     }
 

@@ -72,6 +72,12 @@ async fn curl_gets_pretty_output_and_kubectl_does_not() {
     assert!(lines("?pretty=true", "kubectl/v1.37").await > 5);
     assert!(lines("", "curl/8").await > 5);
     assert_eq!(lines("?pretty=false", "curl/8").await, 1);
+    for path in [secret_path("s1"), secrets("platform")] {
+        let reply = client.get(&path).accept("application/json;pretty=1").send().await;
+        assert!(reply.expect_text(200).trim_end().lines().count() > 5, "{path}");
+    }
+    let reply = client.get(&secret_path("none")).accept("application/json;pretty=1").send().await;
+    assert!(reply.expect_text(404).trim_end().lines().count() > 5);
 }
 
 #[tokio::test]

@@ -252,12 +252,12 @@ async fn protected(
     hold: &mut Hold,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
-    let mut form = encode::error_form(&parts.headers);
+    let (format, by_accept) = encode::error_form(&parts.headers);
     let parsed = Parsed::new(parts);
     measured.set_request(&parsed);
-    form.1 = encode::wants_pretty(&parsed).unwrap_or(form.1);
+    let pretty = by_accept || encode::wants_pretty(&parsed).unwrap_or_default();
     let outcome = audited(server, client, parsed, body, audit_id, hold).await;
-    outcome.unwrap_or_else(|error| respond::error(&error, form.0, form.1).into())
+    outcome.unwrap_or_else(|error| respond::error(&error, format, pretty).into())
 }
 
 /// Serves a request, and records it in the audit log with its result.

@@ -3,7 +3,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, header};
 use postern_kinds::AnyKind;
-use postern_meta::accept::{Offered, Representation, Transform, negotiate};
+use postern_meta::accept::{Offered, Representation, Transform, asks_for_pretty, negotiate};
 use postern_meta::decode::{Format, encode_yaml};
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
@@ -50,7 +50,8 @@ impl Negotiated {
     /// # Errors
     /// 406 when nothing that is offered is acceptable; 400 for a bad `includeObject`.
     pub(crate) fn of(parsed: &Parsed, offered: Offered, now: Timestamp) -> Result<Self, ApiError> {
-        let representation = negotiate(&parsed.header_values(header::ACCEPT), offered)?;
+        let accept = parsed.header_values(header::ACCEPT);
+        let representation = negotiate(&accept, offered)?;
         let include = match representation.transform {
             Transform::Table { .. } => table::include_of(parsed.query())?,
             _ => IncludeObject::default(),
@@ -58,7 +59,7 @@ impl Negotiated {
         Ok(Self {
             representation,
             include,
-            pretty: wants_pretty(parsed)?,
+            pretty: wants_pretty(parsed)? || asks_for_pretty(&accept, offered),
             gzip: accepts_gzip(parsed.headers()),
             now,
         })
@@ -80,14 +81,13 @@ pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     Ok(parsed.header(header::USER_AGENT).is_some_and(is_interactive))
 }
 
-/// Returns the form of errors that a client wants: the format, and whether it should be indented.
-/// JSON, when negotiation fails.
+/// Returns the form of errors that a client accepts: the format, and whether `Accept` asks for it to be
+/// indented. JSON, when negotiation fails.
 pub(crate) fn error_form(headers: &HeaderMap) -> (Format, bool) {
     let accept = headers.get_all(header::ACCEPT);
     let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
     let format = negotiate(&accept, Offered::Document).map_or(Format::Json, |r| r.format);
-    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    (format, agent.is_some_and(is_interactive))
+    (format, asks_for_pretty(&accept, Offered::Document))
 }
 
 fn is_interactive(agent: &str) -> bool {
