@@ -235,13 +235,6 @@ impl ApiError {
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 406: the response to this request has no form as a Table.
-    pub fn not_acceptable_table(resource: GroupResource) -> Self {
-        let message =
-            format!("the resource {resource} does not support being converted to a Table");
-        Self::new(406, Reason::NotAcceptable, message)
-    }
-
     /// 413: `message` follows upstream's first words.
     pub fn request_entity_too_large(message: impl fmt::Display) -> Self {
         let text = format!("Request entity too large: {message}");

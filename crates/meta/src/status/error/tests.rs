@@ -66,13 +66,6 @@ fn texts_codes_and_reasons() {
             Reason::NotAcceptable,
             "only the following media types are accepted: application/json, application/yaml",
         ),
-        (
-            ApiError::not_acceptable_table(SECRETS),
-            406,
-            Reason::NotAcceptable,
-            "the resource sharedsecrets.management.platform.sh does not support being converted \
-             to a Table",
-        ),
     ];
     check(&cases);
 }
