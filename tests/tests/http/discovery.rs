@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use postern_tests::Server;
 use postern_tests::http::Client;
-use postern_tests::objects::based;
+use postern_tests::objects::{based, secret, secret_path, secrets};
 use serde_json::{Value, json};
 
 async fn read(client: &Client, path: &str) -> Value {
@@ -215,12 +215,63 @@ async fn openapi_lists_the_failures_of_every_operation() {
         let items = document["paths"].as_object().unwrap().values();
         let operations = items.flat_map(|item| item.as_object().unwrap().values());
         for operation in operations.filter(|one| one.get("responses").is_some()) {
-            for code in ["400", "401", "403", "404", "406", "422", "429", "500", "503", "504"] {
+            let pages = operation["parameters"].to_string().contains("\"continue\"");
+            assert_eq!(operation["responses"].get("410").is_some(), pages, "{operation}");
+            for code in
+                ["400", "401", "403", "404", "406", "409", "422", "429", "500", "503", "504"]
+            {
                 let reference = operation["responses"][code]["$ref"].as_str();
                 let target = reference.and_then(|reference| document.pointer(&reference[1..]));
                 let target = target.unwrap_or_else(|| panic!("{code}: {operation}"));
                 let schema = &target["content"]["application/json"]["schema"]["$ref"];
                 assert!(schema.as_str().unwrap().ends_with(".Status"), "{target}");
+            }
+        }
+    }
+}
+
+/// The answer to a deletion is a Status or an object: what is said of it is true of both.
+#[tokio::test]
+async fn openapi_describes_what_deletions_take_and_answer() {
+    let server = Server::start().await;
+    let client = server.client();
+    let document = read(&client, "/openapi/v3/apis/management.platform.sh/v1").await;
+    let paths = document["paths"].as_object().unwrap();
+    let mut answers = Vec::new();
+    for (path, item) in paths.iter().filter(|(_, item)| item.get("delete").is_some()) {
+        let operation = &item["delete"];
+        assert_eq!(operation["requestBody"]["required"], false, "{path}");
+        let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+        assert!(body.as_str().unwrap().ends_with(".meta.v1.DeleteOptions"), "{path}: {body}");
+        let parameters = names(&operation["parameters"]);
+        assert!(parameters.contains("propagationPolicy"), "{path}: {parameters:?}");
+        let answer = &operation["responses"]["200"]["content"]["application/yaml"]["schema"];
+        let is_one = path.ends_with("{name}");
+        for of_list in ["labelSelector", "fieldSelector", "limit", "continue"] {
+            assert_eq!(parameters.contains(of_list), !is_one, "{path}: {of_list}");
+        }
+        if is_one {
+            answers.push(answer);
+        } else {
+            let list = answer["$ref"].as_str().unwrap();
+            assert!(list.ends_with("List"), "{path}: {list}");
+        }
+    }
+    let mut lingering = secret("s1", "v");
+    lingering["metadata"]["finalizers"] = json!(["example.com/a"]);
+    client.post(&secrets("platform")).json(&lingering).send().await.expect(201);
+    client.post(&secrets("platform")).json(&secret("s2", "v")).send().await.expect(201);
+    for (name, kind) in [("s1", "SharedSecret"), ("s2", "Status")] {
+        let got = client.delete(&secret_path(name)).send().await.expect(200);
+        assert_eq!(got["kind"], kind);
+        for schema in &answers {
+            assert_eq!(schema["type"], "object");
+            for name in schema["required"].as_array().unwrap() {
+                assert!(got.get(name.as_str().unwrap()).is_some(), "{kind}: {name}");
+            }
+            for (name, field) in schema["properties"].as_object().unwrap() {
+                let type_of = if got[name].is_object() { "object" } else { "string" };
+                assert_eq!(field["type"], type_of, "{kind}: {name}");
             }
         }
     }

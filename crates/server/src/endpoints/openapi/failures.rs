@@ -14,6 +14,11 @@ const ANY: &[Failure] = &[
     ("403", "Forbidden", "The caller, or the scope of their key, may not do this."),
     ("404", "NotFound", "It is not there, or not for the caller to see."),
     ("406", "NotAcceptable", "The format that was asked for is not served."),
+    (
+        "409",
+        "Conflict",
+        "It is there already, or has changed, or others own fields of it; or what the caller may do has changed.",
+    ),
     ("422", "Invalid", "Options or fields are invalid: the causes name each."),
     ("429", "TooManyRequests", "There are too many requests; Retry-After says when to try again."),
     ("500", "InternalError", "The server has failed."),
@@ -21,13 +26,12 @@ const ANY: &[Failure] = &[
     ("504", "Timeout", "It was not done in time."),
 ];
 
-/// What a list can end with besides.
+/// What a list, or a deletion of what it selects, can end with besides.
 const LIST: &[Failure] =
     &[("410", "Expired", "The version or the page that was asked for is no longer kept.")];
 
 /// What a write can end with besides.
 const WRITE: &[Failure] = &[
-    ("409", "Conflict", "It is there already, or has changed, or others own fields of it."),
     ("413", "RequestEntityTooLarge", "The body is too long."),
     ("415", "UnsupportedMediaType", "The format of the body is not read."),
 ];
@@ -44,12 +48,13 @@ pub(super) fn components(content: &Value) -> Value {
 
 /// Adds the failures of an operation to its responses.
 pub(super) fn add(responses: &mut Value, verb: Verb) {
-    let more = match verb {
+    let more: &[&[Failure]] = match verb {
         Verb::Get => &[],
-        Verb::List | Verb::Watch => LIST,
-        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => WRITE,
+        Verb::List | Verb::Watch => &[LIST],
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => &[WRITE],
+        Verb::DeleteCollection => &[LIST, WRITE],
     };
-    let failures = ANY.iter().chain(more).map(|(code, reason, _)| {
+    let failures = ANY.iter().chain(more.iter().copied().flatten()).map(|(code, reason, _)| {
         ((*code).to_owned(), json!({ "$ref": format!("#/components/responses/{reason}") }))
     });
     if let Some(responses) = responses.as_object_mut() {

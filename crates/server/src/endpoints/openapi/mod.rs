@@ -3,6 +3,7 @@
 //!
 //! Both also come in protobuf, in the messages of gnostic, which Go clients read.
 
+mod deletions;
 mod failures;
 mod gnostic_v2;
 mod gnostic_v3;

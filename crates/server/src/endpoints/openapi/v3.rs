@@ -12,7 +12,7 @@ use postern_meta::schema::Schema;
 use postern_meta::status::Status;
 use serde_json::{Map, Value, json};
 
-use super::{failures, gnostic_v3};
+use super::{deletions, failures, gnostic_v3};
 use crate::endpoints::discovery::versions;
 use crate::endpoints::fixed::Fixed;
 
@@ -78,6 +78,7 @@ fn build(version: &GroupVersion) -> OpenApi {
     let mut schemas = Map::new();
     add_definitions(&mut schemas, STATUS_NAME, &Schema::of::<Status>());
     schemas.insert(PATCH_NAME.to_owned(), patch_schema());
+    schemas.insert(deletions::OPTIONS_NAME.to_owned(), deletions::options());
     for kind in all().iter().filter(|kind| kind.info().version == *version) {
         add_kind(&mut schemas, *kind);
         add_bodies(&mut schemas, *kind);
@@ -255,8 +256,8 @@ fn operations(kind: &dyn AnyKind, verbs: &[(Verb, &str)]) -> Map<String, Value> 
 fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     let name = component_name(kind);
     let response = match verb {
-        Verb::List => reference(&format!("{name}List")),
-        Verb::Delete => reference(STATUS_NAME),
+        Verb::List | Verb::DeleteCollection => reference(&format!("{name}List")),
+        Verb::Delete => deletions::response(),
         _ => reference(&name),
     };
     let code = if verb == Verb::Create { "201" } else { "200" };
@@ -282,7 +283,11 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
             // An apply creates what is not there.
             operation["responses"]["201"] = operation["responses"]["200"].clone();
         }
-        _ => {}
+        Verb::Delete | Verb::DeleteCollection => {
+            let content = content(&BODY_TYPES, &reference(deletions::OPTIONS_NAME));
+            operation["requestBody"] = json!({ "required": false, "content": content });
+        }
+        Verb::Get | Verb::List | Verb::Watch => {}
     }
     operation
 }
@@ -322,6 +327,7 @@ fn action_operation(kind: &dyn AnyKind, action: &Action) -> Value {
         Response::ListOf(other) => {
             let other = all().iter().find(|one| one.info().kind == other);
             operation["parameters"] = query_parameters(Verb::List);
+            failures::add(&mut operation["responses"], Verb::List);
             other.map_or(Value::Null, |one| reference(&format!("{}List", component_name(*one))))
         }
     };
@@ -370,7 +376,7 @@ fn query_parameters(verb: Verb) -> Value {
         WRITE[2],
         ("force", "boolean", "An apply takes over the fields that other managers own."),
     ];
-    const LIST: &[(&str, &str, &str)] = &[
+    const SELECTION: &[(&str, &str, &str)] = &[
         ("labelSelector", "string", "Only objects with such labels."),
         (
             "fieldSelector",
@@ -381,6 +387,8 @@ fn query_parameters(verb: Verb) -> Value {
         ("continue", "string", "The token for this page, from the page before."),
         ("resourceVersion", "string", "How old the response may be."),
         ("resourceVersionMatch", "string", "How to read resourceVersion: Exact or NotOlderThan."),
+    ];
+    const WATCH: &[(&str, &str, &str)] = &[
         ("watch", "boolean", "Follow changes."),
         ("allowWatchBookmarks", "boolean", "Send bookmarks now and then."),
         ("sendInitialEvents", "boolean", "Start a watch with the objects that exist."),
@@ -392,15 +400,17 @@ fn query_parameters(verb: Verb) -> Value {
         ("dryRun", "string", "`All`: do everything but store."),
         ("gracePeriodSeconds", "integer", "Seconds until the object is removed."),
         ("propagationPolicy", "string", "What happens to dependents."),
+        ("orphanDependents", "boolean", "The older form of propagationPolicy."),
     ];
-    let parameters = match verb {
-        Verb::Create | Verb::Update => WRITE,
-        Verb::Patch => PATCH,
-        Verb::List | Verb::Watch => LIST,
-        Verb::Get => GET,
-        Verb::Delete | Verb::DeleteCollection => DELETE,
+    let parts: &[&[(&str, &str, &str)]] = match verb {
+        Verb::Create | Verb::Update => &[WRITE],
+        Verb::Patch => &[PATCH],
+        Verb::List | Verb::Watch => &[SELECTION, WATCH],
+        Verb::Get => &[GET],
+        Verb::Delete => &[DELETE],
+        Verb::DeleteCollection => &[SELECTION, DELETE],
     };
-    let parameters = parameters.iter().map(|(name, r#type, description)| {
+    let parameters = parts.iter().copied().flatten().map(|(name, r#type, description)| {
         json!({ "name": name, "in": "query", "description": description, "schema": { "type": r#type } })
     });
     Value::Array(parameters.collect())
