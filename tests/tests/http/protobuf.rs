@@ -3,6 +3,7 @@
 use postern_tests::Server;
 use postern_tests::objects::{CORE, secret_path, secrets};
 use postern_tests::status::failure;
+use serde_json::json;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -86,6 +87,100 @@ async fn secrets_leases_and_events_are_made_in_protobuf() {
 }
 
 #[tokio::test]
+async fn a_lease_is_replaced_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let all = "/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = |version: &[u8], holder: &[u8]| {
+        let metadata = [field(1, b"l1"), field(6, version)].concat();
+        let spec = [field(1, holder), vec![0x10, 15]].concat();
+        let object = [field(1, &metadata), field(2, &spec)].concat();
+        body("coordination.k8s.io/v1", "Lease", &object)
+    };
+    let made = client.post(all).body(PROTOBUF, lease(b"", b"me")).send().await.expect(201);
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let one = format!("{all}/l1?fieldValidation=Strict");
+    let sent = lease(version.as_bytes(), b"other");
+    let replaced = client.put(&one).body(PROTOBUF, sent.clone()).send().await.expect(200);
+    assert_eq!(replaced["spec"]["holderIdentity"], "other");
+    assert_eq!(replaced["metadata"]["uid"], made["metadata"]["uid"]);
+    client.put(&one).body(PROTOBUF, sent).send().await.expect(409);
+}
+
+#[tokio::test]
+async fn roles_and_bindings_are_made_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let version = "rbac.authorization.k8s.io/v1";
+    let (group, base) = (version.split('/').next().unwrap(), "/kubernetes/management/apis");
+    let named = field(1, &field(1, b"r"));
+    let core = [field(1, b"get"), field(2, b""), field(3, b"secrets"), field(4, b"s1")].concat();
+    let paths = [field(1, b"get"), field(5, b"/metrics")].concat();
+    let subject = [field(1, b"User"), field(2, group.as_bytes()), field(3, b"admin")].concat();
+    let refers = |kind: &[u8]| {
+        let role = [field(1, group.as_bytes()), field(2, kind), field(3, b"r")].concat();
+        [named.clone(), field(2, &subject), field(3, &role)].concat()
+    };
+    let get = json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["s1"] });
+    let metrics = json!({ "verbs": ["get"], "nonResourceURLs": ["/metrics"] });
+    let role = [named.clone(), field(2, &core)].concat();
+    for (kind, place, object, rules) in [
+        ("Role", "namespaces/default/roles", role.clone(), json!([get])),
+        ("ClusterRole", "clusterroles", [role, field(2, &paths)].concat(), json!([get, metrics])),
+        ("RoleBinding", "namespaces/default/rolebindings", refers(b"Role"), json!(null)),
+        ("ClusterRoleBinding", "clusterrolebindings", refers(b"ClusterRole"), json!(null)),
+    ] {
+        let path = format!("{base}/{version}/{place}?fieldValidation=Strict");
+        let sent = body(version, kind, &object);
+        let made = client.post(&path).body(PROTOBUF, sent).send().await.expect(201);
+        assert_eq!(made["kind"], kind);
+        if rules.is_null() {
+            let refers = kind.strip_suffix("Binding").unwrap();
+            let wanted = json!({ "apiGroup": group, "kind": refers, "name": "r" });
+            assert_eq!(made["roleRef"], wanted);
+            let wanted = json!([{ "apiGroup": group, "kind": "User", "name": "admin" }]);
+            assert_eq!(made["subjects"], wanted);
+        } else {
+            assert_eq!(made["rules"], rules);
+        }
+    }
+}
+
+/// As `kubectl auth whoami` and `can-i` send them since 1.32.
+#[tokio::test]
+async fn reviews_are_answered_in_protobuf() {
+    let server = Server::start().await;
+    let client = server.client();
+    let post = async |version: &str, kind: &str, plural: &str, object: &[u8]| {
+        let path = format!("/kubernetes/management/apis/{version}/{plural}");
+        let accept = format!("{PROTOBUF},application/json");
+        let request =
+            client.post(&path).accept(&accept).body(PROTOBUF, body(version, kind, object));
+        request.send().await.expect(201)
+    };
+    for version in ["authentication.k8s.io/v1", "authentication.k8s.io/v1beta1"] {
+        let who = post(version, "SelfSubjectReview", "selfsubjectreviews", &field(1, b"")).await;
+        assert_eq!(who["apiVersion"], version);
+        assert_eq!(who["status"]["userInfo"]["username"], "admin");
+    }
+    let access = "authorization.k8s.io/v1";
+    let resource = [field(1, b"default"), field(2, b"get"), field(5, b"secrets")].concat();
+    let asked = field(1, &resource);
+    let own = field(2, &asked);
+    let (kind, plural) = ("SelfSubjectAccessReview", "selfsubjectaccessreviews");
+    let may = post(access, kind, plural, &own).await;
+    assert_eq!(may["spec"]["resourceAttributes"]["resource"], "secrets");
+    assert_eq!(may["status"]["allowed"], true);
+    let other = field(2, &[asked, field(3, b"nobody")].concat());
+    let may = post(access, "SubjectAccessReview", "subjectaccessreviews", &other).await;
+    assert_eq!(may["spec"]["user"], "nobody");
+    assert_eq!(may["status"]["allowed"], false);
+    let (kind, plural) = ("SelfSubjectRulesReview", "selfsubjectrulesreviews");
+    let rules = post(access, kind, plural, &field(2, &field(1, b"default"))).await;
+    assert_eq!(rules["status"]["resourceRules"][0]["verbs"], json!(["*"]));
+}
+
+#[tokio::test]
 async fn unknown_numbers_are_unknown_fields() {
     let server = Server::start().await;
     let client = server.client();
@@ -158,8 +253,14 @@ async fn lengths_that_lie_are_400_for_every_kind() {
     let apis = "/kubernetes/management/apis";
     let (core, access) = ("v1", "authorization.k8s.io/v1");
     let (who, leases) = ("authentication.k8s.io/v1", "coordination.k8s.io/v1");
+    let (who_beta, rbac) = ("authentication.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1");
     let here = "namespaces/default";
     for (version, kind, path) in [
+        (rbac, "Role", format!("{apis}/{rbac}/{here}/roles")),
+        (rbac, "RoleBinding", format!("{apis}/{rbac}/{here}/rolebindings")),
+        (rbac, "ClusterRole", format!("{apis}/{rbac}/clusterroles")),
+        (rbac, "ClusterRoleBinding", format!("{apis}/{rbac}/clusterrolebindings")),
+        (who_beta, "SelfSubjectReview", format!("{apis}/{who_beta}/selfsubjectreviews")),
         (core, "Namespace", format!("{CORE}/namespaces")),
         (core, "Secret", format!("{CORE}/{here}/secrets")),
         (core, "Event", format!("{CORE}/{here}/events")),
