@@ -12,11 +12,13 @@ use kube::runtime::conditions::is_deleted;
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Event, finalizer};
 use kube::runtime::wait::await_condition;
-use kube::{Api, Error, ResourceExt as _};
+use kube::{Api, Error, Resource as _, ResourceExt as _};
+use postern_tests::objects::secret_path;
+use postern_tests::rights::{allow, rule, set, user};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, display_name, object, secrets, shared_secret};
+use crate::setup::{client, client_of, display_name, object, secrets, shared_secret};
 
 fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
     match result {
@@ -229,4 +231,134 @@ async fn a_wrong_key_is_401() {
         }
         other => panic!("not refused: {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let object = |display: &str| object(&resource, "s1", display);
+    let made = api.create(&dry, &object("dry")).await.unwrap();
+    assert!(made.uid().is_some());
+    assert!(api.get_opt("s1").await.unwrap().is_none());
+    let made = api.create(&PostParams::default(), &object("one")).await.unwrap();
+    let mut changed = made.clone();
+    changed.data["spec"]["displayName"] = "two".into();
+    let replaced = api.replace("s1", &dry, &changed).await.unwrap();
+    assert_eq!(display_name(&replaced), "two");
+    let ways = [
+        (Patch::Merge(json!({ "spec": { "displayName": "two" } })), PatchParams::default()),
+        (Patch::Apply(json!(object("two"))), PatchParams::apply("other").force()),
+    ];
+    for (patch, params) in ways {
+        let patched = api.patch("s1", &params.dry_run(), &patch).await.unwrap();
+        assert_eq!(display_name(&patched), "two");
+    }
+    api.delete("s1", &DeleteParams::default().dry_run()).await.unwrap();
+    assert_eq!(api.get("s1").await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn a_json_patch_is_all_or_nothing() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    api.create(&PostParams::default(), &object(&resource, "s1", "one")).await.unwrap();
+    let patch = |tested: &str| {
+        let operations = json!([
+            { "op": "replace", "path": "/spec/displayName", "value": "two" },
+            { "op": "add", "path": "/metadata/labels/app", "value": "shop" },
+            { "op": "test", "path": "/metadata/name", "value": tested },
+        ]);
+        Patch::Json::<()>(serde_json::from_value(operations).unwrap())
+    };
+    let params = PatchParams::default();
+    let failed = api.patch("s1", &params, &patch("other")).await;
+    assert_eq!(refused(failed), (422, "Invalid".into()));
+    assert_eq!(display_name(&api.get("s1").await.unwrap()), "one");
+    let patched = api.patch("s1", &params, &patch("s1")).await.unwrap();
+    assert_eq!((display_name(&patched), &*patched.labels()["app"]), ("two", "shop"));
+}
+
+#[tokio::test]
+async fn deletions_have_each_policy() {
+    let server = Server::start().await;
+    let client = client(server.home()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let post = PostParams::default();
+    for (policy, params) in [
+        ("background", DeleteParams::background()),
+        ("foreground", DeleteParams::foreground()),
+        ("orphan", DeleteParams::orphan()),
+    ] {
+        let owner = api.create(&post, &object(&resource, "owner", "v")).await.unwrap();
+        let mut dependent = object(&resource, "dependent", "v");
+        let mut reference = owner.owner_ref(&resource).unwrap();
+        reference.block_owner_deletion = Some(true);
+        dependent.owner_references_mut().push(reference);
+        let dependent = api.create(&post, &dependent).await.unwrap();
+        let answer = api.delete("owner", &params).await.unwrap();
+        // It stays until its dependents are dealt with; in the background, they follow.
+        assert_eq!(answer.is_right(), policy == "background");
+        let gone = async |name: &str, uid: String| {
+            let gone = await_condition(api.clone(), name, is_deleted(&uid));
+            wait::within("an object to be gone", gone).await
+        };
+        gone("owner", owner.uid().unwrap()).await.unwrap();
+        if policy == "orphan" {
+            let orphan = api.get("dependent").await.unwrap();
+            assert!(orphan.owner_references().is_empty(), "{orphan:?}");
+            api.delete("dependent", &DeleteParams::default()).await.unwrap();
+        }
+        gone("dependent", dependent.uid().unwrap()).await.unwrap();
+    }
+}
+
+/// Lists have what their user may get.
+#[tokio::test]
+async fn an_ordinary_user_does_everything_with_what_they_may() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    let makers = json!([rule(&["sharedsecrets"], &["create"])]);
+    allow(&admin, "makers", Some("platform"), makers, "platform:user:ada").await;
+    let theirs = secrets(&client(server.home()).await).await;
+    let client = client_of(server.home(), ada.token()).await;
+    let (api, resource) = (secrets(&client).await, shared_secret(&client).await);
+    let post = PostParams::default();
+    theirs.create(&post, &object(&resource, "theirs", "T")).await.unwrap();
+    let names = async || {
+        let list = api.list(&ListParams::default()).await.unwrap();
+        list.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()
+    };
+
+    api.create(&post, &object(&resource, "mine", "one")).await.unwrap();
+    let merge = Patch::Merge(json!({ "spec": { "displayName": "two" } }));
+    let patched = api.patch("mine", &PatchParams::default(), &merge).await.unwrap();
+    assert_eq!(display_name(&patched), "two");
+    let apply = Patch::Apply(object(&resource, "mine", "three"));
+    let params = PatchParams::apply("ada").force();
+    let mut applied = api.patch("mine", &params, &apply).await.unwrap();
+    applied.data["spec"]["displayName"] = "four".into();
+    api.replace("mine", &post, &applied).await.unwrap();
+    assert_eq!(display_name(&api.get("mine").await.unwrap()), "four");
+    assert_eq!(names().await, ["mine"]);
+    assert_eq!(refused(api.get("theirs").await), (404, "NotFound".into()));
+    let patched = api.patch("theirs", &PatchParams::default(), &merge).await;
+    assert_eq!(refused(patched), (404, "NotFound".into()));
+
+    let access = json!([{ "verbs": ["get", "list"], "users": ["ada"] }]);
+    set(&admin, &secret_path("theirs"), json!({ "access": access })).await;
+    assert_eq!(names().await, ["mine", "theirs"]);
+    assert_eq!(display_name(&api.get("theirs").await.unwrap()), "T");
+    let patched = api.patch("theirs", &PatchParams::default(), &merge).await;
+    assert_eq!(refused(patched), (403, "Forbidden".into()));
+    let Err(Error::Api(status)) = api.delete("theirs", &DeleteParams::default()).await else {
+        panic!("it was deleted");
+    };
+    assert_eq!(status.code, 403);
+    api.delete("mine", &DeleteParams::default()).await.unwrap();
+    assert_eq!(names().await, ["theirs"]);
 }

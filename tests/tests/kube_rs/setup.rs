@@ -12,6 +12,13 @@ pub(crate) async fn client(home: &Home) -> Client {
     Client::try_from(config(home).await).expect("the client can be made")
 }
 
+/// Returns a client with another access key.
+pub(crate) async fn client_of(home: &Home, token: &str) -> Client {
+    let mut config = config(home).await;
+    config.auth_info.token = Some(token.to_owned().into());
+    Client::try_from(config).expect("the client can be made")
+}
+
 /// Returns a client that connects through a relay, which can be disconnected.
 pub(crate) async fn client_over(home: &Home, relay: &Relay) -> Client {
     let mut config = config(home).await;
