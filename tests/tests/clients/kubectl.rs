@@ -1,6 +1,8 @@
 //! Every kubectl does the same things, with its own validation on.
 
 use postern_tests::Server;
+use postern_tests::rights::{allow, rule, user};
+use serde_json::json;
 
 use crate::kubectls;
 use crate::program::Program;
@@ -153,14 +155,35 @@ async fn every_kubectl_watches_and_waits() {
         watching.wait_for("admin").await;
         program.expect(&format!("create -f {file}"), &["created"]).await;
         watching.wait_for("k1").await;
-        let waiting = program.run("wait --for=delete ownedaccesskey/k1 --timeout=50s");
-        let deleting = program.expect("delete ownedaccesskey k1 --wait=false", &["deleted"]);
-        let (waited, _) = tokio::join!(waiting, deleting);
-        // If the object was deleted before the wait started, kubectl prints one of two errors.
-        let already_deleted =
-            ["NotFound", "no matching resources"].iter().any(|text| waited.err.contains(text));
-        let gone = waited.ok || already_deleted;
-        assert!(gone, "{}{}", waited.out, waited.err);
+        program.wait_for_deletion(&server, "ownedaccesskeys/k1").await;
+        program.refuse("get ownedaccesskey k1", &["NotFound"]).await;
+    }
+}
+
+#[tokio::test]
+async fn every_kubectl_asks_who_it_is_and_what_it_may() {
+    for path in kubectls() {
+        let server = Server::start().await;
+        let admin = server.client();
+        let ada = user(&admin, "ada").await;
+        let makers = json!([rule(&["sharedsecrets"], &["create", "deletecollection"])]);
+        allow(&admin, "makers", Some("platform"), makers, "platform:user:ada").await;
+        let program = Program::new(path, &server);
+        let of_ada = program.of(&ada);
+        let minor = program.json("version --client").await["clientVersion"]["minor"].clone();
+        // From then on, kubectl has the command.
+        if minor.as_str().unwrap().trim_end_matches('+').parse::<u32>().unwrap() >= 28 {
+            program.expect("auth whoami", &["admin", "system:masters"]).await;
+            of_ada.expect("auth whoami", &["ada", "platform:user:ada"]).await;
+        }
+        program.expect("auth can-i --list", &["*.*", "[*]"]).await;
+        let rules = ["sharedsecrets.management.platform.sh", "[create deletecollection]"];
+        of_ada.expect("auth can-i --list -n platform", &rules).await;
+        let elsewhere = of_ada.expect("auth can-i --list -n default", &["selves"]).await;
+        assert!(!elsewhere.contains("deletecollection"), "{elsewhere}");
+        of_ada.expect("auth can-i create sharedsecrets -n platform", &["yes"]).await;
+        of_ada.refuse("auth can-i create sharedsecrets -n default", &["no"]).await;
+        of_ada.refuse("auth can-i delete namespaces", &["no"]).await;
     }
 }
 

@@ -83,6 +83,32 @@ impl Program {
         serde_json::from_str(&self.expect(&format!("{line} -o json"), &[]).await).unwrap()
     }
 
+    /// Deletes an object, written as `RESOURCE/NAME`, while a `wait` for its deletion runs: a finalizer holds it until
+    /// that watches.
+    pub(crate) async fn wait_for_deletion(&self, server: &Server, object: &str) {
+        let patch = |finalizers: &str| {
+            let changes = format!("{{\"metadata\":{{\"finalizers\":{finalizers}}}}}");
+            format!("patch {object} --type=merge -p {changes}")
+        };
+        self.expect(&patch("[\"example.com/held\"]"), &["patched"]).await;
+        self.expect(&format!("delete {object} --wait=false"), &["deleted"]).await;
+        let resource = object.split('/').next().unwrap();
+        let mut fewest = watches(server, resource).await;
+        let releasing = async {
+            wait::until("kubectl to watch", async || {
+                let now = watches(server, resource).await;
+                fewest = fewest.min(now);
+                (now > fewest).then_some(())
+            })
+            .await;
+            self.expect(&patch("null"), &["patched"]).await;
+        };
+        let line = format!("wait --for=delete {object} --timeout=50s");
+        let (waited, ()) = tokio::join!(self.run(&line), releasing);
+        let text = format!("{}{}", waited.out, waited.err);
+        assert!(waited.ok && waited.out.contains("condition met"), "{text}");
+    }
+
     /// Starts a command that goes on, and whose lines are read.
     pub(crate) fn start(&self, line: &str) -> Running {
         let arguments: Vec<&str> = line.split(' ').collect();
@@ -91,6 +117,17 @@ impl Program {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Running { child, lines }
     }
+}
+
+/// Returns how many watches of a resource are open.
+async fn watches(server: &Server, resource: &str) -> u64 {
+    let text = server.client().get("/metrics").send().await.expect_text(200);
+    let labels = ["verb=\"WATCH\"".to_owned(), format!("resource=\"{resource}\"")];
+    let lines = text.lines().filter(|line| {
+        line.starts_with("apiserver_longrunning_requests{")
+            && labels.iter().all(|label| line.contains(label))
+    });
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// A kubectl that goes on. Dropping it ends it.

@@ -63,12 +63,7 @@ async fn every_kubectl_of_a_user_sees_and_changes_what_they_may() {
         assert_eq!(names(&program).await, ["mine"]);
         program.refuse("get ss theirs", &["NotFound"]).await;
         watching.end().await;
-        let waiting = program.run("wait --for=delete ss/mine --timeout=50s");
-        let deleting = program.expect("delete ss mine --wait=false", &["deleted"]);
-        let (waited, _) = tokio::join!(waiting, deleting);
-        // An object that is gone before the wait begins is an error of kubectl's.
-        let none = ["NotFound", "no matching resources"];
-        assert!(waited.ok || none.iter().any(|text| waited.err.contains(text)), "{}", waited.err);
+        program.wait_for_deletion(&server, "sharedsecrets/mine").await;
         assert!(names(&program).await.is_empty());
     }
 }
