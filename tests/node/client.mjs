@@ -44,6 +44,10 @@ const patch = ({ name, value, manager = 'node', force }, strategy) =>
 
 const commands = {
   create: ({ name, value }) => objects.create(secret(name, value), undefined, undefined, 'node'),
+  list: async () => {
+    const { items } = await custom.listNamespacedCustomObject(where);
+    return items.map(({ metadata }) => metadata.name);
+  },
   read: ({ name }) => objects.read(secret(name)),
   apply: (asked) => patch(asked, PatchStrategy.ServerSideApply),
   merge: (asked) => patch(asked, PatchStrategy.MergePatch),
@@ -61,7 +65,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const { run, ...asked } = JSON.parse(line);
   try {
     const answer = await commands[run](asked);
-    tell({ done: run, value: answer.spec?.displayName ?? null });
+    tell({ done: run, value: Array.isArray(answer) ? answer : (answer.spec?.displayName ?? null) });
   } catch (error) {
     if (error.code === undefined) throw error;
     tell({ done: run, code: error.code });

@@ -2,16 +2,18 @@
 
 Usage: client.py KUBECONFIG KIND
 It prints one line of JSON for each event of the informer, and one for the result of each line of its input. KIND is
-Secret, which the informer for typed objects follows, and whose value is in its data; or SharedSecret, which a watch of
-the dynamic client follows, and whose value is its display name.
+Secret, which the informer for typed objects follows, and whose value is in its data; or SharedSecret, which watches of
+the dynamic client follow, and whose value is its display name.
 """
 
 import base64
 import json
 import sys
 import threading
+import time
 
 import kubernetes
+import urllib3
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.informer import SharedInformer
@@ -73,13 +75,49 @@ class SharedSecret:
 
     @classmethod
     def follow(cls, _api, resource):
-        def run():
-            for event in resource.watch(namespace=NAMESPACE):
-                found = event["raw_object"]
-                name = found["metadata"]["name"]
-                tell(event=EVENTS[event["type"]], name=name, value=cls.value(found))
+        threading.Thread(target=Follower(resource, cls).run, daemon=True).start()
 
-        threading.Thread(target=run, daemon=True).start()
+
+class Follower:
+    """Watches of the dynamic client: each goes on where the last one ended, or lists anew when that is not kept."""
+
+    def __init__(self, resource, kind):
+        self.resource, self.kind, self.known = resource, kind, {}
+
+    def changed(self, event, found):
+        name = found["metadata"]["name"]
+        if event == "delete":
+            del self.known[name]
+        else:
+            self.known[name] = found
+        tell(event=event, name=name, value=self.kind.value(found))
+
+    def list(self):
+        listed = self.resource.get(namespace=NAMESPACE).to_dict()
+        items = {item["metadata"]["name"]: item for item in listed["items"]}
+        for name in self.known.keys() - items.keys():
+            self.changed("delete", self.known[name])
+        for name, found in items.items():
+            known = self.known.get(name)
+            if known is None:
+                self.changed("add", found)
+            elif known["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+                self.changed("update", found)
+        return listed["metadata"]["resourceVersion"]
+
+    def run(self):
+        version = None
+        while True:
+            try:
+                version = version or self.list()
+                for event in self.resource.watch(namespace=NAMESPACE, resource_version=version):
+                    found = event["raw_object"]
+                    self.changed(EVENTS[event["type"]], found)
+                    version = found["metadata"]["resourceVersion"]
+            except ApiException as refused:
+                version = None if refused.status == 410 else version
+            except (urllib3.exceptions.HTTPError, OSError):
+                time.sleep(0.2)
 
 
 KINDS = {"Secret": Secret, "SharedSecret": SharedSecret}
@@ -98,6 +136,10 @@ class Commands:
 
     def read(self, name):
         return self.resource.get(name=name, namespace=NAMESPACE)
+
+    def list(self):
+        listed = self.resource.get(namespace=NAMESPACE)
+        return [item.metadata.name for item in listed.items]
 
     def apply(self, name, value, manager="python", force=None):
         return self.resource.server_side_apply(
@@ -138,8 +180,11 @@ def main():
         asked = json.loads(line)
         run = asked.pop("run")
         try:
-            answer = getattr(commands, run)(**asked).to_dict()
-            tell(done=run, value=None if answer["kind"] == "Status" else kind.value(answer))
+            answer = getattr(commands, run)(**asked)
+            if not isinstance(answer, list):
+                answer = answer.to_dict()
+                answer = None if answer["kind"] == "Status" else kind.value(answer)
+            tell(done=run, value=answer)
         except ApiException as refused:
             tell(done=run, code=refused.status)
 

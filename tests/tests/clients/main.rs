@@ -37,12 +37,11 @@ fn python(kind: &'static str, collection: String) -> Script {
     Script { program: python::program(), arguments, rest: vec![kind], collection }
 }
 
-/// Returns the scripts of this run, on kinds of which every verb is tried: Python's. Node's is in `every_client`.
+/// Returns the scripts of this run: Python's, with its informer and with its dynamic client. Node's is in
+/// `every_client`.
 fn scripts() -> Vec<Script> {
-    vec![python("SharedSecret", secrets("platform")), informers().remove(0)]
-}
-
-/// Returns the scripts of this run whose informers go on by themselves.
-fn informers() -> Vec<Script> {
-    vec![python("Secret", format!("{CORE}/namespaces/platform/secrets"))]
+    vec![
+        python("SharedSecret", secrets("platform")),
+        python("Secret", format!("{CORE}/namespaces/platform/secrets")),
+    ]
 }

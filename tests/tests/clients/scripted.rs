@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use postern_tests::objects::{secret, secret_path, secrets};
+use postern_tests::rights::{allow, rule, set, user};
 use postern_tests::watching::Watch;
 use postern_tests::{Home, Relay, Server, Setup, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::{informers, scripts};
+use crate::scripts;
 
 /// How a script is started, and what it follows.
 #[derive(Clone)]
@@ -38,9 +40,15 @@ struct Running {
 impl Running {
     /// Starts it with a kubeconfig that leads to the relay.
     fn start(script: &Script, home: &Home, relay: &Relay, server: &Server) -> Self {
+        Self::start_as(&server.kubeconfig().token, script, home, relay, server)
+    }
+
+    /// Starts it with the key of another caller.
+    fn start_as(token: &str, script: &Script, home: &Home, relay: &Relay, server: &Server) -> Self {
         let text = std::fs::read_to_string(home.kubeconfig()).unwrap();
         let direct = server.kubeconfig().authority_of_server().to_owned();
         let text = text.replace(&direct, &format!("127.0.0.1:{}", relay.port()));
+        let text = text.replace(&server.kubeconfig().token, token);
         let kubeconfig = home.path().join("relayed.kubeconfig");
         std::fs::write(&kubeconfig, text).unwrap();
         let mut command = Command::new(&script.program);
@@ -149,9 +157,59 @@ async fn a_client_creates_applies_patches_and_deletes() {
     }
 }
 
+/// Lists and informers have what their user may get, while that changes.
+#[tokio::test]
+async fn a_client_of_a_user_sees_and_changes_what_they_may() {
+    for script in scripts().into_iter().filter(|script| script.collection == secrets("platform")) {
+        let home = Home::new();
+        let server = Setup::on(&home).start().await;
+        let relay = Relay::new().await;
+        relay.connect_to(&server);
+        let admin = server.client();
+        let ada = user(&admin, "ada").await;
+        let makers = json!([rule(&["sharedsecrets"], &["create"])]);
+        allow(&admin, "makers", Some("platform"), makers, "platform:user:ada").await;
+        let mut theirs = secret("theirs", "x");
+        theirs["spec"]["displayName"] = "T".into();
+        admin.post(&script.collection).json(&theirs).send().await.expect(201);
+        let mut client = Running::start_as(ada.token(), &script, &home, &relay, &server);
+        let of = |run: &str, name: &str, value: &str| json!({ "run": run, "name": name, "value": value });
+        let by = |run: &str, name: &str| json!({ "run": run, "name": name });
+        let deleting =
+            |name: &str| json!({ "run": "delete", "name": name, "policy": "Background" });
+        let names = || json!({ "run": "list" });
+
+        assert_eq!(client.run(of("create", "mine", "A")).await, "A");
+        client.until_held(&[object("mine", "A")].into()).await;
+        for (way, value) in [("merge", "B"), ("strategic", "C"), ("json", "D"), ("apply", "D")] {
+            assert_eq!(client.run(of(way, "mine", value)).await, value, "{way}");
+        }
+        assert_eq!(client.run(by("read", "mine")).await, "D");
+        assert_eq!(client.run(names()).await, json!(["mine"]));
+        for refused in [by("read", "theirs"), of("merge", "theirs", "X"), deleting("theirs")] {
+            assert_eq!(client.run(refused.clone()).await, 404, "{refused}");
+        }
+
+        let share =
+            async |access| set(&admin, &secret_path("theirs"), json!({ "access": access })).await;
+        share(json!([{ "verbs": ["get", "list", "watch"], "users": ["ada"] }])).await;
+        client.until_held(&[object("mine", "D"), object("theirs", "T")].into()).await;
+        assert_eq!(client.run(names()).await, json!(["mine", "theirs"]));
+        for refused in [of("merge", "theirs", "X"), deleting("theirs")] {
+            assert_eq!(client.run(refused.clone()).await, 403, "{refused}");
+        }
+        assert_eq!(client.run(deleting("mine")).await, json!(null));
+        client.until_held(&[object("theirs", "T")].into()).await;
+        share(json!([])).await;
+        client.until_held(&BTreeMap::new()).await;
+        assert_eq!(client.run(names()).await, json!([]));
+        assert_eq!(client.run(by("read", "theirs")).await, 404);
+    }
+}
+
 #[tokio::test]
 async fn an_informer_goes_on_after_a_restart() {
-    for script in informers() {
+    for script in scripts() {
         let home = Home::new();
         let relay = Relay::new().await;
         let mut server = Setup::on(&home).start().await;
@@ -194,7 +252,7 @@ async fn an_informer_goes_on_after_a_restart() {
 
 #[tokio::test]
 async fn an_informer_lists_anew_after_a_compaction() {
-    for script in informers() {
+    for script in scripts() {
         let home = Home::new();
         let relay = Relay::new().await;
         let server = Setup::on(&home).argument("--history").argument("1s").start().await;

@@ -49,8 +49,3 @@ fn scripts() -> Vec<Script> {
         collection: secrets("platform"),
     }]
 }
-
-/// Returns those whose informers go on by themselves.
-fn informers() -> Vec<Script> {
-    scripts()
-}
