@@ -1,7 +1,7 @@
 //! A streaming list in every form that a client can ask for, over both versions of HTTP.
 
 use postern_tests::Server;
-use postern_tests::http::Client;
+use postern_tests::http::{Client, Lines};
 use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::rights::{path, set, user};
 use postern_tests::watching::Watch;
@@ -41,6 +41,13 @@ async fn the_end_of_the_initial_state_is_marked_in_every_form() {
                 "PartialObjectMetadata",
                 "meta.k8s.io/v1",
             ),
+            (
+                "as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io",
+                "",
+                "PartialObjectMetadata",
+                "meta.k8s.io/v1beta1",
+            ),
+            ("stream=watch", "", "SharedSecret", "management.platform.sh/v1"),
         ] {
             let what = format!("{form} {include} {http2}");
             let path = format!("{}?{STREAMING}&includeObject={include}", secrets("platform"));
@@ -72,6 +79,58 @@ async fn the_end_of_the_initial_state_is_marked_in_every_form() {
                     && version(&live[0].object) < version(&live[1].object)
             );
         }
+    }
+}
+
+/// Reads so many documents of a stream. The last one is whole when another one begins.
+async fn documents(lines: &mut Lines, count: usize) -> Vec<Value> {
+    let mut texts: Vec<String> = Vec::new();
+    loop {
+        let line = lines.next().await.unwrap().expect("the watch continues");
+        match texts.last_mut() {
+            _ if line == "---\n" => {
+                if texts.len() == count {
+                    break;
+                }
+                texts.push(String::new());
+            }
+            Some(text) => text.push_str(&line),
+            None => panic!("the stream begins with {line}"),
+        }
+    }
+    texts.iter().map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn events_in_yaml_are_documents() {
+    let server = Server::start().await;
+    let client = server.client();
+    let partial = "application/yaml;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io";
+    for (accept, kind, has_spec) in [
+        ("application/yaml;stream=watch", "SharedSecret", true),
+        ("application/yaml", "SharedSecret", true),
+        (partial, "PartialObjectMetadata", false),
+    ] {
+        for name in ["a", "b"] {
+            client.post(&secrets("platform")).json(&secret(name, "v")).send().await.expect(201);
+        }
+        let path = format!("{}?{STREAMING}", secrets("platform"));
+        let mut lines = client.get(&path).accept(accept).stream().await;
+        assert_eq!(lines.headers["content-type"], "application/yaml;stream=watch");
+        for name in ["a", "b"] {
+            client.delete(&secret_path(name)).send().await.expect(200);
+        }
+        let events = documents(&mut lines, 4).await;
+        let summary =
+            |event: &Value| format!("{} {}", event["type"], event["object"]["metadata"]["name"]);
+        let summaries: Vec<_> = events.iter().map(summary).collect();
+        let wanted = [r#""ADDED" "a""#, r#""ADDED" "b""#, r#""BOOKMARK" null"#, r#""DELETED" "a""#];
+        assert_eq!(summaries, wanted, "{accept}");
+        for event in &events {
+            assert_eq!(event["object"]["kind"], kind, "{accept}");
+        }
+        assert_eq!(annotations(&events[2]["object"])["k8s.io/initial-events-end"], "true");
+        assert_eq!(events[0]["object"].get("spec").is_some(), has_spec, "{accept}");
     }
 }
 
