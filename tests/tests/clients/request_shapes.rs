@@ -1,10 +1,13 @@
 //! Clients that cannot be run here: their requests, replayed as they send them, and what they read of the
 //! answers. What each one sends is in the wire contract.
 
+use std::collections::BTreeMap;
+
 use postern_tests::Server;
 use postern_tests::http::Client;
 use postern_tests::objects::{BASE, CORE, GROUP, based, secret, secret_path, secrets};
 use postern_tests::rights::{allow, rule, user};
+use postern_tests::watching::Watch;
 use serde_json::{Value, json};
 
 const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
@@ -42,6 +45,51 @@ async fn may(client: &Client, attributes: Value) -> bool {
     answer["status"]["allowed"].as_bool().unwrap()
 }
 
+/// Applies a configuration on the server's side.
+async fn apply(client: &Client, options: &str, name: &str, spec: &Value, code: u16) -> Value {
+    let object = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
+        "metadata": { "name": name, "namespace": "platform", "labels": { "app": "shop" } },
+        "spec": spec,
+    });
+    let to = format!("{}?{options}", secret_path(name));
+    let patch = client.request("PATCH", &to);
+    patch.body("application/apply-patch+yaml", object.to_string()).send().await.expect(code)
+}
+
+/// What is known before an object is stored: all but what the store gives it, and times.
+fn foreseen(mut object: Value) -> Value {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for name in ["uid", "resourceVersion", "creationTimestamp"] {
+        metadata.remove(name);
+    }
+    for entry in metadata["managedFields"].as_array_mut().unwrap() {
+        entry.as_object_mut().unwrap().remove("time");
+    }
+    object
+}
+
+/// The plan is a dry run of what is applied then: Terraform fails when they differ.
+#[tokio::test]
+async fn terraform_plans_and_applies() {
+    let (_server, client) = with_secret().await;
+    let (plan, real) = ("dryRun=All&fieldManager=Terraform", "fieldManager=Terraform");
+    let first = json!({ "displayName": "One", "data": { "a": "djE=", "b": "djE=" } });
+    let planned = apply(&client, plan, "new", &first, 201).await;
+    client.get(&secret_path("new")).send().await.expect(404);
+    let applied = apply(&client, real, "new", &first, 201).await;
+    assert_eq!(foreseen(planned), foreseen(applied.clone()));
+    // What is as it was planned is as it was applied.
+    assert_eq!(apply(&client, plan, "new", &first, 200).await, applied);
+    let next = json!({ "displayName": "Two", "data": { "b": "djI=" } });
+    let planned = apply(&client, plan, "new", &next, 200).await;
+    assert_eq!(client.get(&secret_path("new")).send().await.expect(200), applied);
+    let changed = apply(&client, real, "new", &next, 200).await;
+    assert_eq!(foreseen(planned), foreseen(changed.clone()));
+    assert_eq!(changed["spec"]["data"], next["data"], "what is left out goes");
+    assert_eq!(changed["metadata"]["uid"], applied["metadata"]["uid"]);
+}
+
 /// `kubernetes_manifest` reads the schema of version 2 as JSON, looks up `ObjectMeta` in it by its id, and
 /// lists custom resource definitions; after a deletion it waits for a 404.
 #[tokio::test]
@@ -69,6 +117,44 @@ async fn terraform() {
     client.delete(&secret_path("db")).send().await.expect(200);
     let gone = client.get(&secret_path("db")).send().await.expect(404);
     assert_eq!(gone["reason"], "NotFound");
+}
+
+/// Informers list at any version and watch from there, with a page size that they do not need; since 0.35 they
+/// stream the list, and resume from the bookmark that ends it. Typed clients accept protobuf first.
+#[tokio::test]
+async fn client_go() {
+    let (_server, client) = with_secret().await;
+    let accept = "application/vnd.kubernetes.protobuf,application/json";
+    let watching = async |path: &str, query: &str| {
+        let path = format!("{path}?allowWatchBookmarks=true&watch=true&{query}");
+        Watch::new(client.get(&path).accept(accept).stream().await)
+    };
+    let mut ends = BTreeMap::new();
+    for version in versions(&client).await {
+        for resource in read(&client, &version).await["resources"].as_array().unwrap() {
+            let verbs = resource["verbs"].as_array().unwrap();
+            if !verbs.contains(&json!("list")) || !verbs.contains(&json!("watch")) {
+                continue;
+            }
+            let path = based(&format!("{version}/{}", resource["name"].as_str().unwrap()));
+            let list = client.get(&format!("{path}?limit=500&resourceVersion=0")).accept(accept);
+            let list = list.send().await.expect(200);
+            let query =
+                "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=300";
+            let mut events = watching(&path, query).await.initial().await;
+            let end = events.pop().unwrap();
+            let streamed: Vec<_> = events.iter().map(|event| &event.object["metadata"]).collect();
+            let listed = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]);
+            assert_eq!(streamed, listed.collect::<Vec<_>>(), "{path}");
+            ends.insert(path, end.version());
+        }
+    }
+    assert!(ends.len() > 15, "{ends:?}");
+    let path = format!("{GROUP}/sharedsecrets");
+    let query = format!("resourceVersion={}&timeoutSeconds=300", ends[&path]);
+    let mut resumed = watching(&path, &query).await;
+    client.delete(&secret_path("db")).send().await.expect(200);
+    assert_eq!(resumed.next().await.unwrap().summary(), "DELETED db");
 }
 
 /// gitops-engine discovers everything, reads schema 2 as protobuf, lists each kind in pages of 500, and
@@ -120,6 +206,44 @@ async fn flux() {
     assert_eq!(answer["spec"], object["spec"]);
     assert!(object["status"].get("observedGeneration").is_none());
     assert_eq!(object["metadata"]["generation"], 1);
+}
+
+/// Each reconciliation is a dry run by force, whose answer is compared with what is there: it is applied only when
+/// they differ. An answer without a version is of an object that is not there yet.
+#[tokio::test]
+async fn flux_finds_drift() {
+    let (_server, client) = with_secret().await;
+    let real = "fieldManager=kustomize-controller&force=true";
+    let dry = format!("dryRun=All&{real}");
+    let wanted = json!({ "displayName": "Flux", "data": { "a": "djE=" } });
+    let drifts = async || {
+        let would = apply(&client, &dry, "app", &wanted, 200).await;
+        let found = client.get(&secret_path("app")).send().await.expect(200);
+        assert_eq!(would["metadata"]["resourceVersion"], found["metadata"]["resourceVersion"]);
+        would["spec"] != found["spec"] || would["metadata"]["labels"] != found["metadata"]["labels"]
+    };
+    let would = apply(&client, &dry, "app", &wanted, 201).await;
+    assert_eq!(would["metadata"].get("resourceVersion"), None);
+    let made = apply(&client, real, "app", &wanted, 201).await;
+    assert!(!drifts().await);
+    for edit in [
+        json!({ "spec": { "displayName": "by hand" } }),
+        json!({ "metadata": { "labels": { "app": null } } }),
+        json!({ "spec": { "data": { "a": "djI=" } } }),
+    ] {
+        client.patch(&secret_path("app"), "merge-patch", &edit).send().await.expect(200);
+        assert!(drifts().await, "{edit}");
+        let back = apply(&client, real, "app", &wanted, 200).await;
+        assert_eq!(
+            (&back["spec"], &back["metadata"]["labels"]),
+            (&made["spec"], &made["metadata"]["labels"])
+        );
+        assert!(!drifts().await, "{edit}");
+    }
+    // What others add is theirs, and no drift.
+    let other = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
+    client.patch(&secret_path("app"), "merge-patch", &other).send().await.expect(200);
+    assert!(!drifts().await);
 }
 
 /// The provider `kubernetes` reads core Secrets and asks what it may do; the provider `crd` gets an object of
@@ -207,4 +331,100 @@ async fn k9s() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let rows = client.get(&format!("{GROUP}/sharedsecrets")).accept(table).send().await.expect(200);
     assert_eq!(rows["rows"][0]["cells"][0], "db");
+}
+
+/// Lens takes the uid of the namespace `kube-system` for the cluster's id, and does without; it asks what it may
+/// see of each kind, lists namespaces, and watches in JSON.
+#[tokio::test]
+async fn lens() {
+    let (_server, client) = with_secret().await;
+    read(&client, "/version").await;
+    let none = client.get(&format!("{CORE}/namespaces/kube-system")).send().await.expect(404);
+    assert_eq!(none["reason"], "NotFound");
+    let namespaces = read(&client, "/api/v1/namespaces").await;
+    assert_eq!(namespaces["items"].as_array().unwrap().len(), 2);
+    for (group, resource) in [("", "namespaces"), ("", "pods"), ("management.platform.sh", "*")] {
+        assert!(
+            may(&client, json!({ "verb": "list", "group": group, "resource": resource })).await
+        );
+    }
+    let at = namespaces["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("&resourceVersion={at}&allowWatchBookmarks=true");
+    let mut watch = client.watch(&format!("{CORE}/namespaces"), &query).await;
+    let space = json!({ "metadata": { "name": "team-a" } });
+    client.post(&format!("{CORE}/namespaces")).json(&space).send().await.expect(201);
+    assert_eq!(watch.next().await.unwrap().summary(), "ADDED team-a");
+}
+
+/// An operator in kopf looks for the kind of its peers and does without, marks what it handles by a finalizer and
+/// annotations in merge patches, reports by Events, and lets what is deleted go.
+#[tokio::test]
+async fn kopf() {
+    let (_server, client) = with_secret().await;
+    for version in versions(&client).await {
+        read(&client, &version).await;
+    }
+    client.get(&based("/apis/kopf.dev/v1")).send().await.expect(404);
+    let list = client.get(&secrets("platform")).send().await.expect(200);
+    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("&resourceVersion={at}&timeoutSeconds=60");
+    let mut watch = client.watch(&secrets("platform"), &query).await;
+    let merge = async |changes: Value| {
+        client.patch(&secret_path("db"), "merge-patch", &changes).send().await.expect(200)
+    };
+    let progress = json!({ "kopf.zalando.org/create": "{\"started\":\"x\",\"retries\":0}" });
+    merge(json!({ "metadata": { "finalizers": ["kopf.zalando.org/KopfFinalizerMarker"] } })).await;
+    merge(json!({ "metadata": { "annotations": progress } })).await;
+    let done = json!({
+        "kopf.zalando.org/create": null,
+        "kopf.zalando.org/last-handled-configuration": "{\"spec\":{}}",
+    });
+    let handled = merge(json!({ "metadata": { "annotations": done } })).await;
+    let annotations = handled["metadata"]["annotations"].as_object().unwrap();
+    let of_kopf: Vec<_> = annotations.keys().filter(|name| name.contains("kopf")).collect();
+    assert_eq!(of_kopf, ["kopf.zalando.org/last-handled-configuration"]);
+    let event = json!({
+        "metadata": { "namespace": "platform", "generateName": "kopf-event-" },
+        "action": "Action?", "type": "Normal", "reason": "Logging", "message": "Handled.",
+        "reportingComponent": "kopf", "reportingInstance": "dev",
+        "source": { "component": "kopf" },
+        "firstTimestamp": "2024-01-01T00:00:00.123456Z", "lastTimestamp": "2024-01-01T00:00:00.123456Z",
+        "eventTime": "2024-01-01T00:00:00.123456Z",
+        "involvedObject": {
+            "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret", "name": "db",
+            "namespace": "platform", "uid": handled["metadata"]["uid"],
+        },
+    });
+    let events = format!("{CORE}/namespaces/platform/events");
+    client.post(&events).json(&event).send().await.expect(201);
+    client.delete(&secret_path("db")).send().await.expect(200);
+    merge(json!({ "metadata": { "finalizers": [] } })).await;
+    client.get(&secret_path("db")).send().await.expect(404);
+    let seen = watch.summaries(5).await;
+    assert_eq!(seen, ["MODIFIED db", "MODIFIED db", "MODIFIED db", "MODIFIED db", "DELETED db"]);
+}
+
+/// kr8s reads one object by a list with its name, waits by a watch of the same, and deletes with a body; lightkube
+/// patches in the strategic way, and applies by force under its own name.
+#[tokio::test]
+async fn kr8s_and_lightkube() {
+    let (_server, client) = with_secret().await;
+    let named = format!("{}?fieldSelector=metadata.name%3Ddb", secrets("platform"));
+    let list = client.get(&named).send().await.expect(200);
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("&fieldSelector=metadata.name%3Ddb&resourceVersion={at}");
+    let mut watch = client.watch(&secrets("platform"), &query).await;
+    let labels = json!({ "metadata": { "labels": { "tier": "1" } } });
+    let patch = client.patch(&secret_path("db"), "strategic-merge-patch", &labels);
+    patch.send().await.expect(200);
+    let spec = json!({ "displayName": "lightkube" });
+    apply(&client, "fieldManager=lightkube&force=true", "db", &spec, 200).await;
+    let selected = format!("{}?labelSelector=app%3Dshop%2Ctier", secrets("platform"));
+    let list = client.get(&selected).send().await.expect(200);
+    assert_eq!(list["items"][0]["spec"]["displayName"], "lightkube");
+    let options = json!({ "propagationPolicy": "Foreground" });
+    client.delete(&secret_path("db")).json(&options).send().await.expect(200);
+    let seen = watch.summaries(4).await;
+    assert_eq!(seen, ["MODIFIED db", "MODIFIED db", "MODIFIED db", "DELETED db"]);
 }
