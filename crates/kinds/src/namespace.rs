@@ -43,6 +43,10 @@ pub struct Status {
     /// `Active` or `Terminating`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
+    /// What keeps the deletion of the namespace waiting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub conditions: Vec<Condition>,
 }
 
 impl Kind for Namespace {

@@ -143,7 +143,8 @@ async fn make(registry: &Registry, cluster: &str, state: PlacesState) -> Result<
     let mut uses = vec![uses_of(registry, &policy, Cluster.info().plural, "", cluster)];
     for kind in INSTANCES {
         let objects = registry.cache().of(kind.info());
-        let all = objects.list(objects.prefix(), None, 0)?.objects;
+        // What is corrupt is left out: nobody gets to it, and to all others as before.
+        let all = objects.list_intact(objects.prefix(), None, 0).objects;
         for (index, object) in all.into_iter().enumerate() {
             if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
                 tokio::task::yield_now().await;

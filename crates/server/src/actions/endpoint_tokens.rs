@@ -226,7 +226,7 @@ impl Platform {
         for (kind, is_space) in
             [(&VirtualClusterInstance as &dyn AnyKind, false), (&SpaceInstance, true)]
         {
-            for (object, namespace, name) in visible(registry, policy, identity, kind).await? {
+            for (object, namespace, name) in visible(registry, policy, identity, kind).await {
                 let Some(project) = policy.projects().of(&namespace) else { continue };
                 let Ok(parts) = decode_typed::<InstanceParts>(&object.json()) else { continue };
                 let (project, place) = (project.to_owned(), parts.spec.cluster_ref);
@@ -236,7 +236,8 @@ impl Platform {
         let on: HashSet<&str> =
             platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
         let clusters = registry.cache().of(Cluster.info());
-        for object in clusters.list(clusters.prefix(), None, 0)?.objects {
+        // What is corrupt is left out: a token reaches less without it.
+        for object in clusters.list_intact(clusters.prefix(), None, 0).objects {
             let (_, name) = storage_key::name_of(object.key());
             // Whoever may use an instance may know the cluster that it is on.
             if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
@@ -248,18 +249,18 @@ impl Platform {
     }
 }
 
-/// Returns the objects of a kind that an identity may use or read, with their namespaces and names.
+/// Returns the objects of a kind that an identity may use or read, with their namespaces and names, without
+/// corrupt ones.
 async fn visible(
     registry: &Registry,
     policy: &PolicyAt,
     identity: &Identity,
     kind: &'static dyn AnyKind,
-) -> Result<Vec<(Arc<CachedObject>, String, String)>, ApiError> {
+) -> Vec<(Arc<CachedObject>, String, String)> {
     let resource = registry.cache().of(kind.info());
     let mut visible = Vec::new();
-    for (index, object) in
-        resource.list(resource.prefix(), None, 0)?.objects.into_iter().enumerate()
-    {
+    let all = resource.list_intact(resource.prefix(), None, 0).objects;
+    for (index, object) in all.into_iter().enumerate() {
         if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
@@ -269,7 +270,7 @@ async fn visible(
             visible.push((object, namespace, name));
         }
     }
-    Ok(visible)
+    visible
 }
 
 /// May an identity use or read an object, its scopes aside?

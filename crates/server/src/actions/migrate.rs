@@ -212,7 +212,8 @@ fn read(
     Ok(Some(Migration { source: instance, secret, namespace }))
 }
 
-/// Does anything but the instance refer to a Secret as its kubeconfig?
+/// Does anything but the instance refer to a Secret as its kubeconfig? What is corrupt may: then the Secret
+/// stays, too, and nobody loses it.
 async fn is_shared(
     registry: &Registry,
     instance: &Previous,
@@ -226,8 +227,11 @@ async fn is_shared(
         }
         let within = Some(namespace).filter(|_| kind.info().is_namespaced());
         let prefix = storage_key::in_namespace(resource.prefix(), within);
-        let objects = resource.list(&prefix, None, 0)?.objects;
-        let with_name = containing(&objects, name).await;
+        let list = resource.list_intact(&prefix, None, 0);
+        if !list.left_out.is_empty() {
+            return Ok(true);
+        }
+        let with_name = containing(&list.objects, name).await;
         for object in with_name.into_iter().filter(|one| one.key() != instance.cached.key()) {
             let object = object.decode()?;
             let config = kind.kubeconfig(&object);
@@ -322,8 +326,11 @@ async fn dependents_of(
             continue;
         }
         let prefix = storage_key::in_namespace(resource.prefix(), Some(&owner.namespace));
-        let objects = resource.list(&prefix, None, 0)?.objects;
-        for object in containing(&objects, &owner.uid).await {
+        let list = resource.list_intact(&prefix, None, 0);
+        // Where the keys of a seal are lost for a while, what is corrupt can be read again later.
+        let corrupt = list.left_out.iter().map(|key| storage_key::display_name(key));
+        dependents.extend(corrupt.map(|name| format!("perhaps {name}, which is damaged")));
+        for object in containing(&list.objects, &owner.uid).await {
             let metadata = object.decode()?.metadata;
             let names_it = metadata.owner_references.iter().any(|one| one.uid == owner.uid);
             let managed = metadata.labels.get(MANAGED_BY).map(String::as_str);

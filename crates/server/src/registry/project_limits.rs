@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::Registry;
 use super::commit::StagedChange;
-use crate::cache::CachedObject;
+use crate::cache::{CachedObject, ObjectList};
 use crate::errors::from_store;
 use crate::storage_key;
 
@@ -83,16 +83,19 @@ impl Registry {
             return Ok(());
         }
         self.add_count(staged, namespace, limits).await?;
-        let objects = self.objects_in(staged.kind, namespace)?;
+        let ObjectList { objects, left_out, .. } = self.objects_in(staged.kind, namespace);
+        // Whose a corrupt one is cannot be read: it counts for every owner.
+        let corrupt = left_out.len();
         let owner = staged.owned_by.as_ref();
         let counts = [
-            (of_project, objects.len(), "project".to_owned()),
+            (of_project, objects.len() + corrupt, "project".to_owned()),
             (
                 of_user.filter(|_| owner.is_some()),
                 objects
                     .iter()
                     .filter(|object| owner_of(staged.kind, object).as_ref() == owner)
-                    .count(),
+                    .count()
+                    + corrupt,
                 "owner".to_owned(),
             ),
         ];
@@ -151,14 +154,10 @@ impl Registry {
         Ok(())
     }
 
-    fn objects_in(
-        &self,
-        kind: &'static dyn AnyKind,
-        namespace: &str,
-    ) -> Result<Vec<Arc<CachedObject>>, ApiError> {
+    fn objects_in(&self, kind: &'static dyn AnyKind, namespace: &str) -> ObjectList {
         let resource = self.cache().of(kind.info());
         let prefix = storage_key::in_namespace(resource.prefix(), Some(namespace));
-        Ok(resource.list(&prefix, None, 0)?.objects)
+        resource.list_intact(&prefix, None, 0)
     }
 }
 

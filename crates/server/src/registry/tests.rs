@@ -124,6 +124,7 @@ fn options(query: &str) -> ListOptions {
     ListOptions::parse(&Query::parse(query).unwrap(), SELECTABLE_FIELDS).unwrap()
 }
 
+mod damage;
 mod events;
 mod fleet;
 mod format;
@@ -136,6 +137,25 @@ mod tokens;
 mod transactions;
 
 impl Fixture {
+    /// Puts bytes that are not what was written in the place of an object.
+    pub(crate) async fn damage(
+        &self,
+        kind: &dyn postern_kinds::AnyKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) {
+        let key = crate::storage_key::object(kind.info(), namespace, name);
+        self.overwrite(key).await;
+    }
+
+    /// The same for what is stored under a key.
+    async fn overwrite(&self, key: Arc<str>) {
+        let change = Change::Put { key, value: bytes::Bytes::from_static(b"flipped") };
+        let txn = Txn { conditions: vec![], changes: vec![change] };
+        let revision = self.store.commit(txn).await.unwrap();
+        self.registry.cache().wait_for_revision(Position::end_of(revision)).await.unwrap();
+    }
+
     async fn create(&self, name: &str) -> Result<EncodedObject, ApiError> {
         let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
         let info = SharedSecret.info();

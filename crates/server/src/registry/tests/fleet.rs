@@ -202,7 +202,11 @@ async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
 }
 
 /// Returns the permit of the bearer of a key for all shared secrets in `platform`, if they get one.
-async fn permit_of(server: &Fixture, digest: Digest, verb: Verb) -> Result<Permit, ApiError> {
+pub(super) async fn permit_of(
+    server: &Fixture,
+    digest: Digest,
+    verb: Verb,
+) -> Result<Permit, ApiError> {
     let cache = server.registry.cache();
     cache.wait_until_current().await.unwrap();
     let now = server.clock.now().unix_seconds();

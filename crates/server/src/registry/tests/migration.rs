@@ -28,7 +28,7 @@ const PROJECTS: [&str; 2] = ["a", "b"];
 
 type AnyKindRef = &'static dyn postern_kinds::AnyKind;
 
-async fn make(
+pub(super) async fn make(
     server: &Fixture,
     kind: AnyKindRef,
     namespace: Option<&str>,
@@ -45,7 +45,7 @@ async fn make(
     made.map(|made| decoded(&made).unwrap())
 }
 
-fn instance(name: &str) -> Value {
+pub(super) fn instance(name: &str) -> Value {
     json!({ "spec": {
         "owner": { "user": "ada" },
         "description": "0",
@@ -62,7 +62,12 @@ async fn make_instance(server: &Fixture, namespace: &str, name: &str) -> Result<
     )
 }
 
-async fn migrate(server: &Fixture, from: &str, to: &str, name: &str) -> Result<(), ApiError> {
+pub(super) async fn migrate(
+    server: &Fixture,
+    from: &str,
+    to: &str,
+    name: &str,
+) -> Result<(), ApiError> {
     let permit = Permit::for_server(&Project, Verb::Create, None, to);
     let action: &'static Action =
         Project.info().action("migratevirtualclusterinstance", Verb::Create).unwrap();
@@ -78,7 +83,7 @@ async fn migrate(server: &Fixture, from: &str, to: &str, name: &str) -> Result<(
 }
 
 /// Two servers on one store, with two projects and the instances in the first one.
-async fn scene() -> [Fixture; 2] {
+pub(super) async fn scene() -> [Fixture; 2] {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let clock = Fixed::at(START_UNIX_SECONDS);
     let servers = [start(store.clone(), clock.clone()).await, start(store, clock).await];

@@ -21,7 +21,7 @@ const TTL_SECONDS: i64 = 3600;
 
 impl Fixture {
     /// A token for the bearer of a key, issued and signed by this server.
-    async fn token(&self, digest: &Digest) -> SecretText {
+    pub(super) async fn token(&self, digest: &Digest) -> SecretText {
         let cache = self.registry.cache();
         let now = self.clock.now();
         let expires = now.unix_seconds() + TTL_SECONDS;
@@ -43,7 +43,7 @@ impl Fixture {
     }
 
     /// What an agent says of a token that has heard of everything from this server.
-    fn verified(&self, token: &SecretText) -> Option<TokenRefusal> {
+    pub(super) fn verified(&self, token: &SecretText) -> Option<TokenRefusal> {
         let verifier = Verifier::new(ISSUER, [GENERAL_AUDIENCE.to_owned()]);
         verifier.set_keys(self.registry.cache().signing_keys().public());
         verifier.set_revocations(self.registry.cache().revocations());

@@ -1,0 +1,184 @@
+//! Objects that are corrupt: what goes on without them, what waits, and what their removal brings with it.
+
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Wake};
+
+use postern_auth::endpoint_token::TokenRefusal;
+use postern_kinds::cluster::Cluster;
+use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::project::Project;
+use postern_kinds::secret::Secret;
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_meta::options::GetOptions;
+use postern_store::seal::{Keyring, Sealed};
+use serde_json::json;
+
+use super::fleet::permit_of;
+use super::*;
+use crate::actions;
+use crate::registry::decoded;
+use crate::stages::parse::ResourceTarget;
+use crate::{controllers, default_roles, storage_key};
+
+type AnyKindRef = &'static dyn postern_kinds::AnyKind;
+
+async fn remove(server: &Fixture, kind: AnyKindRef, namespace: Option<&str>, name: &str) {
+    let permit = Permit::for_server(kind, Verb::Delete, namespace, name);
+    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    operations::delete(&server.registry, &permit, &how).await.unwrap();
+    server.registry.cache().wait_until_current().await.unwrap();
+}
+
+async fn make_instance(
+    server: &Fixture,
+    namespace: &str,
+    name: &str,
+    virtual_cluster: &str,
+) -> Result<Object, ApiError> {
+    let spec = json!({ "spec": { "owner": { "user": "ada" }, "clusterRef": {
+        "cluster": "c", "namespace": "n", "virtualCluster": virtual_cluster } } });
+    super::migration::make(server, &VirtualClusterInstance, Some(namespace), name, spec).await
+}
+
+/// One server, with a user, a cluster, and two projects.
+async fn scene() -> Fixture {
+    let fixture = fixture().await;
+    for (kind, name) in [(&User as AnyKindRef, "ada"), (&Cluster, "c")] {
+        fixture.try_make(kind, name, &json!({})).await.unwrap();
+    }
+    for name in ["a", "b"] {
+        let quotas = json!({ "project": { "virtualclusterinstances": "2" } });
+        fixture.try_make(&Project, name, &json!({ "spec": { "quotas": quotas } })).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture
+}
+
+#[tokio::test]
+async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
+    let fixture = scene().await;
+    for name in ["bad", "good"] {
+        make_instance(&fixture, "p-a", name, name).await.unwrap();
+    }
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let action = Cluster.info().action("agentconfig", Verb::Get).unwrap();
+    let permit = Permit::for_server(&Cluster, Verb::Get, None, "c");
+    let (list, writing) = (ListOptions::default(), Writing::by_server());
+    let output =
+        actions::run(&fixture.registry, &permit, action, None, &list, &writing).await.unwrap();
+    let actions::ActionOutput::Tagged(_, config, _) = output else { panic!("another output") };
+    let config = decoded(&config).unwrap().into_value();
+    let instances = config["spec"]["instances"].as_array().unwrap();
+    let names: Vec<_> = instances.iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["good"]);
+
+    let digest = fixture.key_of("laptop", "ada", json!({})).await;
+    let cache = fixture.registry.cache();
+    let identity = {
+        let now = fixture.clock.now().unix_seconds();
+        cache.principals().identify(&digest, now).unwrap().identity.clone()
+    };
+    let credential = crate::stages::authenticate::Credential::of_key(identity, digest);
+    let kind = &postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
+    let action = kind.info().action("", Verb::Create).unwrap();
+    let permit = Permit::for_server(kind, Verb::Create, None, "").with_credential(credential);
+    let body = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "DirectClusterEndpointToken",
+        "metadata": {}, "spec": { "ttl": 60, "scope": { "rules": [{ "projects": ["a"] }] } },
+    });
+    let body = Some(Object::from_value(body).unwrap());
+    let issued = actions::run(&fixture.registry, &permit, action, body, &list, &writing).await;
+    assert!(issued.is_ok(), "{:?}", issued.err());
+}
+
+#[tokio::test]
+async fn a_damaged_object_counts_in_a_quota() {
+    let fixture = scene().await;
+    for name in ["bad", "good"] {
+        make_instance(&fixture, "p-a", name, name).await.unwrap();
+    }
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let refused = make_instance(&fixture, "p-a", "third", "third").await.unwrap_err();
+    assert!(refused.status().message.contains("exceeded quota"), "{refused}");
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "good").await;
+    make_instance(&fixture, "p-a", "third", "third").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_object_in_the_project_is_named_to_who_moves_an_instance() {
+    let servers = super::migration::scene().await;
+    let one = &servers[0];
+    super::migration::make(
+        one,
+        &VirtualClusterInstance,
+        Some("p-a"),
+        "bad",
+        json!({
+        "spec": { "owner": { "user": "ada" } } }),
+    )
+    .await
+    .unwrap();
+    one.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let refused = super::migration::migrate(one, "a", "b", "v0").await.unwrap_err();
+    assert_eq!(refused.code(), 409, "{refused}");
+    assert!(refused.status().message.contains("p-a/bad, which is damaged"), "{refused}");
+    remove(one, &VirtualClusterInstance, Some("p-a"), "bad").await;
+    // One outside of the project is no reason.
+    super::migration::make(one, &Cluster, None, "d", json!({})).await.unwrap();
+    one.damage(&Cluster, None, "d").await;
+    super::migration::migrate(one, "a", "b", "v0").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_waits_for_a_damaged_object_and_says_so_once() {
+    let fixture = fixture().await;
+    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    for name in ["bad", "good"] {
+        super::migration::make(&fixture, &SharedSecret, Some("n"), name, json!({})).await.unwrap();
+    }
+    fixture.damage(&SharedSecret, Some("n"), "bad").await;
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controllers::namespaces::run(fixture.registry.clone()));
+    let permit = Permit::for_server(&Namespace, Verb::Delete, None, "n");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    let reading = Permit::for_server(&Namespace, Verb::Get, None, "n");
+    let read = async || {
+        fixture
+            .registry
+            .get(&reading, &GetOptions::default())
+            .await
+            .map(|one| decoded(&one).unwrap())
+    };
+    let mut progress = fixture.registry.cache().subscribe();
+    let telling = async {
+        loop {
+            let value = read().await.unwrap().into_value();
+            let condition = value["status"]["conditions"][0].clone();
+            if condition.is_object() {
+                return condition;
+            }
+            progress.changed().await.unwrap();
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_mins(5), telling).await.expect("it says so");
+    assert_eq!(told["type"], "NamespaceDeletionContentFailure");
+    assert!(told["message"].as_str().unwrap().contains("sharedsecrets/n/bad"), "{told}");
+    let revision = fixture.store.revision().await.unwrap();
+    for name in ["x", "y"] {
+        fixture.create(name).await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    let more = fixture.store.revision().await.unwrap() - revision;
+    assert_eq!(more, 2, "nothing is written while nothing has changed");
+    remove(&fixture, &SharedSecret, Some("n"), "bad").await;
+    let removing = async {
+        while read().await.is_ok() {
+            progress.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(5), removing).await.expect("it is removed");
+}
