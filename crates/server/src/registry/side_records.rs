@@ -6,6 +6,7 @@
 //!
 //! The record of an access key's last use, which `activity` writes, is removed with its key.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -228,7 +229,9 @@ impl Registry {
         Ok(side)
     }
 
-    /// Removes the unique keys of an object that cannot be read: those whose records name it.
+    /// Removes the unique keys of an object that cannot be read: those whose records name it. A record has the
+    /// name alone, which objects in other namespaces may have as well: what one of them holds stays, and all of
+    /// it while one of them cannot be read.
     async fn give_up_unique_keys(
         &self,
         of: RecordsOf<'_>,
@@ -236,6 +239,7 @@ impl Registry {
     ) -> Result<(), ApiError> {
         let prefix = storage_key::unique_key(of.kind.info(), "").to_string();
         let holder = encoded(&of.name)?;
+        let mut named = Vec::new();
         let mut after = None;
         loop {
             let request = ListRequest {
@@ -246,15 +250,47 @@ impl Registry {
             };
             let page = self.store().list(request).await.map_err(from_store)?;
             after = page.last_key().cloned();
-            let own = page.entries.into_iter().filter(|entry| entry.value == holder);
-            for entry in own {
-                side.conditions.push(Condition::At(entry.key.clone(), entry.position));
-                side.changes.push(Change::Delete { key: entry.key });
-            }
+            named.extend(page.entries.into_iter().filter(|entry| entry.value == holder));
             if page.remaining == 0 || after.is_none() {
-                return Ok(());
+                break;
             }
         }
+        // Whose they are is read after them: objects that came later have none of these.
+        let Some(others) = self.unique_keys_of_namesakes(of).await? else { return Ok(()) };
+        for entry in named.into_iter().filter(|entry| !others.contains(&entry.key)) {
+            side.conditions.push(Condition::At(entry.key.clone(), entry.position));
+            side.changes.push(Change::Delete { key: entry.key });
+        }
+        Ok(())
+    }
+
+    /// Returns the storage keys of the unique keys of objects of the same name in other namespaces; `None`
+    /// when one of them cannot be read.
+    async fn unique_keys_of_namesakes(
+        &self,
+        of: RecordsOf<'_>,
+    ) -> Result<Option<HashSet<Arc<str>>>, ApiError> {
+        let mut keys = HashSet::new();
+        if !of.kind.info().is_namespaced() {
+            return Ok(Some(keys));
+        }
+        self.cache().wait_until_current().await?;
+        let resource = self.cache().of(of.kind.info());
+        let all = resource.list_intact(resource.prefix(), None, 0);
+        let is_namesake = |key: &str| {
+            let (namespace, name) = storage_key::name_of(key);
+            name == of.name && namespace != of.namespace
+        };
+        if all.left_out.iter().any(|key| is_namesake(key)) {
+            return Ok(None);
+        }
+        for object in all.objects.iter().filter(|object| is_namesake(object.key())) {
+            let held = of.kind.unique_keys(&object.decode()?)?;
+            keys.extend(
+                held.iter().map(|held| storage_key::unique_key(of.kind.info(), &held.value)),
+            );
+        }
+        Ok(Some(keys))
     }
 
     /// Adds a new value of an access key: its digest, and the digest record.

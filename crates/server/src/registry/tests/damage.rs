@@ -182,3 +182,28 @@ async fn a_namespace_waits_for_a_damaged_object_and_says_so_once() {
     };
     tokio::time::timeout(Duration::from_mins(5), removing).await.expect("it is removed");
 }
+
+#[tokio::test]
+async fn the_removal_of_a_damaged_object_frees_its_own_unique_keys_alone() {
+    let fixture = scene().await;
+    make_instance(&fixture, "p-a", "dev", "one").await.unwrap();
+    make_instance(&fixture, "p-b", "dev", "two").await.unwrap();
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "dev").await;
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    let taken = make_instance(&fixture, "p-b", "other", "two").await.unwrap_err();
+    assert_eq!(taken.code(), 409, "{taken}");
+    make_instance(&fixture, "p-b", "third", "one").await.unwrap();
+    // Whose it is is not known while two of the name are damaged.
+    make_instance(&fixture, "p-a", "dev", "three").await.unwrap();
+    for namespace in ["p-a", "p-b"] {
+        fixture.damage(&VirtualClusterInstance, Some(namespace), "dev").await;
+    }
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    for virtual_cluster in ["two", "three"] {
+        let taken = make_instance(&fixture, "p-a", "new", virtual_cluster).await.unwrap_err();
+        assert_eq!(taken.code(), 409, "{taken}");
+    }
+    remove(&fixture, &VirtualClusterInstance, Some("p-b"), "dev").await;
+    make_instance(&fixture, "p-a", "new", "two").await.unwrap();
+    make_instance(&fixture, "p-a", "newer", "three").await.unwrap();
+}
