@@ -423,7 +423,8 @@ impl Registry {
     }
 
     /// Returns a list as it was at a past revision, from the store: what comes after a key, with how many that
-    /// are, if it is known. To count them, all of them are read.
+    /// are, if it is known. To count them, all of them are read. What is corrupt is left out and named where a
+    /// list of now does so.
     async fn past(
         &self,
         resource: &ResourceCache,
@@ -433,57 +434,80 @@ impl Registry {
         revision: u64,
     ) -> Result<ObjectList, Error> {
         let mut after = after.map(Arc::from);
-        if limit > 0 && selection.everything && left.is_none() {
-            let prefix = selection.prefix.clone();
-            let request = ListRequest { prefix, after, limit, at: Some(revision) };
-            let page = self.store().list(request).await?;
-            let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
-            let objects = laid_out(resource, selection, page)?;
-            return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
-        }
-        let mut objects = Vec::new();
+        let (objects, left_out) = (Vec::new(), Vec::new());
+        let mut list = ObjectList { objects, remaining: 0, revision, left_out };
+        let counts = limit > 0 && selection.everything && left.is_none();
         loop {
-            let page = self.store().next_page(&selection.prefix, revision, after).await?;
+            let page = if counts {
+                // What is corrupt counts for a page of the store, and not for one of a client.
+                let (prefix, limit) = (selection.prefix.clone(), limit - list.objects.len());
+                let request = ListRequest { prefix, after, limit, at: Some(revision) };
+                self.store().list(request).await?
+            } else {
+                self.store().next_page(&selection.prefix, revision, after).await?
+            };
+            let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
             after = page.last_key().cloned();
-            objects.extend(laid_out(resource, selection, page)?);
-            let has_more = limit > 0 && objects.len() > limit;
-            if after.is_none() || has_more {
-                // How many more there are is not told of what is selected, and known otherwise.
-                objects.truncate(if has_more { limit } else { usize::MAX });
-                let left = left.unwrap_or_default().saturating_sub(objects.len());
-                let remaining = if has_more { left.max(1) } else { 0 };
-                return Ok(ObjectList { objects, remaining, revision, left_out: Vec::new() });
+            lay_out(resource, selection, page, &mut list)?;
+            if counts && (list.objects.len() >= limit || remaining == 0 || after.is_none()) {
+                list.remaining = remaining;
+                return Ok(list);
+            }
+            let has_more = limit > 0 && list.objects.len() > limit;
+            if !counts && (after.is_none() || has_more) {
+                cut(&mut list, has_more.then_some(limit), left.unwrap_or_default());
+                return Ok(list);
             }
         }
     }
 }
 
-/// Returns the selected objects on a page of the past.
+/// Adds the selected objects on a page of the past to a list.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for one that cannot be read, unless the caller may not get it.
-fn laid_out(
+/// [`Error::Corrupt`] for one that cannot be read, where a list of now is an error, too: see [`selected`].
+fn lay_out(
     resource: &ResourceCache,
     selection: &Selection,
     page: Page,
-) -> Result<Vec<Arc<CachedObject>>, Error> {
-    let is_told = |key: &Arc<str>| selection.covers_key(key);
-    if let Some(corrupt) = page.corrupt.into_iter().find(|one| is_told(&one.key)) {
-        return Err(Error::Corrupt { key: Some(corrupt.key), reason: corrupt.reason });
+    list: &mut ObjectList,
+) -> Result<(), Error> {
+    let may_leave_out = selection.permit.is_some() || resource.kind().has_access_role();
+    let mut leave_out = |key: Arc<str>, reason: String| {
+        // What the caller may not get is not there, corrupt or not.
+        if !selection.covers_key(&key) {
+            return Ok(());
+        }
+        if !may_leave_out {
+            return Err(Error::Corrupt { key: Some(key), reason });
+        }
+        list.left_out.push(key);
+        Ok(())
+    };
+    for corrupt in page.corrupt {
+        leave_out(corrupt.key, corrupt.reason)?;
     }
-    let mut objects = Vec::new();
     for entry in page.entries {
         let added = WatchEventType::Added;
         match resource.lay_out(&entry.key, entry.position, added, &entry.value) {
-            Slot::Intact(object) if selection.matches(&object) => objects.push(object),
-            Slot::Corrupt { .. } if is_told(&entry.key) => {
-                let reason = "it does not start as objects of its kind do".to_owned();
-                return Err(Error::Corrupt { key: Some(entry.key), reason });
-            }
-            Slot::Intact(_) | Slot::Corrupt { .. } => {}
+            Slot::Intact(object) if selection.matches(&object) => list.objects.push(object),
+            Slot::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
+            Slot::Intact(_) => {}
         }
     }
-    Ok(objects)
+    Ok(())
+}
+
+/// Cuts a list of the past after a page, if there is more than that, and says how many there are then, of
+/// those that were `left` before it. How many are selected is not known: then it says that there is more.
+fn cut(list: &mut ObjectList, limit: Option<usize>, left: usize) {
+    let Some(limit) = limit else { return };
+    list.objects.truncate(limit);
+    if let Some(last) = list.objects.last() {
+        // The next page names what comes later.
+        list.left_out.retain(|key| key < last.key());
+    }
+    list.remaining = left.saturating_sub(list.objects.len() + list.left_out.len()).max(1);
 }
 
 /// Returns what the cache has of a selection, and pauses now and then.
@@ -509,7 +533,7 @@ pub(super) async fn selected(
     };
     list.left_out.retain(|key| selection.covers_key(key));
     let mut steps = Pace::new();
-    let mut objects = Vec::new();
+    let mut objects: Vec<Arc<CachedObject>> = Vec::new();
     for object in std::mem::take(&mut list.objects) {
         steps.step(selection.bytes_per_look(&object)).await;
         if !selection.matches(&object) {
@@ -517,6 +541,8 @@ pub(super) async fn selected(
         }
         if limit > 0 && objects.len() == limit {
             list.remaining = 1;
+            // The next page names what comes later.
+            list.left_out.retain(|key| objects.last().is_some_and(|last| key < last.key()));
             break;
         }
         objects.push(object);

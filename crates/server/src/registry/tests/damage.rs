@@ -207,3 +207,41 @@ async fn the_removal_of_a_damaged_object_frees_its_own_unique_keys_alone() {
     make_instance(&fixture, "p-a", "new", "two").await.unwrap();
     make_instance(&fixture, "p-a", "newer", "three").await.unwrap();
 }
+
+#[tokio::test]
+async fn pages_of_the_past_go_on_without_a_damaged_user() {
+    let fixture = fixture().await;
+    for name in ["b", "m", "n", "z"] {
+        fixture.try_make(&User, name, &json!({})).await.unwrap();
+    }
+    fixture.damage(&User, None, "m").await;
+    fixture.damage(&User, None, "n").await;
+    let all = Permit::for_server(&User, Verb::List, None, "").of_all();
+    for selector in ["", "&labelSelector=!absent"] {
+        let (mut names, mut warnings, mut after) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            let query = format!("limit=1{selector}{after}");
+            let page = fixture.registry.list(&all, &options(&query)).await.unwrap();
+            names.extend(page.objects.iter().map(|one| one.decode().unwrap().metadata.name));
+            warnings.extend(page.warnings);
+            // Now the rest of the list is one of the past.
+            fixture.create(&format!("s{}{}", names.len(), selector.len())).await.unwrap();
+            fixture.registry.cache().wait_until_current().await.unwrap();
+            let Some(token) = page.continue_token else { break };
+            after = format!("&continue={token}");
+        }
+        assert_eq!(names, ["admin", "b", "z"], "{selector}");
+        let told = |name: &str| warnings.iter().filter(|one| one.contains(name)).count();
+        assert_eq!((told("users/m"), told("users/n"), warnings.len()), (1, 1, 2), "{warnings:?}");
+    }
+    // A list of what decides nothing about itself fails, as that of now.
+    fixture.create("a").await.unwrap();
+    fixture.damage(&SharedSecret, Some("platform"), "a").await;
+    let revision = Position::end_of(fixture.store.revision().await.unwrap());
+    fixture.create("b").await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let query = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
+    let all = permit(Verb::List, "unused").of_all();
+    let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
+    assert!(failed.status().message.contains("is damaged"), "{failed}");
+}
