@@ -36,7 +36,7 @@ use postern_store::Store;
 use self::agent_configs::AgentConfigs;
 use self::recent_events::RecentEvents;
 use self::refused_quotas::RefusedQuotas;
-use crate::cache::{Cache, ResourceCache};
+use crate::cache::{Cache, CachedObject, ResourceCache};
 use crate::clock::Source;
 use crate::signing_keys::TokenPolicy;
 use crate::stages::admit::{AdmissionView, KeyPolicy};
@@ -163,6 +163,18 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
         ApiError::internal("the request names no object", "a permit without a name was used")
     })?;
     Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
+}
+
+/// Returns what was found for a permit. Whose a corrupt object is cannot be read: callers who do not hold the
+/// right on all are answered as if it were not there.
+///
+/// # Errors
+/// 500 when it is corrupt, and the permit covers it.
+pub(crate) fn unless_corrupt(
+    permit: &Permit,
+    found: Result<Option<Arc<CachedObject>>, ApiError>,
+) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    found.map_err(|corrupt| permit.check_corrupt().err().unwrap_or(corrupt))
 }
 
 /// Returns the decoded form of an encoded object.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::observe::{Observer, observed};
 use super::visibility::rights_changed;
-use super::{EncodedObject, Registry, key_of, not_found};
+use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
 use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, Slot};
 use crate::errors::from_store;
 use crate::stages::authorize::{Coverage, Permit};
@@ -230,10 +230,7 @@ impl Registry {
         // Decided again, if who may do what has changed before the object was read.
         let renewed = permit.renewed(self.cache(), self.source().now())?;
         let permit = renewed.as_ref().unwrap_or(permit);
-        let found = found.map_err(|corrupt| {
-            // Whose it is cannot be read: callers who do not hold the right on all learn nothing.
-            permit.check_corrupt().err().unwrap_or(corrupt)
-        })?;
+        let found = unless_corrupt(permit, found)?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
         Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
@@ -254,10 +251,12 @@ impl Registry {
     pub(crate) async fn stored(&self, permit: &Permit) -> Result<Object, ApiError> {
         self.cache().wait_until_current().await?;
         let resource = self.cache().of(permit.kind().info());
-        let found = resource.get(&key_of(permit, resource)?)?;
-        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        let found = resource.get(&key_of(permit, resource)?);
         let renewed = permit.renewed(self.cache(), self.source().now())?;
-        renewed.as_ref().unwrap_or(permit).check(&found)?;
+        let permit = renewed.as_ref().unwrap_or(permit);
+        let found = unless_corrupt(permit, found)?;
+        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        permit.check(&found)?;
         found.decode()
     }
 
@@ -321,7 +320,7 @@ impl Registry {
     ) -> Result<ObjectPage, ApiError> {
         self.cache().wait_until_current().await?;
         let owners = self.cache().of(permit.kind().info());
-        let found = owners.get(&key_of(permit, owners)?)?;
+        let found = unless_corrupt(permit, owners.get(&key_of(permit, owners)?))?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
         let owner = OwnedBy { owner, uid: found.decode()?.metadata.uid };
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();

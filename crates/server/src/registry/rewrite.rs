@@ -6,7 +6,7 @@ use postern_meta::status::ApiError;
 use super::commit::CommitError;
 use super::observe::observed_json;
 use super::side_records::RecordsOf;
-use super::{EncodedObject, Registry, key_of, not_found};
+use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
 use crate::secret_record::SecretRecord;
 use crate::stages::admit::{Admitted, Previous};
 use crate::stages::authorize::Permit;
@@ -33,7 +33,7 @@ impl Registry {
         let of = RecordsOf { kind: permit.kind(), namespace, name: permit.name() };
         for _ in 0..ATTEMPTS {
             self.cache().wait_until_current().await?;
-            let previous = resource.get(&key)?;
+            let previous = unless_corrupt(permit, resource.get(&key))?;
             let previous = previous.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
             // Read after the object: the condition on the object would not detect an older record.
             let secrets = self.secret_record(of).await?;

@@ -245,3 +245,35 @@ async fn pages_of_the_past_go_on_without_a_damaged_user() {
     let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
     assert!(failed.status().message.contains("is damaged"), "{failed}");
 }
+
+#[tokio::test]
+async fn a_damaged_key_is_as_absent_to_who_may_change_only_their_own() {
+    let fixture = scene().await;
+    let digest = fixture.key_of("laptop", "ada", json!({})).await;
+    fixture.key("hidden", json!({})).await;
+    fixture.damage(&OwnedAccessKey, None, "hidden").await;
+    let credential = permit_of(&fixture, digest, Verb::List).await.unwrap().credential().clone();
+    let answer = async |verb, name: &str| {
+        let target = ResourceTarget::object(&OwnedAccessKey, verb, None, name);
+        let policy = fixture.registry.cache().policy();
+        let permit = Permit::for_caller(policy, credential.clone(), target).unwrap();
+        let refused = match verb {
+            Verb::Delete => {
+                let options = DeleteOptions::default();
+                operations::delete(&fixture.registry, &permit, &options).await.err()
+            }
+            Verb::Get => fixture.registry.stored(&permit).await.err(),
+            _ => {
+                let (writing, same) = (Writing::by_server(), |key: &Object| Ok(key.clone()));
+                operations::update(&fixture.registry, &permit, &writing, same).await.err()
+            }
+        };
+        refused.map(|refused| (refused.code(), refused.status().message.replace(name, "NAME")))
+    };
+    for verb in [Verb::Patch, Verb::Update, Verb::Get, Verb::Delete] {
+        let hidden = answer(verb, "hidden").await;
+        assert_eq!(hidden, answer(verb, "absent").await, "{verb:?}");
+        assert_eq!(hidden.unwrap().0, 404, "{verb:?}");
+        assert_eq!(answer(verb, "laptop").await, None, "{verb:?}");
+    }
+}
