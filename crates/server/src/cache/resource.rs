@@ -472,6 +472,10 @@ impl ResourceCache {
 
     fn apply_one(&self, state: &mut State, event: &Event) {
         let previous = state.objects.intact(&event.key).cloned();
+        if previous.is_none() && state.objects.slot(&event.key).is_some() {
+            // It was corrupt. Watchers may know an earlier state, of whose end no event can tell them.
+            expire_watchers(state, event.position);
+        }
         let (event_type, slot) = if let Some(value) = &event.value {
             let event_type = match previous {
                 Some(_) => WatchEventType::Modified,
@@ -532,6 +536,13 @@ fn push_event(
     }
     let encodings = Mutex::new(Vec::new());
     state.events.push_back(Arc::new(CacheEvent { event_type, object, previous, encodings }));
+}
+
+/// Forgets all events: each watcher lists again.
+fn expire_watchers(state: &mut State, position: Position) {
+    state.events.clear();
+    state.event_bytes = 0;
+    state.oldest = position;
 }
 
 fn forget_first(state: &mut State) {

@@ -277,3 +277,31 @@ async fn a_damaged_key_is_as_absent_to_who_may_change_only_their_own() {
         assert_eq!(answer(verb, "laptop").await, None, "{verb:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
+    for is_removed in [true, false] {
+        let fixture = fixture().await;
+        fixture.create("a").await.unwrap();
+        let mut watch = fixture.watch("watch=1").await;
+        assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+        let key = storage_key::object(SharedSecret.info(), Some("platform"), "a");
+        let whole = fixture.store.get(&key).await.unwrap().value.unwrap().value;
+        fixture.damage(&SharedSecret, Some("platform"), "a").await;
+        if is_removed {
+            remove(&fixture, &SharedSecret, Some("platform"), "a").await;
+        } else {
+            let changes = vec![Change::Put { key, value: whole }];
+            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(1), watch.next()).await;
+        assert_eq!(names(&ended.expect("the watch ends").unwrap()), ["ERROR 410"]);
+        // Who has listed meanwhile goes on.
+        let mut watch = fixture.watch("watch=1").await;
+        if !is_removed {
+            assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+        }
+        fixture.create("b").await.unwrap();
+        assert_eq!(names(&watch.next().await.unwrap()), ["ADDED b"]);
+    }
+}
