@@ -416,6 +416,11 @@ impl Cache {
         self.tokens.issued(key)
     }
 
+    /// Returns the storage keys of all records of until when endpoint tokens count that were issued.
+    pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
+        self.tokens.all_issued()
+    }
+
     /// Returns the records about endpoint tokens that have done their work: their keys and positions.
     pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         self.tokens.done(now)

@@ -178,6 +178,11 @@ impl TokenState {
         self.issued.read().get(key).copied()
     }
 
+    /// Returns the storage keys of all records of until when tokens count.
+    pub(super) fn all_issued(&self) -> Vec<Arc<str>> {
+        self.issued.read().keys().cloned().collect()
+    }
+
     /// Returns the records that have done their work: their keys and positions.
     pub(super) fn done(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         let revocations = self.revocations.read();

@@ -164,7 +164,7 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster) = (None, None, None);
-        let mut before = None;
+        let (mut before, mut gone) = (None, Vec::new());
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { object, write_only } => {
@@ -197,18 +197,18 @@ impl Registry {
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
             Write::RemoveCorrupt { key, position } => {
+                gone = self.revoked_with_corrupt(of).await?;
                 let side = self.side_records_of_removed(of, None).await?;
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
         let is_removal = stored.is_none();
-        let principals = self.cache().principals();
-        let mut revoked = revoked(kind, before.as_deref(), stored.as_deref(), &*principals);
-        drop(principals);
+        let (old, new) = (before.as_deref(), stored.as_deref());
+        gone.extend(revoked(kind, old, new, &*self.cache().principals()));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {
-            revoked.push(Revoked::key(old));
+            gone.push(Revoked::key(old));
         }
         Ok(Some(StagedChange {
             kind,
@@ -222,7 +222,7 @@ impl Registry {
             stored,
             result,
             side,
-            revoked,
+            revoked: gone,
             owner,
         }))
     }

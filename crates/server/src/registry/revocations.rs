@@ -6,17 +6,27 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postern_auth::endpoint_token::keys_of;
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts};
-use postern_kinds::{AnyKind, Principal, Principals};
+use postern_kinds::{AnyKind, Owner, Principal, Principals};
+use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
+use serde::Deserialize;
 
 use super::Registry;
 use super::issued_tokens::{as_read, encoded};
-use crate::cache::{RevocationRecord, Stored};
+use super::side_records::RecordsOf;
+use crate::cache::{Candidates, RevocationRecord, Stored};
 use crate::clock::new_uid;
 use crate::errors::from_store;
 use crate::storage_key;
+
+/// Access keys that are looked at before others have the thread.
+const KEYS_PER_LOOK: usize = 512;
+
+/// The uids in one revocation record.
+const MAX_UIDS: usize = 8192;
 
 /// How many revocation records of their access keys an owner may have. Agents get all records; so of an
 /// owner who has more, one takes their place, which revokes the tokens of all of the owner's keys.
@@ -95,7 +105,76 @@ fn of_team(
     changed.iter().filter_map(|user| principals.uid(Principal::User(user))).collect()
 }
 
+/// What is read of an access key.
+#[derive(Deserialize)]
+struct Identified {
+    metadata: Uid,
+}
+
+#[derive(Deserialize)]
+struct Uid {
+    uid: String,
+}
+
 impl Registry {
+    /// Returns those that give nothing any more once a corrupt object is removed. What it said is not known:
+    /// where nothing else tells its uid, more are revoked than need be, and never fewer.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) async fn revoked_with_corrupt(
+        &self,
+        of: RecordsOf<'_>,
+    ) -> Result<Vec<Revoked>, ApiError> {
+        let owner = match of.kind.access_change(None) {
+            None => return Ok(Vec::new()),
+            Some(AccessChange::Key(_)) => {
+                let secrets = self.readable_secret_record(of).await?;
+                let (uid, owner_uid) = (secrets.uid, secrets.owner_uid);
+                if uid.is_empty() {
+                    return Ok(self.noted_keys(true).await);
+                }
+                let owner_uid = Some(owner_uid).filter(|uid| !uid.is_empty());
+                return Ok(vec![Revoked::Key { uid, owner_uid }]);
+            }
+            Some(AccessChange::User(_)) => Owner::User(of.name.to_owned()),
+            Some(AccessChange::Team(_)) => Owner::Team(of.name.to_owned()),
+        };
+        // The tokens of a team's members depend on it as well, and their keys do not name it.
+        let has_members = matches!(owner, Owner::Team(_));
+        let keys = self.cache().of(OwnedAccessKey.info());
+        let candidates = Candidates { named: None, owners: vec![owner] };
+        let theirs = keys.few(keys.prefix(), None, &candidates).map(|list| list.objects);
+        let theirs = theirs.unwrap_or_default();
+        let uids = theirs.iter().filter_map(|key| key.owner().map(|owner| owner.uid.clone()));
+        let uids: BTreeSet<String> = uids.filter(|uid| !uid.is_empty()).collect();
+        if uids.is_empty() {
+            return Ok(self.noted_keys(!has_members).await);
+        }
+        Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect())
+    }
+
+    /// Returns the access keys that tokens were issued for; or only those of them that cannot be read.
+    async fn noted_keys(&self, only_corrupt: bool) -> Vec<Revoked> {
+        let notes = self.cache().all_issued_tokens();
+        let of_all = [storage_key::ALL_ISSUED_TOKENS, storage_key::UNKNOWN_ISSUED_TOKENS];
+        let of_keys = notes.iter().filter(|key| !of_all.contains(&&***key));
+        let uids = of_keys.filter_map(|key| key.strip_prefix(storage_key::ISSUED_TOKENS));
+        let mut uids: BTreeSet<String> = uids.map(str::to_owned).collect();
+        let keys = self.cache().of(OwnedAccessKey.info());
+        let intact = keys.list_intact(keys.prefix(), None, 0).objects;
+        for some in intact.chunks(KEYS_PER_LOOK).filter(|_| only_corrupt) {
+            for key in some {
+                if let Ok(Identified { metadata }) = decode_typed(&key.json()) {
+                    uids.remove(&metadata.uid);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        // As of principals: they share one record.
+        uids.into_iter().map(|uid| Revoked::Principal { uid }).collect()
+    }
+
     /// Returns what revokes the tokens that depend on these. There is nothing to revoke where no token was
     /// issued.
     ///
@@ -112,7 +191,7 @@ impl Registry {
                 Revoked::Principal { uid } => principals.push(uid),
                 Revoked::Key { uid, owner_uid } => {
                     let key = storage_key::issued_tokens(&uid);
-                    if self.revoke(&mut revocation, &key, vec![uid], owner_uid)? {
+                    if self.revoke(&mut revocation, &key, &[uid], owner_uid.as_ref())? {
                         // The next token is noted anew.
                         revocation.changes.push(Change::Delete { key });
                     }
@@ -121,7 +200,7 @@ impl Registry {
         }
         if !principals.is_empty() {
             let all = storage_key::ALL_ISSUED_TOKENS.into();
-            self.revoke(&mut revocation, &all, principals, None)?;
+            self.revoke(&mut revocation, &all, &principals, None)?;
         }
         Ok(revocation)
     }
@@ -131,8 +210,8 @@ impl Registry {
         &self,
         revocation: &mut Revocation,
         note: &Arc<str>,
-        uids: Vec<String>,
-        owner_uid: Option<String>,
+        uids: &[String],
+        owner_uid: Option<&String>,
     ) -> Result<bool, ApiError> {
         let issued = self.cache().issued_tokens(note);
         revocation.conditions.push(as_read(note, issued));
@@ -140,8 +219,11 @@ impl Registry {
         let unknown = unknown.filter(|(_, unknown)| unknown.until > self.source().now());
         let until = [issued, unknown].into_iter().flatten().map(|(_, record)| record.until).max();
         let Some(drop_after) = until else { return Ok(false) };
-        let put = self.record(&RevocationRecord { uids, drop_after, owner_uid })?;
-        revocation.changes.push(put);
+        for uids in uids.chunks(MAX_UIDS).map(<[String]>::to_vec) {
+            let owner_uid = owner_uid.cloned();
+            let put = self.record(&RevocationRecord { uids, drop_after, owner_uid })?;
+            revocation.changes.push(put);
+        }
         Ok(issued.is_some())
     }
 

@@ -121,7 +121,10 @@ impl Registry {
     }
 
     /// Returns the secret record of an object that is removed; an empty one, when it cannot be read.
-    async fn readable_secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
+    pub(super) async fn readable_secret_record(
+        &self,
+        of: RecordsOf<'_>,
+    ) -> Result<SecretRecord, ApiError> {
         match self.store().get(&of.secret_key()).await {
             Err(Error::Corrupt { .. }) => Ok(SecretRecord::default()),
             _ => self.secret_record(of).await,

@@ -305,3 +305,47 @@ async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
         assert_eq!(names(&watch.next().await.unwrap()), ["ADDED b"]);
     }
 }
+
+#[tokio::test]
+async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() {
+    for way in ["key", "key and record", "user", "user and key", "team", "team with a key"] {
+        let fixture = fixture().await;
+        for name in ["ada", "bob"] {
+            fixture.try_make(&User, name, &json!({})).await.unwrap();
+        }
+        let team = json!({ "spec": { "users": ["ada"] } });
+        fixture.try_make(&Team, "db", &team).await.unwrap();
+        if way == "team with a key" {
+            let spec = json!({ "spec": { "team": "db" } });
+            fixture.try_make(&OwnedAccessKey, "robot", &spec).await.unwrap();
+        }
+        let token = {
+            let digest = fixture.key_of("laptop", "ada", json!({})).await;
+            fixture.token(&digest).await
+        };
+        let others = {
+            let digest = fixture.key_of("other", "bob", json!({})).await;
+            fixture.token(&digest).await
+        };
+        let (kind, name): (AnyKindRef, _) = match way {
+            "user" | "user and key" => (&User, "ada"),
+            "team" | "team with a key" => (&Team, "db"),
+            _ => (&OwnedAccessKey, "laptop"),
+        };
+        fixture.damage(kind, None, name).await;
+        if way == "key and record" {
+            let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+            let changes = vec![Change::Delete { key }];
+            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+        }
+        if way == "user and key" {
+            fixture.damage(&OwnedAccessKey, None, "laptop").await;
+        }
+        assert_eq!(fixture.verified(&token), None, "{way}");
+        remove(&fixture, kind, None, name).await;
+        assert_eq!(fixture.verified(&token), Some(TokenRefusal::Revoked), "{way}");
+        // Of a team without a key, it is not known who was in it.
+        let expected = (way == "team").then_some(TokenRefusal::Revoked);
+        assert_eq!(fixture.verified(&others), expected, "{way}");
+    }
+}
