@@ -1,15 +1,17 @@
 //! One kind in memory: its objects as they are now, and its latest events.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use postern_auth::policy::Readable;
-use postern_kinds::{AnyKind, Owner};
+use postern_kinds::{AnyKind, Owner, SelectableField};
+use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_store::{Event, Position};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::Encoding;
@@ -38,7 +40,33 @@ pub(crate) struct CacheEvent {
     pub(crate) object: Arc<CachedObject>,
     /// The state before it.
     pub(crate) previous: Option<Arc<CachedObject>>,
+    /// The fields of both states that selectors name, in this order.
+    pub(crate) fields: [SelectableFields; 2],
     encodings: Mutex<Vec<(Encoding, Bytes)>>,
+}
+
+/// The fields of an object that selectors of its kind can name, read when the first one asks for them, and once
+/// for all who ask.
+#[derive(Default)]
+pub(crate) struct SelectableFields(OnceLock<Vec<(&'static str, String)>>);
+
+impl SelectableFields {
+    /// Returns the text of a field by its label, if the object has it.
+    pub(crate) fn get(
+        &self,
+        fields: &'static [SelectableField],
+        object: &CachedObject,
+        label: &str,
+    ) -> Option<&str> {
+        let read = self.0.get_or_init(|| {
+            let whole: Value = decode_typed(&object.json()).unwrap_or_default();
+            let text = |field: &'static SelectableField| {
+                Some((field.label, field.text(&whole)?.to_owned()))
+            };
+            fields.iter().filter_map(text).collect()
+        });
+        read.iter().find(|(known, _)| *known == label).map(|(_, text)| text.as_str())
+    }
 }
 
 impl std::fmt::Debug for CacheEvent {
@@ -535,7 +563,9 @@ fn push_event(
         forget_first(state);
     }
     let encodings = Mutex::new(Vec::new());
-    state.events.push_back(Arc::new(CacheEvent { event_type, object, previous, encodings }));
+    let fields = [SelectableFields::default(), SelectableFields::default()];
+    let event = CacheEvent { event_type, object, previous, fields, encodings };
+    state.events.push_back(Arc::new(event));
 }
 
 /// Forgets all events: each watcher lists again.

@@ -1,24 +1,21 @@
 //! Reads one object, or a list at the revision that was asked for (wire contract 1.4).
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::{OwnedBy, Owner, SelectableField, Verb};
 use postern_meta::continue_token::ContinueToken;
-use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 use postern_meta::selector::{FieldSelector, LabelSelector};
 use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Page, Position};
-use serde_json::Value;
 
 use super::observe::{Observer, observed};
 use super::visibility::rights_changed;
 use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
-use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, Slot};
+use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot};
 use crate::errors::from_store;
 use crate::stages::authorize::{Coverage, Permit};
 use crate::storage_key;
@@ -27,7 +24,7 @@ use crate::storage_key;
 const POLICY_ATTEMPTS: usize = 8;
 
 /// How much work is done before others have the thread: a fraction of a millisecond.
-const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
+pub(super) const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
 
 /// What it costs to look whether an object is selected, compared with decoding bytes.
 const BYTES_PER_LOOK: usize = 128;
@@ -59,10 +56,10 @@ pub(crate) struct Selection {
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
-    /// Do the fields lie in the object, so that it has to be read?
+    /// The fields of the kind that lie in the object, so that it has to be read.
+    selectable: &'static [SelectableField],
+    /// Do the selectors name any of them?
     reads_objects: bool,
-    /// The fields that selectors of the kind may name.
-    of_kind: &'static [SelectableField],
     everything: bool,
     /// The permit, when it does not cover all objects and has to be checked for each.
     permit: Option<Permit>,
@@ -87,8 +84,8 @@ impl Selection {
         };
         let labels = options.label_selector.clone();
         let fields = options.field_selector.clone();
-        let of_kind = target.kind.info().selectable_fields;
-        let reads_objects = of_kind.iter().any(|field| fields.names(field.label));
+        let selectable = target.kind.info().selectable_fields;
+        let reads_objects = selectable.iter().any(|field| fields.names(field.label));
         let name = target.name.clone();
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything =
@@ -99,7 +96,7 @@ impl Selection {
             name,
             labels,
             fields,
-            of_kind,
+            selectable,
             reads_objects,
             everything,
             permit,
@@ -110,7 +107,7 @@ impl Selection {
 
     /// Returns whether the object is selected.
     pub(crate) fn matches(&self, object: &CachedObject) -> bool {
-        self.is_selected(object) && self.is_covered(object)
+        self.is_selected(object, &SelectableFields::default()) && self.is_covered(object)
     }
 
     /// Returns whether the permit covers what is stored under a key, by its name alone: for what cannot
@@ -121,12 +118,17 @@ impl Selection {
     }
 
     /// Returns whether the object is selected and a permit covers it, whatever the selection's own
-    /// permit is.
-    pub(super) fn matches_under(&self, permit: &Permit, object: &CachedObject) -> bool {
-        self.is_selected(object) && permit.covers(object)
+    /// permit is. `read` has what was read of its fields.
+    pub(super) fn matches_under(
+        &self,
+        permit: &Permit,
+        object: &CachedObject,
+        read: &SelectableFields,
+    ) -> bool {
+        self.is_selected(object, read) && permit.covers(object)
     }
 
-    fn is_selected(&self, object: &CachedObject) -> bool {
+    fn is_selected(&self, object: &CachedObject, read: &SelectableFields) -> bool {
         if !object.key().starts_with(&self.prefix) {
             return false;
         }
@@ -140,20 +142,16 @@ impl Selection {
         if !(self.labels.is_everything() || self.labels.matches(object.labels())) {
             return false;
         }
-        let read = OnceCell::new();
         let fields = self.fields.matches(|field| match field {
             "metadata.name" => Some(name),
             "metadata.namespace" => Some(namespace.unwrap_or_default()),
-            label => {
-                let read = read.get_or_init(|| decode_typed::<Value>(&object.json()).ok());
-                self.of_kind.iter().find(|field| field.label == label)?.text(read.as_ref()?)
-            }
+            label => read.get(self.selectable, object, label),
         });
         fields && self.is_owned(object)
     }
 
     /// Returns how many bytes a look at an object counts as.
-    fn bytes_per_look(&self, object: &CachedObject) -> usize {
+    pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
         if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
     }
 

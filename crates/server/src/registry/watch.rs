@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
 use super::observe::observed;
-use super::read::Selection;
+use super::read::{BYTES_BETWEEN_PAUSES, Selection};
 use super::visibility::{Visibility, rights_changed};
 use crate::cache::{Cache, CacheEvent, CachedObject, Next};
 use crate::clock::Source;
@@ -324,6 +324,8 @@ impl Watcher {
                     if !deliveries.is_empty() {
                         return Some(deliveries);
                     }
+                    // Events that are not for this watcher are passed without a wait otherwise.
+                    tokio::task::yield_now().await;
                 }
                 Next::Expired(oldest) => return Some(self.expire(oldest)),
                 Next::Idle(revision) => {
@@ -380,11 +382,12 @@ impl Watcher {
 
     /// Takes the next of these events. Those that it leaves are read again.
     fn take(&mut self, events: &[Arc<CacheEvent>]) -> Vec<Delivery> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let (mut taken, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
         for event in events {
-            if bytes >= BYTES_PER_READ {
+            if bytes >= BYTES_PER_READ || looked_at >= BYTES_BETWEEN_PAUSES {
                 break;
             }
+            looked_at += self.selection.bytes_per_look(&event.object);
             self.cursor = event.position();
             if let Some(delivery) = self.selected(event) {
                 bytes += event.object.json().len();
@@ -401,9 +404,11 @@ impl Watcher {
         let visible = &self.access.visible;
         let (then, since) = (visible.at(revision.saturating_sub(1)), visible.at(revision));
         let before = event.previous.as_ref();
-        let before = before.filter(|object| self.selection.matches_under(then, object));
+        let [fields_now, fields_before] = &event.fields;
+        let before =
+            before.filter(|object| self.selection.matches_under(then, object, fields_before));
         let now = event.event_type != WatchEventType::Deleted
-            && self.selection.matches_under(since, &event.object);
+            && self.selection.matches_under(since, &event.object, fields_now);
         let event_type = match (before, now) {
             (None, false) => return None,
             (None, true) => WatchEventType::Added,

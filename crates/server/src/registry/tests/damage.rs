@@ -349,3 +349,57 @@ async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() 
         assert_eq!(fixture.verified(&others), expected, "{way}");
     }
 }
+
+/// Whether a task is to be polled again.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
+    let fixture = fixture().await;
+    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    let watch = async |query: &str| {
+        let whole = Permit::for_server(&Secret, Verb::Watch, Some("n"), "").of_all();
+        let fields = crate::stages::parse::selectable_fields(&Secret);
+        let options = ListOptions::parse(&Query::parse(query).unwrap(), &fields).unwrap();
+        fixture.registry.watch(&whole, &options, fixture.ending.subscribe()).await.unwrap()
+    };
+    let version = Position::end_of(fixture.store.revision().await.unwrap());
+    let large = json!({ "data": { "k": "x".repeat(40_000) }, "type": "Opaque" });
+    for number in 0..64 {
+        let name = format!("s{number}");
+        super::migration::make(&fixture, &Secret, Some("n"), &name, large.clone()).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let mut none =
+        watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=none")).await;
+    // It looks at a few events at a time, and asks to be polled again.
+    let woken = Arc::new(Woken::default());
+    let mut polls = 0;
+    {
+        let waker = woken.clone().into();
+        let mut next = std::pin::pin!(none.next());
+        loop {
+            polls += 1;
+            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            // The runtime passes on who has given way.
+            tokio::task::yield_now().await;
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    assert!((10..=65).contains(&polls), "{polls}");
+    let mut some =
+        watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=Opaque")).await;
+    let mut seen = 0;
+    while seen < 64 {
+        seen += some.next().await.unwrap().len();
+    }
+}
