@@ -82,8 +82,8 @@ pub(crate) struct Cache {
     access: AccessState,
     tokens: TokenState,
     newest: NewestRevision,
-    /// Since when it is known to be behind the store.
-    behind_since: Mutex<Option<Instant>>,
+    /// A revision that the store had and the cache had not, and since when that is known.
+    missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
 }
 
@@ -137,7 +137,7 @@ impl Cache {
             access: AccessState::new(),
             tokens: TokenState::default(),
             newest: NewestRevision::new(store.clone()),
-            behind_since: Mutex::new(None),
+            missing: Mutex::new(None),
             applied: watch::Sender::new(0),
             store,
         })
@@ -304,15 +304,26 @@ impl Cache {
             self.access.announce_policy();
             // A store that does not answer is reported by itself.
             let Ok(newest) = self.newest.get().await else { continue };
-            let behind = self.applied() < newest;
-            let mut since = self.behind_since.lock();
-            *since = behind.then(|| since.unwrap_or_else(Instant::now));
+            self.note_newest(newest);
+        }
+    }
+
+    /// Notes a revision that the store has. Under steady writes the cache always lacks the newest one: what
+    /// counts is how long it lacks one and the same.
+    fn note_newest(&self, newest: u64) {
+        let applied = self.applied();
+        let mut missing = self.missing.lock();
+        if missing.is_none_or(|(revision, _)| revision <= applied) {
+            *missing = (applied < newest).then(|| (newest, Instant::now()));
         }
     }
 
     /// Is the cache behind the store for no longer than a moment?
     pub(crate) fn keeps_up(&self) -> bool {
-        self.behind_since.lock().is_none_or(|since| since.elapsed() <= LAG_MAX)
+        let missing = *self.missing.lock();
+        missing.is_none_or(|(revision, since)| {
+            revision <= self.applied() || since.elapsed() <= LAG_MAX
+        })
     }
 
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
@@ -500,5 +511,31 @@ impl Cache {
         for resource in &self.resources {
             resource.forget(revision);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_store::memory::Memory;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_that_trails_by_a_moment_keeps_up_and_one_that_stands_still_does_not() {
+        let cache = Cache::new(Arc::new(Memory::new()));
+        for revision in 1..40 {
+            cache.note_newest(revision);
+            assert!(cache.keeps_up(), "at {revision}");
+            tokio::time::advance(LAG_INTERVAL).await;
+            // What was missing comes, and something else is missing by then.
+            cache.applied.send_replace(revision);
+            cache.note_newest(revision + 1);
+        }
+        tokio::time::advance(LAG_MAX + LAG_INTERVAL).await;
+        assert!(!cache.keeps_up());
+        cache.note_newest(100);
+        assert!(!cache.keeps_up(), "a newer one does not begin anew");
+        cache.applied.send_replace(41);
+        assert!(cache.keeps_up());
     }
 }
