@@ -31,7 +31,7 @@ use tokio::time::Instant;
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 use resource::Loaded;
 pub(crate) use resource::{
-    CacheEvent, Candidates, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,
+    CacheEvent, Candidates, Counted, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,
     SelectableFields, Slot,
 };
 

@@ -59,6 +59,12 @@ impl Objects {
         self.ordered.len()
     }
 
+    /// Returns how many of them are corrupt.
+    pub(super) fn corrupt(&self) -> usize {
+        let intact: usize = self.shards.iter().map(HashTable::len).sum();
+        self.ordered.len() - intact
+    }
+
     /// Returns the object with a key, if it is there and intact.
     pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);

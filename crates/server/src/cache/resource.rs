@@ -153,6 +153,15 @@ pub(crate) struct ObjectList {
     pub(crate) left_out: Vec<Arc<str>>,
 }
 
+/// How many objects of a kind there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counted {
+    /// All of them.
+    pub(crate) all: usize,
+    /// Those of them that cannot be read.
+    pub(crate) corrupt: usize,
+}
+
 /// What became of an object at a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
@@ -458,9 +467,10 @@ impl ResourceCache {
         self.subscription.send_replace(revision);
     }
 
-    /// Returns how many objects there are, corrupt ones included.
-    pub(crate) fn count(&self) -> usize {
-        self.state.read().objects.len()
+    /// Returns how many objects there are.
+    pub(crate) fn count(&self) -> Counted {
+        let state = self.state.read();
+        Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
     }
 
     /// Returns a stored value, laid out.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use postern_kinds::{Info, Verb, all};
 use postern_proxy::{Counts, Failure};
 
+use crate::cache::Counted;
 use crate::stages::flow::FlowCounts;
 
 use super::connections::ConnectionCounts;
@@ -21,8 +22,8 @@ pub(crate) struct Readings {
     pub(crate) flow: FlowCounts,
     /// What is counted of connections.
     pub(crate) connections: ConnectionCounts,
-    /// How many objects of each kind are stored.
-    pub(crate) objects: Vec<(&'static Info, usize)>,
+    /// How many objects of each kind are stored, and how many of them are corrupt.
+    pub(crate) objects: Vec<(&'static Info, Counted)>,
     /// The revision that is served.
     pub(crate) revision: u64,
     /// Records that were appended to the audit log.
@@ -243,16 +244,28 @@ fn watches(text: &mut String, metrics: &Metrics) {
 fn stored(text: &mut String, readings: &Readings) {
     let name = "apiserver_storage_objects";
     head(text, name, "gauge", "Objects that are stored.");
-    for (info, count) in &readings.objects {
-        let (group, plural) = (info.version.group, info.plural);
-        let _ = writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {count}");
-    }
+    by_kind(text, name, readings, |counted| counted.all);
+    let name = "postern_corrupt_objects";
+    head(
+        text,
+        name,
+        "gauge",
+        "Objects that are stored and cannot be read, because they are damaged.",
+    );
+    by_kind(text, name, readings, |counted| counted.corrupt);
     let name = "postern_store_revision";
     head(text, name, "gauge", "The revision of the store: transactions since the first start.");
     let _ = writeln!(text, "{name} {}", readings.revision);
     let name = "postern_build_info";
     head(text, name, "gauge", "The version of this server, as a label.");
     let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+}
+
+fn by_kind(text: &mut String, name: &str, readings: &Readings, count: impl Fn(&Counted) -> usize) {
+    for (info, counted) in &readings.objects {
+        let (group, plural, count) = (info.version.group, info.plural, count(counted));
+        let _ = writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {count}");
+    }
 }
 
 fn audited(text: &mut String, readings: &Readings) {
