@@ -134,14 +134,12 @@ fn agent_role() -> DefaultRole {
     }
 }
 
-/// Makes the default roles and bindings as far as they are not there, and adds what they lack.
-///
-/// # Errors
-/// Those of the registry.
-pub(crate) async fn put_back(registry: &Registry) -> Result<(), ApiError> {
+/// Makes the default roles and bindings as far as they are not there, or corrupt, and adds what they lack. The
+/// log says which ones could not be made: they keep none of the others from it.
+pub(crate) async fn put_back(registry: &Registry) {
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
-        ensure(registry, &ClusterRole, name, fields, "rules").await?;
+        ensure(registry, &ClusterRole, name, fields, "rules").await;
         if groups.is_empty() {
             continue;
         }
@@ -153,9 +151,8 @@ pub(crate) async fn put_back(registry: &Registry) -> Result<(), ApiError> {
             ("roleRef".to_owned(), role),
             ("subjects".to_owned(), Value::Array(subjects)),
         ]);
-        ensure(registry, &ClusterRoleBinding, name, fields, "subjects").await?;
+        ensure(registry, &ClusterRoleBinding, name, fields, "subjects").await;
     }
-    Ok(())
 }
 
 /// Makes one object, or adds to its list `list` what is missing there. Of several servers that start
@@ -166,7 +163,24 @@ async fn ensure(
     name: &str,
     fields: Map<String, Value>,
     list: &str,
+) {
+    if let Err(error) = try_ensure(registry, kind, name, fields, list).await {
+        let (kind, inner) = (kind.info().kind, error.inner());
+        tracing::error!(kind, name, inner, "a default role could not be put back: {error}");
+    }
+}
+
+async fn try_ensure(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+    fields: Map<String, Value>,
+    list: &str,
 ) -> Result<(), ApiError> {
+    if operations::remove_corrupt(registry, kind, name).await? {
+        let kind = kind.info().kind;
+        tracing::warn!(kind, name, "a default role was corrupt, and is made anew");
+    }
     let reading = Permit::for_server(kind, Verb::Get, None, name);
     let done = match registry.get(&reading, &GetOptions::default()).await {
         Ok(found) => add_missing(registry, kind, &decoded(&found)?, &fields, list).await,

@@ -160,9 +160,7 @@ pub async fn open(
     let watch = cache.load().await.context("cannot read what is stored")?;
     let mut background = JoinSet::new();
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
-    if let Err(error) = default_roles::put_back(&registry).await {
-        tracing::error!(inner = error.inner(), "default roles could not be put back: {error}");
-    }
+    default_roles::put_back(&registry).await;
     server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(

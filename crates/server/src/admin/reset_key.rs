@@ -73,6 +73,10 @@ async fn create(
 /// Makes sure that the user exists, is enabled, and is in `system:masters`. Returns whether
 /// something had to be changed.
 async fn repair_user(registry: &Registry) -> Result<bool, ApiError> {
+    // What they had cannot be read, and must not keep the administrator out: they are made anew.
+    if operations::remove_corrupt(registry, &User, ADMIN).await? {
+        return create_user(registry).await;
+    }
     let reading = Permit::for_server(&User, Verb::Get, None, ADMIN);
     let user = registry.get(&reading, &GetOptions::default()).await;
     let before = match user {

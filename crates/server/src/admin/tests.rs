@@ -196,6 +196,30 @@ async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does(
 }
 
 #[tokio::test]
+async fn a_damaged_administrator_is_made_anew_with_a_new_key() {
+    use postern_store::{Change, Store as _, Txn};
+    let dir = tempfile::tempdir().unwrap();
+    with_server(dir.path(), async {}).await;
+    let opened = DataDir::open(dir.path(), None).unwrap();
+    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let key = "/objects/management.platform.sh/users/admin".into();
+    let changes = vec![Change::Put { key, value: "canary".as_bytes().into() }];
+    sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    sealed.close().await;
+    drop(sealed);
+    with_server(dir.path(), async {
+        for is_mended in [true, false] {
+            let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
+            let CommandOutput::ResetKey { user_mended, .. } = output else {
+                panic!("the output of another command")
+            };
+            assert_eq!(user_mended, is_mended);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use postern_kinds::Verb;
+use postern_kinds::{AnyKind, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
 use postern_meta::status::ApiError;
@@ -85,6 +85,26 @@ async fn delete_corrupt(
         fields: serde_json::Map::new(),
     };
     Ok(Some(Deleted { encoded, object, is_terminating: false }))
+}
+
+/// Removes a cluster-scoped object if it is corrupt, so that the server can make it anew. Returns whether it
+/// was.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn remove_corrupt(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+) -> Result<bool, ApiError> {
+    registry.cache().wait_until_current().await?;
+    let permit = Permit::for_server(kind, Verb::Delete, None, name);
+    let options = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    match delete_corrupt(registry, &permit, &options).await {
+        // Another server was faster.
+        Err(error) if error.code() == 409 => Ok(true),
+        removed => Ok(removed?.is_some()),
+    }
 }
 
 /// Deletes all objects that a list would have, one after the other. This is not atomic. Objects

@@ -350,6 +350,23 @@ async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() 
     }
 }
 
+#[tokio::test]
+async fn damaged_default_roles_are_made_anew_with_the_others() {
+    let fixture = fixture().await;
+    default_roles::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let roles = fixture.registry.cache().of(ClusterRole.info());
+    let all = roles.count().all;
+    fixture.damage(&ClusterRole, None, "platform-admin").await;
+    assert_eq!(roles.count().corrupt, 1);
+    let last = roles.page(None, usize::MAX).last().unwrap().decode().unwrap().metadata.name;
+    remove(&fixture, &ClusterRole, None, &last).await;
+    default_roles::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let count = roles.count();
+    assert_eq!((count.all, count.corrupt), (all, 0));
+}
+
 /// Whether a task is to be polled again.
 #[derive(Default)]
 struct Woken(AtomicBool);
