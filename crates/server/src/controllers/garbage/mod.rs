@@ -6,6 +6,7 @@
 //! nothing. An object is processed again whenever it or one of its owners changes.
 
 mod collect;
+mod failures;
 mod index;
 
 use std::collections::BTreeSet;
@@ -14,7 +15,9 @@ use std::time::Duration;
 
 use postern_meta::event::WatchEventType;
 use postern_store::Position;
+use tokio::time::Instant;
 
+use self::failures::Failures;
 use self::index::Index;
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
@@ -22,7 +25,7 @@ use crate::registry::Registry;
 /// The changes of this time are processed together: a burst of writes wakes the collector once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The longest time until what failed is tried again.
+/// The longest time until the store is asked again, after it has not answered.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Objects that are read before the task yields to others.
@@ -36,6 +39,8 @@ struct Collector {
     cursors: Vec<Option<Position>>,
     /// Storage keys of objects to process.
     queue: BTreeSet<Arc<str>>,
+    /// What could not be processed, and waits to be tried again.
+    failures: Failures,
 }
 
 /// Runs until it is dropped.
@@ -45,9 +50,8 @@ pub(crate) async fn run(registry: Arc<Registry>) {
     loop {
         progress.mark_unchanged();
         collector.catch_up().await;
-        let failed = collector.work().await;
-        if failed {
-            let _ = tokio::time::timeout(RETRY, progress.changed()).await;
+        if let Some(next_try) = collector.work().await {
+            let _ = tokio::time::timeout_at(next_try, progress.changed()).await;
         } else if progress.changed().await.is_err() {
             return;
         }
@@ -59,7 +63,8 @@ impl Collector {
     /// Returns a collector that has read nothing yet.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors = registry.cache().resources().iter().map(|_| None).collect();
-        Self { registry, index: Index::default(), cursors, queue: BTreeSet::new() }
+        let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());
+        Self { registry, index, cursors, queue, failures }
     }
 
     /// Reads all events since the last call.
@@ -121,12 +126,13 @@ impl Collector {
         }
     }
 
-    /// Processes the queue. Returns whether anything failed; that stays in the queue.
-    async fn work(&mut self) -> bool {
-        let mut failed = BTreeSet::new();
+    /// Processes the queue, and what is to be tried again. Returns when the next try is due, if anything
+    /// failed.
+    async fn work(&mut self) -> Option<Instant> {
         if self.registry.cache().wait_until_current().await.is_err() {
-            return true;
+            return Some(Instant::now() + RETRY);
         }
+        self.queue.extend(self.failures.due(Instant::now()));
         while let Some(key) = self.queue.pop_first() {
             if collect::may_wait_on_dependents(&self.registry, &key) {
                 // Owners are read as they are now. Before the finalizer of one is removed, all
@@ -134,19 +140,24 @@ impl Collector {
                 self.catch_up().await;
             }
             match collect::process(&self.registry, &self.index, &key).await {
-                Ok(more) => self.queue.extend(more),
+                Ok(more) => {
+                    self.failures.forget(&key);
+                    self.queue.extend(more);
+                }
                 // It has changed since it was read: its event brings it back.
-                Err(error) if error.code() == 409 || error.code() == 404 => {}
+                Err(error) if error.code() == 409 || error.code() == 404 => {
+                    self.failures.forget(&key);
+                }
                 Err(error) => {
-                    let inner = error.inner().unwrap_or_default();
-                    tracing::warn!(key = %key, inner, "{}", error.status().message);
-                    failed.insert(key);
+                    if self.failures.note(key.clone(), Instant::now()) {
+                        let inner = error.inner().unwrap_or_default();
+                        tracing::warn!(key = %key, inner, "{}", error.status().message);
+                    }
                 }
             }
             tokio::task::yield_now().await;
         }
-        self.queue = failed;
-        !self.queue.is_empty()
+        self.failures.next_try()
     }
 }
 
@@ -191,7 +202,7 @@ mod tests {
         let mut collector = Collector::new(registry.clone());
         let owner = make(&registry, "owner", json!([])).await;
         collector.catch_up().await;
-        assert!(!collector.work().await);
+        assert!(collector.work().await.is_none());
         let reference = json!([{
             "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
             "uid": owner.metadata.uid,
@@ -203,7 +214,7 @@ mod tests {
         // The owner is processed before the collector has read either event.
         collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
         for _ in 0..3 {
-            assert!(!collector.work().await);
+            assert!(collector.work().await.is_none());
             collector.catch_up().await;
         }
         let get = async |name| {
@@ -213,5 +224,39 @@ mod tests {
         assert_eq!(get("owner").await.unwrap_err().code(), 404);
         let dependent = decoded(&get("dependent").await.unwrap()).unwrap();
         assert!(dependent.metadata.owner_references.is_empty(), "it stays, without the owner");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_is_not_tried_again_at_every_change() {
+        let fixture = fixture().await;
+        let registry = fixture.registry.clone();
+        let mut collector = Collector::new(registry.clone());
+        let owner = make(&registry, "owner", json!([])).await;
+        let reference = json!([{
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
+            "uid": owner.metadata.uid,
+        }]);
+        fixture.damage(&SharedSecret, Some("platform"), "owner").await;
+        make(&registry, "dependent", reference).await;
+        registry.cache().wait_until_current().await.unwrap();
+        collector.catch_up().await;
+        let next_try = collector.work().await.expect("the owner cannot be read");
+        for name in ["a", "b", "c"] {
+            make(&registry, name, json!([])).await;
+            collector.catch_up().await;
+            assert_eq!(collector.work().await, Some(next_try), "it waits for its time");
+        }
+        tokio::time::advance(next_try - Instant::now()).await;
+        let later = collector.work().await.expect("the owner cannot be read yet");
+        assert!(later - next_try > next_try - (next_try - RETRY), "the next wait is longer");
+        let delete = permit(Verb::Delete, "owner");
+        let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+        operations::delete(&registry, &delete, &how).await.unwrap();
+        registry.cache().wait_until_current().await.unwrap();
+        collector.catch_up().await;
+        assert_eq!(collector.work().await, None);
+        registry.cache().wait_until_current().await.unwrap();
+        let gone = registry.get(&permit(Verb::Get, "dependent"), &GetOptions::default()).await;
+        assert_eq!(gone.unwrap_err().code(), 404, "its owner is gone");
     }
 }

@@ -1,0 +1,91 @@
+//! The objects that could not be processed: when they are tried again, and when the log says so again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time until the second try; it doubles with each one, up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+
+/// The longest time between two tries.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// How often the log says that one object cannot be processed.
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Objects that could not be processed, by their storage keys.
+#[derive(Default)]
+pub(super) struct Failures(BTreeMap<Arc<str>, Failure>);
+
+struct Failure {
+    wait: Duration,
+    next_try: Instant,
+    warned: Instant,
+}
+
+impl Failures {
+    /// Notes that an object could not be processed. Returns whether the log is to say so.
+    pub(super) fn note(&mut self, key: Arc<str>, now: Instant) -> bool {
+        let Some(known) = self.0.get_mut(&key) else {
+            let (wait, next_try) = (FIRST_WAIT, now + FIRST_WAIT);
+            self.0.insert(key, Failure { wait, next_try, warned: now });
+            return true;
+        };
+        known.wait = (known.wait * 2).min(LONGEST_WAIT);
+        known.next_try = now + known.wait;
+        let is_due = now.duration_since(known.warned) >= WARNING_INTERVAL;
+        if is_due {
+            known.warned = now;
+        }
+        is_due
+    }
+
+    /// Forgets an object: it was processed, or is not there.
+    pub(super) fn forget(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// Returns the objects that are to be tried again now.
+    pub(super) fn due(&self, now: Instant) -> Vec<Arc<str>> {
+        let due = self.0.iter().filter(|(_, failure)| failure.next_try <= now);
+        due.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Returns when the next one is to be tried again, if there is any.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.0.values().map(|failure| failure.next_try).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_become_rare_and_warnings_are_one_a_minute() {
+        let (mut failures, begun) = (Failures::default(), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let key: Arc<str> = "/a".into();
+        assert!(failures.note(key.clone(), begun));
+        let mut tries = Vec::new();
+        let mut warnings = Vec::new();
+        for second in 1..300 {
+            assert!(failures.next_try().is_some());
+            if failures.due(after(second)).is_empty() {
+                continue;
+            }
+            tries.push(second);
+            if failures.note(key.clone(), after(second)) {
+                warnings.push(second);
+            }
+        }
+        assert_eq!(tries, [2, 6, 14, 30, 62, 122, 182, 242]);
+        assert_eq!(warnings, [62, 122, 182, 242]);
+        // An event of it comes at any time: it is tried, and the log does not say so each time.
+        assert!(!failures.note(key, after(243)));
+        failures.forget("/a");
+        assert_eq!(failures.next_try(), None);
+    }
+}
