@@ -367,6 +367,30 @@ async fn damaged_default_roles_are_made_anew_with_the_others() {
     assert_eq!((count.all, count.corrupt), (all, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_meets_a_damaged_change_reads_everything_anew() {
+    let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
+    let sealed = Arc::new(sealed);
+    let fixture = over(sealed.clone()).await;
+    fixture.create("a").await.unwrap();
+    let mut watch = fixture.watch("watch=1").await;
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+    // Past the seal: the change itself cannot be opened.
+    let key = storage_key::object(SharedSecret.info(), Some("platform"), "bad");
+    let change = Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") };
+    let txn = Txn { conditions: vec![], changes: vec![change] };
+    let revision = sealed.inner().commit(txn).await.unwrap();
+    let cache = fixture.registry.cache();
+    cache.wait_for_revision(Position::end_of(revision)).await.unwrap();
+    let resource = cache.of(SharedSecret.info());
+    assert!(resource.corrupt_at(&key).is_some());
+    assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it lists again");
+    // It follows from there on.
+    fixture.create("b").await.unwrap();
+    cache.wait_until_current().await.unwrap();
+    assert_eq!(resource.page(None, usize::MAX).len(), 2);
+}
+
 /// Whether a task is to be polled again.
 #[derive(Default)]
 struct Woken(AtomicBool);
