@@ -135,7 +135,8 @@ pub async fn open(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
-    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now())?;
+    let is_used = first_start::is_used(&store).await?;
+    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
     let (digester, first) =
         admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let tokens = token_policy(&settings, address);

@@ -104,7 +104,8 @@ pub(crate) struct Keeper {
     origin: Origin,
 }
 
-/// Returns the certificate for these host names and addresses, given or self-made.
+/// Returns the certificate for these host names and addresses, given or self-made. `is_used` says that the
+/// database has been in use.
 ///
 /// # Errors
 /// When files cannot be read or written, or have no certificate and key.
@@ -113,6 +114,7 @@ pub(crate) fn prepare(
     given: Option<&GivenCertificate>,
     hosts: &[String],
     now: Timestamp,
+    is_used: bool,
 ) -> anyhow::Result<Tls> {
     let (material, origin) = if let Some(given) = given {
         let material = read_given(given)?;
@@ -120,7 +122,7 @@ pub(crate) fn prepare(
         (material, Origin::Given(given.clone(), hash))
     } else {
         let (dir, hosts) = (dir.clone(), hosts.to_vec());
-        let material = self_made(&dir, &hosts, now)?;
+        let material = self_made(&dir, &hosts, now, is_used)?;
         (material, Origin::SelfMade { dir, hosts, used: used_from(now, VALID_DAYS - RENEW_DAYS) })
     };
     let current = Arc::new(Current(ArcSwap::from_pointee(certified(&material, given)?)));
@@ -200,7 +202,7 @@ impl Keeper {
                 }
                 // Set before the try, so that after an error the next try is a day later.
                 *used = used_from(now, 1);
-                let material = self_made(dir, hosts, now)?;
+                let material = self_made(dir, hosts, now, true)?;
                 self.current.0.store(Arc::new(certified(&material, None)?));
                 *used = used_from(now, VALID_DAYS - RENEW_DAYS);
                 material
@@ -266,8 +268,13 @@ fn unreadable(
     }
 }
 
-fn self_made(dir: &DataDir, hosts: &[String], now: Timestamp) -> anyhow::Result<Material> {
-    let authority = authority::open(dir)?;
+fn self_made(
+    dir: &DataDir,
+    hosts: &[String],
+    now: Timestamp,
+    is_used: bool,
+) -> anyhow::Result<Material> {
+    let authority = authority::open(dir, is_used)?;
     let (trust, is_new_authority) = (authority.certificate.clone(), authority.is_new);
     let issuer = authority.into_issuer();
     let key = KeyPair::generate()?;
@@ -306,7 +313,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
-        let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0)).unwrap();
+        let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0), false).unwrap();
         let first = serving(&tls);
         assert_eq!(tls.keeper.refresh(day(59), false).unwrap(), None);
         assert_eq!(serving(&tls), first);
@@ -321,7 +328,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let hour = |hour: i64| Timestamp::from_unix_seconds(1_800_000_000 + hour * 60 * 60);
-        let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0)).unwrap();
+        let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0), false).unwrap();
         let first = serving(&tls);
         assert_eq!(
             tls.keeper.refresh(hour(-11), false).unwrap(),
@@ -350,9 +357,9 @@ mod tests {
             write_private(&given.certificate, &material.chain).unwrap();
             write_private(&given.key, &material.key).unwrap();
         };
-        let make = || self_made(&dir, &["localhost".to_owned()], now).unwrap();
+        let make = || self_made(&dir, &["localhost".to_owned()], now, false).unwrap();
         put(&make());
-        let mut tls = prepare(&dir, Some(&given), &[], now).unwrap();
+        let mut tls = prepare(&dir, Some(&given), &[], now, false).unwrap();
         let first = serving(&tls);
         assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
         // A certificate without its key; nothing at all; nonsense.

@@ -41,6 +41,13 @@ async fn a_certificate_authority_is_never_replaced() {
     std::fs::remove_file(&key).unwrap();
     let missing = refused(Setup::on(&home)).await;
     assert!(missing.contains("its key are missing") && !key.exists(), "{missing}");
+    // The kubeconfig is kept elsewhere, as is advised: there was an authority all the same.
+    let (kubeconfig, elsewhere) = (home.kubeconfig(), home.path().join("elsewhere"));
+    std::fs::rename(&kubeconfig, &elsewhere).unwrap();
+    let missing = refused(Setup::on(&home)).await;
+    assert!(missing.contains("its key are missing") && !key.exists(), "{missing}");
+    assert!(missing.contains("an empty file in the place of"), "{missing}");
+    std::fs::rename(&elsewhere, &kubeconfig).unwrap();
     put(&key, &whole_key);
     for (bytes, wanted) in [
         (&b"-----BEGIN CERTIFICATE\n"[..], "tls-ca.pem is damaged"),

@@ -76,6 +76,14 @@ pub(crate) async fn prepare(
     }
 }
 
+/// Returns whether a store has been prepared by an earlier start.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn is_used(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
+    Ok(store.get(storage_key::DIGEST_KEY).await?.value.is_some())
+}
+
 async fn stored_digester(store: &Arc<dyn Store>) -> anyhow::Result<Option<Digester>> {
     let found = store.get(storage_key::DIGEST_KEY).await?.value;
     found.map(|entry| digester(&entry.value)).transpose()

@@ -29,11 +29,12 @@ impl Authority {
     }
 }
 
-/// Returns the certificate authority; makes it when there has been none.
+/// Returns the certificate authority; makes it when there has been none. `is_used` says that the database has
+/// been in use, so that there has been one, unless the administrator's kubeconfig trusts something else.
 ///
 /// # Errors
 /// When a file of it is missing, damaged, or belongs to another authority; says which.
-pub(super) fn open(dir: &DataDir) -> anyhow::Result<Authority> {
+pub(super) fn open(dir: &DataDir, is_used: bool) -> anyhow::Result<Authority> {
     let certificate = read_if_there(&dir.ca_certificate())?;
     let key = read_private_if_there(&dir.ca_key())?;
     let (at, key_at) = (dir.ca_certificate(), dir.ca_key());
@@ -42,12 +43,12 @@ pub(super) fn open(dir: &DataDir) -> anyhow::Result<Authority> {
         (Some(certificate), Some(key)) => read(dir, certificate, &key),
         (Some(_), None) => bail!(
             "the certificate authority {at} is there, and its key {key_at} is missing: put it back, \
-             or move the certificate away, too, to have a new authority made"
+             or move the certificate away, too: the next start says how to have a new one made"
         ),
-        (None, key) if is_trusted(dir) => bail!(
+        (None, key) if is_trusted(dir, is_used) => bail!(
             "the certificate authority {at} {} missing, and clients trust it: put it back (or point \
-             --key-dir at it); to have a new one made that every client must be given, move {} away \
-             for one start",
+             --key-dir at it); to have a new one made that every client must be given, put an empty \
+             file in the place of {} for one start, and then give postern admin reset-key",
             if key.is_some() { "is" } else { "and its key are" },
             dir.admin_kubeconfig().display()
         ),
@@ -68,9 +69,13 @@ fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
     Ok(Authority { certificate, is_new: true, key })
 }
 
-/// Returns whether the administrator's kubeconfig trusts a self-made authority.
-fn is_trusted(dir: &DataDir) -> bool {
-    let text = read_if_there(&dir.admin_kubeconfig()).ok().flatten();
+/// Returns whether clients trust a self-made authority: the administrator's kubeconfig says so. It is kept
+/// elsewhere where operators follow the advice; then there is one as soon as the database is used.
+fn is_trusted(dir: &DataDir, is_used: bool) -> bool {
+    let text = match read_if_there(&dir.admin_kubeconfig()) {
+        Ok(None) => return is_used,
+        found => found.ok().flatten(),
+    };
     let trusted = text.and_then(|text| kubeconfig::trust_in(&text)).unwrap_or_default();
     let mut certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
     certificates.any(|one| memchr::memmem::find(&one, NAME.as_bytes()).is_some())
@@ -134,7 +139,7 @@ mod tests {
         /// Returns one whose authority is trusted by the administrator's kubeconfig.
         fn started() -> Self {
             let home = Self::new();
-            let trust = open(&home.dir).unwrap().certificate;
+            let trust = open(&home.dir, false).unwrap().certificate;
             let key = BearerToken::of_key(&postern_kinds::access_key::generate(&mut || 0));
             let text = kubeconfig::new("127.0.0.1:8443", &trust, &key);
             write_private(&home.dir.admin_kubeconfig(), &text).unwrap();
@@ -142,20 +147,20 @@ mod tests {
         }
 
         fn problem(&self) -> String {
-            format!("{:#}", open(&self.dir).err().expect("an error"))
+            format!("{:#}", open(&self.dir, true).err().expect("an error"))
         }
     }
 
     #[test]
     fn it_is_made_once() {
         let home = Home::new();
-        let first = open(&home.dir).unwrap();
-        let second = open(&home.dir).unwrap();
+        let first = open(&home.dir, false).unwrap();
+        let second = open(&home.dir, false).unwrap();
         assert_eq!((first.is_new, second.is_new), (true, false));
         assert_eq!(first.certificate, second.certificate);
         // As after a first start that was interrupted: the same key.
         std::fs::remove_file(home.dir.ca_certificate()).unwrap();
-        let third = open(&home.dir).unwrap();
+        let third = open(&home.dir, false).unwrap();
         assert_eq!(third.key.serialize_pem(), second.key.serialize_pem());
     }
 
@@ -168,7 +173,10 @@ mod tests {
         assert!(home.problem().contains("and its key are missing"), "{}", home.problem());
         assert!(!home.dir.ca_key().exists());
         std::fs::remove_file(home.dir.admin_kubeconfig()).unwrap();
-        assert!(open(&home.dir).unwrap().is_new, "a way to have a new one");
+        assert!(home.problem().contains("and its key are missing"), "{}", home.problem());
+        assert!(!home.dir.ca_key().exists(), "also with the kubeconfig elsewhere");
+        write_private(&home.dir.admin_kubeconfig(), "").unwrap();
+        assert!(open(&home.dir, true).unwrap().is_new, "a way to have a new one");
         std::fs::remove_file(home.dir.ca_key()).unwrap();
         assert!(home.problem().contains("tls-ca-key.pem is missing"), "{}", home.problem());
     }
@@ -203,6 +211,6 @@ mod tests {
         write_private(&certificate, &theirs.self_signed(&own).unwrap().pem()).unwrap();
         assert!(home.problem().contains("self-made authority"), "{}", home.problem());
         put_back();
-        open(&home.dir).unwrap();
+        open(&home.dir, false).unwrap();
     }
 }
