@@ -51,6 +51,23 @@ async fn requests_reach_a_cluster_as_their_caller() {
 }
 
 #[tokio::test]
+async fn an_answer_with_secrets_of_a_cluster_waits_for_its_record_on_demand() {
+    let cluster = Recording::start().await;
+    let central = Central::with(&cluster.kubeconfig(), &["--audit-before-answer"]).await;
+    for number in 0..30 {
+        let id = format!("5f0c1f6e-2b0a-4a56-9c39-{number:012}");
+        let path = format!("{MEMBER}/api/v1/namespaces/n/secrets");
+        let answer = central.ada.get(&path).header("audit-id", &id).send().await;
+        let records = central.server.home().records();
+        answer.expect(200);
+        let is_it = |record: &&Value| {
+            record["auditID"] == id.as_str() && record["stage"] != "RequestReceived"
+        };
+        assert!(records.iter().any(|record| is_it(&record)), "{number}");
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_use_a_cluster_reaches_nothing_and_learns_nothing() {
     let member = Member::new().await;
     let central = Central::new(&member.kubeconfig()).await;

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use parking_lot::Mutex;
+use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
-use postern_kinds::Verb;
 use postern_kinds::action::Handler;
+use postern_kinds::{Info, Verb, all};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::decode::{self, Format};
 use postern_meta::status::{ApiError, Reason, Status};
@@ -166,6 +167,18 @@ fn changes(target: &ResourceTarget) -> bool {
 /// count as confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
+}
+
+/// Returns whether the answer of a target behind the gateway may have secrets: kinds that are confidential here
+/// are there, too, and so are the tokens of service accounts.
+fn has_secrets(request: &GatewayRequest) -> bool {
+    let Attributes::Resource { group, resource, subresource, .. } = request.kube.attributes()
+    else {
+        return false;
+    };
+    let is_it = |info: &Info| info.version.group == group && info.plural == resource;
+    let is_token = (group, resource, subresource) == ("", "serviceaccounts", "token");
+    is_token || all().iter().any(|kind| kind.info().confidential && is_it(kind.info()))
 }
 
 impl AuditContext {
@@ -348,14 +361,18 @@ impl AuditContext {
 
     /// Waits until the newest record is in the file, where an answer has to.
     async fn written_before_answer(&self) -> Result<(), ApiError> {
-        let carries_secrets = self.target.as_ref().is_some_and(is_confidential);
+        let carries_secrets = self.target.as_ref().is_some_and(is_confidential)
+            || self.gateway.as_deref().is_some_and(has_secrets);
         let Some(line) = self.line.filter(|_| carries_secrets && self.audit.before_answer) else {
             return Ok(());
         };
         let written = self.audit.log.written(line).await;
-        written.map_err(|Unwritten| match self.target.as_ref().filter(|target| changes(target)) {
-            Some(_) => ApiError::internal(UNANSWERED, "its record was not written in time"),
-            None => self.audit.reject(),
+        written.map_err(|Unwritten| {
+            if self.is_change() {
+                ApiError::internal(UNANSWERED, "its record was not written in time")
+            } else {
+                self.audit.reject()
+            }
         })
     }
 
@@ -396,10 +413,13 @@ impl AuditContext {
         if self.target.as_ref().is_none_or(is_confidential) {
             decision.level = decision.level.min(Level::Metadata);
         }
-        let to_target = |request: &Arc<GatewayRequest>| request.kube.changes();
-        let changes = self.target.as_ref().is_some_and(changes)
-            || self.gateway.as_ref().is_some_and(to_target);
-        if changes && self.credential.is_some() { decision.of_change() } else { decision }
+        if self.is_change() && self.credential.is_some() { decision.of_change() } else { decision }
+    }
+
+    /// Returns whether the request may change something, here or behind the gateway.
+    fn is_change(&self) -> bool {
+        self.target.as_ref().is_some_and(changes)
+            || self.gateway.as_ref().is_some_and(|request| request.kube.changes())
     }
 
     fn verb(&self) -> Cow<'static, str> {
