@@ -402,8 +402,9 @@ async fn within_time(
         if writes || seat.has_waited() {
             check_again(server, acting.credential()).await?;
         }
+        let has_waited = seat.has_waited();
         hold.seat = Mutex::new(Some(seat));
-        act(server, acting, as_of, body, audit_context).await
+        act(server, acting, Asked { as_of, has_waited }, body, audit_context).await
     };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
@@ -425,10 +426,19 @@ async fn check_again(server: &Server, credential: &Credential) -> Result<(), Api
     check_rights(credential, &cache.policy())
 }
 
+/// How a request came to its turn.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// The store's revision when it was sent.
+    as_of: Option<u64>,
+    /// Has it waited for its seat?
+    has_waited: bool,
+}
+
 async fn act(
     server: &Arc<Server>,
     acting: Acting,
-    as_of: Option<u64>,
+    asked: Asked,
     body: ReceivedBody,
     audit_context: &mut AuditContext,
 ) -> Result<Outcome, ApiError> {
@@ -442,12 +452,15 @@ async fn act(
     match authorized {
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
-            let permit = permit.asked_at(as_of);
+            let permit = permit.asked_at(asked.as_of);
             verbs::count_write(server, &parsed, &permit, &body);
-            if !verbs::is_large(server, &parsed, &permit, &body) {
-                return verbs::serve(server, &parsed, &permit, body).await;
+            if verbs::is_large(server, &parsed, &permit, &body) {
+                return Box::pin(served_as_large(server, parsed, permit, body)).await;
             }
-            Box::pin(served_elsewhere(server, parsed, permit, body)).await
+            if asked.has_waited {
+                return Box::pin(served_as_queued(server, parsed, permit, body)).await;
+            }
+            verbs::serve(server, &parsed, &permit, body).await
         }
         Authorized::Document(parsed) => {
             check_websocket(&parsed, false)?;
@@ -482,7 +495,7 @@ fn check_websocket(parsed: &Parsed, is_watch: bool) -> Result<(), ApiError> {
 }
 
 /// Serves a request where large work is done. It is boxed: other requests need no room for it.
-async fn served_elsewhere(
+async fn served_as_large(
     server: &Arc<Server>,
     parsed: Parsed,
     permit: Permit,
@@ -494,6 +507,18 @@ async fn served_elsewhere(
         verbs::serve(&server, &parsed, &permit, body).await
     };
     large.run_async(work).await?
+}
+
+/// Serves a request that has waited for its seat. It is boxed as well.
+async fn served_as_queued(
+    server: &Arc<Server>,
+    parsed: Parsed,
+    permit: Permit,
+    body: ReceivedBody,
+) -> Result<Outcome, ApiError> {
+    let served_by = server.clone();
+    let work = async move { verbs::serve(&served_by, &parsed, &permit, body).await };
+    server.flow.run_queued(work).await?
 }
 
 fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {

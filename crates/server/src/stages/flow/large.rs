@@ -11,13 +11,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::fair_queue::FairQueue;
-use super::too_many_requests;
+use super::{give_way, too_many_requests};
 
 /// Bytes from which on work on them counts as large: a millisecond or two.
 pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
 /// How much less processor time its threads get when others need it (`nice(2)`).
-#[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -44,10 +43,7 @@ impl LargeThreads {
 }
 
 fn run_jobs(received: &Mutex<Receiver<Job>>) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(NICE) {
-        tracing::debug!("large work has the priority of all else: {error}");
-    }
+    give_way(NICE);
     loop {
         let job = received.lock().recv();
         let Ok(job) = job else { return };

@@ -15,6 +15,8 @@
 //!   anything, so under overload the queue is one for threads, which the runtime keeps and which is
 //!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
 //!   seats are then taken, and the others wait where it is fair.
+//! - **Other threads for who has waited.** Whoever has waited for a seat sends more than their share. Their
+//!   requests are carried out on threads of their own ([`queued`]): others do not queue for a thread behind them.
 //! - **Requests to clusters** have seats of their own, until the head of the answer is there: how long
 //!   the rest takes is for the cluster to say, so all that is under way is counted with the watches.
 //! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
@@ -23,6 +25,7 @@
 pub(crate) mod budget;
 mod fair_queue;
 pub(crate) mod large;
+mod queued;
 pub(crate) mod write_rate;
 
 use std::collections::HashMap;
@@ -41,6 +44,7 @@ use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
 use self::large::{LargeThreads, LargeWork};
+use self::queued::QueuedThreads;
 use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -164,6 +168,7 @@ pub(crate) struct Flow {
     system: [Arc<FairQueue>; 3],
     large: Arc<FairQueue>,
     large_threads: Arc<LargeThreads>,
+    queued_threads: QueuedThreads,
     /// Bytes of bodies of requests.
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
@@ -220,6 +225,17 @@ fn class_queue(seats: usize, share: usize, waiting_per_owner: usize) -> Arc<Fair
     })
 }
 
+/// Gives the current thread less processor time when others need it, as `nice(2)` does.
+fn give_way(nice: i32) {
+    // Elsewhere that would be the whole process.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(nice) {
+        tracing::debug!("a thread has the priority of all others: {error}");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = nice;
+}
+
 impl Flow {
     /// Returns flow control with nothing in flight, for the runtime that it is called in.
     pub(crate) fn new(limits: Limits) -> Self {
@@ -236,6 +252,7 @@ impl Flow {
             system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, SYSTEM_SHARE, waiting)),
             large: class_queue(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER),
             large_threads: LargeThreads::start(LARGE_SEATS),
+            queued_threads: QueuedThreads::start(),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
@@ -287,6 +304,17 @@ impl Flow {
         }
         // Nobody waits for a system seat, or who came later would pass them.
         seats.acquire(requester.owner).await
+    }
+
+    /// Carries out a request that has waited for its seat.
+    ///
+    /// # Errors
+    /// 500 when it panics.
+    pub(crate) async fn run_queued<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.queued_threads.run(work).await
     }
 
     /// Returns where an owner's work is done that takes much processor time.
