@@ -119,6 +119,21 @@ async fn terraform() {
     assert_eq!(gone["reason"], "NotFound");
 }
 
+/// Returns each resource that can be listed and watched, with the path of its collection.
+async fn watchable(client: &Client) -> Vec<(Value, String)> {
+    let mut found = Vec::new();
+    for version in versions(client).await {
+        for resource in read(client, &version).await["resources"].as_array().unwrap() {
+            let verbs = resource["verbs"].as_array().unwrap();
+            if ["list", "watch"].iter().all(|verb| verbs.contains(&json!(verb))) {
+                let path = based(&format!("{version}/{}", resource["name"].as_str().unwrap()));
+                found.push((resource.clone(), path));
+            }
+        }
+    }
+    found
+}
+
 /// Informers list at any version and watch from there, with a page size that they do not need; since 0.35 they
 /// stream the list, and resume from the bookmark that ends it. Typed clients accept protobuf first.
 #[tokio::test]
@@ -130,24 +145,16 @@ async fn client_go() {
         Watch::new(client.get(&path).accept(accept).stream().await)
     };
     let mut ends = BTreeMap::new();
-    for version in versions(&client).await {
-        for resource in read(&client, &version).await["resources"].as_array().unwrap() {
-            let verbs = resource["verbs"].as_array().unwrap();
-            if !verbs.contains(&json!("list")) || !verbs.contains(&json!("watch")) {
-                continue;
-            }
-            let path = based(&format!("{version}/{}", resource["name"].as_str().unwrap()));
-            let list = client.get(&format!("{path}?limit=500&resourceVersion=0")).accept(accept);
-            let list = list.send().await.expect(200);
-            let query =
-                "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=300";
-            let mut events = watching(&path, query).await.initial().await;
-            let end = events.pop().unwrap();
-            let streamed: Vec<_> = events.iter().map(|event| &event.object["metadata"]).collect();
-            let listed = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]);
-            assert_eq!(streamed, listed.collect::<Vec<_>>(), "{path}");
-            ends.insert(path, end.version());
-        }
+    for (_, path) in watchable(&client).await {
+        let list = client.get(&format!("{path}?limit=500&resourceVersion=0")).accept(accept);
+        let list = list.send().await.expect(200);
+        let query = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=300";
+        let mut events = watching(&path, query).await.initial().await;
+        let end = events.pop().unwrap();
+        let streamed: Vec<_> = events.iter().map(|event| &event.object["metadata"]).collect();
+        let listed = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]);
+        assert_eq!(streamed, listed.collect::<Vec<_>>(), "{path}");
+        ends.insert(path, end.version());
     }
     assert!(ends.len() > 15, "{ends:?}");
     let path = format!("{GROUP}/sharedsecrets");
@@ -168,24 +175,17 @@ async fn argo_cd() {
     assert_eq!(schema.status, 200);
     assert!(schema.header("content-type").unwrap().contains("proto-openapi"));
     let mut count = 0;
-    for version in versions(&client).await {
-        for resource in read(&client, &version).await["resources"].as_array().unwrap() {
-            let verbs = resource["verbs"].as_array().unwrap();
-            if !verbs.contains(&json!("list")) || !verbs.contains(&json!("watch")) {
-                continue;
-            }
-            let path = based(&format!("{version}/{}", resource["name"].as_str().unwrap()));
-            let list = client.get(&format!("{path}?limit=500")).send().await.expect(200);
-            let at = list["metadata"]["resourceVersion"].as_str().expect("a list has a version");
-            for item in list["items"].as_array().expect("a list has items, even if none") {
-                assert_eq!(item["kind"], resource["kind"], "items say what they are");
-                assert!(item["metadata"]["uid"].is_string(), "{path}");
-            }
-            let query = format!("&resourceVersion={at}&allowWatchBookmarks=true&timeoutSeconds=1");
-            let events = client.watch(&path, &query).await.rest().await;
-            assert!(events.iter().all(|event| event.kind == "BOOKMARK"), "{path}: {events:?}");
-            count += 1;
+    for (resource, path) in watchable(&client).await {
+        let list = client.get(&format!("{path}?limit=500")).send().await.expect(200);
+        let at = list["metadata"]["resourceVersion"].as_str().expect("a list has a version");
+        for item in list["items"].as_array().expect("a list has items, even if none") {
+            assert_eq!(item["kind"], resource["kind"], "items say what they are");
+            assert!(item["metadata"]["uid"].is_string(), "{path}");
         }
+        let query = format!("&resourceVersion={at}&allowWatchBookmarks=true&timeoutSeconds=1");
+        let events = client.watch(&path, &query).await.rest().await;
+        assert!(events.iter().all(|event| event.kind == "BOOKMARK"), "{path}: {events:?}");
+        count += 1;
     }
     assert!(count > 15, "{count} kinds");
 }
