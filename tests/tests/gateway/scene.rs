@@ -64,20 +64,12 @@ pub(crate) struct ByAgent {
 impl ByAgent {
     /// Starts a server and an agent whose cluster is reached by this kubeconfig.
     pub(crate) async fn new(home: &Home, kubeconfig: &str) -> Self {
-        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
-        let central = setup.argument("--drain-timeout=1s").start().await;
+        let central = central().await;
         let admin = central.client();
-        let by_cli =
-            CliUser::new().with("KUBECONFIG", central.home().kubeconfig().to_str().unwrap());
-        let key = by_cli.ok(&["create", "cluster", "member"]).await;
         let ada = user(&admin, "ada").await;
         let rules = json!([rule_on("clusters", &["member"], &["use"])]);
         allow(&admin, "use-member", None, rules, "platform:user:ada").await;
-        let upstream = home.path().join("upstream");
-        std::fs::write(&upstream, kubeconfig).unwrap();
-        let agent = AgentSetup::new(home, central.kubeconfig(), "member", key.trim(), &upstream);
-        let agent = agent.argument("--advertise=127.0.0.1").argument("--allow-local-upstreams");
-        let agent = agent.start().await;
+        let agent = member_agent(home, &central, kubeconfig).await;
         let version = format!("{MEMBER}/version");
         wait::until("the way through the agent", async || {
             (ada.get(&version).send().await.status == 200).then_some(())
@@ -86,6 +78,23 @@ impl ByAgent {
         let direct = agent.client(&endpoint_token(&ada, json!({})).await);
         Self { ada, direct, _agent: agent, _central: central }
     }
+}
+
+/// Starts a central server that a cluster on this machine can be connected to.
+pub(crate) async fn central() -> Server {
+    let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+    setup.argument("--drain-timeout=1s").start().await
+}
+
+/// Makes the cluster `member` by the command line, and starts its agent, which reaches it by this kubeconfig.
+pub(crate) async fn member_agent(home: &Home, central: &Server, kubeconfig: &str) -> Agent {
+    let by_cli = CliUser::new().with("KUBECONFIG", central.home().kubeconfig().to_str().unwrap());
+    let key = by_cli.ok(&["create", "cluster", "member"]).await;
+    let upstream = home.path().join("upstream");
+    std::fs::write(&upstream, kubeconfig).unwrap();
+    let agent = AgentSetup::new(home, central.kubeconfig(), "member", key.trim(), &upstream);
+    let agent = agent.argument("--advertise=127.0.0.1").argument("--allow-local-upstreams");
+    agent.start().await
 }
 
 /// Creates a Cluster with a kubeconfig.

@@ -3,14 +3,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::objects::{CORE, GROUP, endpoint_token, make, make_kubeconfig, secret};
 use postern_tests::rights::{allow, merge, path, rule_on, user, with_key};
-use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
+use postern_tests::{Agent, Home, Server, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{Member, SECRETS};
+use crate::scene::{Member, SECRETS, central, member_agent};
 
 /// The virtual cluster's path, at the gateway and at the agent.
 const BY_PROJECT: &str = "/kubernetes/project/p/virtualcluster/v";
@@ -34,18 +33,10 @@ struct Scene {
 impl Scene {
     async fn new(home: &Home) -> Self {
         let (member, inside) = (Member::new().await, Member::new().await);
-        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
-        let central = setup.argument("--drain-timeout=1s").start().await;
+        let central = central().await;
         let admin = central.client();
-        let by_cli =
-            CliUser::new().with("KUBECONFIG", central.home().kubeconfig().to_str().unwrap());
-        let key = by_cli.ok(&["create", "cluster", "member"]).await;
         make_kubeconfig(&member.admin, "platform", "vc-inside", &inside.kubeconfig()).await;
-        let upstream = home.path().join("upstream");
-        std::fs::write(&upstream, member.kubeconfig()).unwrap();
-        let agent = AgentSetup::new(home, central.kubeconfig(), "member", key.trim(), &upstream);
-        let agent = agent.argument("--advertise=127.0.0.1").argument("--allow-local-upstreams");
-        let agent = agent.start().await;
+        let agent = member_agent(home, &central, &member.kubeconfig()).await;
         let people = ["ada", "bob", "eve"];
         let mut clients = Vec::new();
         for name in people {
