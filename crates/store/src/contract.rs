@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::types::{Batch, Entry, ListRequest, Page, Position, Result, Snapshot, Txn};
+use crate::types::{Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn};
 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
 pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
@@ -178,6 +178,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns a watch on the keys under a prefix, which starts right after a position.
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
+
+    /// Returns the next changes to keys under a prefix, from the first one after a position. How many there
+    /// are is up to the engine, which bounds their bytes, too: the first one may exceed that. Nothing waits,
+    /// and nothing is kept open: this is for those who are behind, and read history bit by bit.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] as for a watch. [`Error::Corrupt`] when a change is corrupt, and, other than in a
+    /// watch, when the entry is that it replaced: whoever reads history cannot tell that from a new key.
+    ///
+    /// [`Error::Compacted`]: crate::Error::Compacted
+    /// [`Error::Corrupt`]: crate::Error::Corrupt
+    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events>;
 
     /// Compacts history up to and including a revision. Compacting it again is no error. Notes no last
     /// changes: see [`Store::compact_noting`].

@@ -1,7 +1,9 @@
 //! The cursor of a watch: arithmetic on positions, common to all engines. Where the changes come from
 //! is up to the engines.
 
-use crate::{Error, Event, Position, Result};
+use std::ops::ControlFlow;
+
+use crate::{Error, Event, Events, Position, Result};
 
 /// The prefix of a watch, and the position up to which everything is delivered.
 #[derive(Clone, Debug)]
@@ -31,6 +33,11 @@ impl Cursor {
         self.after.packed().checked_add(1)
     }
 
+    /// Returns the end of a revision; what is delivered already, when that is later.
+    pub(crate) fn end_of(&self, revision: u64) -> Position {
+        self.after.max(Position::end_of(revision))
+    }
+
     /// Returns whether the watch covers a key: whether the key is under its prefix.
     pub(crate) fn covers(&self, key: &str) -> bool {
         key.starts_with(&self.prefix)
@@ -43,7 +50,7 @@ impl Cursor {
 
     /// Notes that everything up to the end of a revision is delivered. Never moves back.
     pub(crate) fn advance_to(&mut self, revision: u64) {
-        self.after = self.after.max(Position::end_of(revision));
+        self.after = self.end_of(revision);
     }
 
     /// Returns [`Error::Compacted`] when history that is still to be delivered is compacted.
@@ -55,9 +62,75 @@ impl Cursor {
     }
 }
 
+/// Changes that are looked at for one page of events.
+const EVENTS_CHANGES: usize = 1024;
+/// Bytes of values, new and previous, on one page of events, about.
+const EVENTS_BYTES: usize = 64 * 1024;
+
+/// A page of events that is being read: see [`crate::Store::next_events`].
+pub(crate) struct EventsPage {
+    read: Events,
+    seen: usize,
+    bytes: usize,
+}
+
+impl EventsPage {
+    /// Returns an empty page after a cursor, for an engine whose newest revision is the given one.
+    pub(crate) fn new(cursor: &Cursor, newest: u64) -> Self {
+        let read = Events { events: Vec::new(), through: cursor.end_of(newest) };
+        Self { read, seen: 0, bytes: 0 }
+    }
+
+    /// Counts the change at a packed position. Breaks when the page ends before it.
+    pub(crate) fn see(&mut self, packed: u64) -> ControlFlow<()> {
+        if self.seen >= EVENTS_CHANGES || self.bytes >= EVENTS_BYTES {
+            self.read.through = Position::from_packed(packed - 1);
+            return ControlFlow::Break(());
+        }
+        self.seen += 1;
+        ControlFlow::Continue(())
+    }
+
+    /// Adds the event of the change that was counted last.
+    pub(crate) fn add(&mut self, event: Event) {
+        self.bytes += event.bytes();
+        self.read.events.push(event);
+    }
+
+    /// Returns what was read.
+    pub(crate) fn finish(self) -> Events {
+        self.read
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_events_ends_where_it_is_full() {
+        let event = |packed, length| Event {
+            key: "/a".into(),
+            position: Position::from_packed(packed),
+            value: Some(vec![0; length].into()),
+            previous: None,
+        };
+        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9);
+        for packed in [300, 301] {
+            assert!(page.see(packed).is_continue());
+            page.add(event(packed, EVENTS_BYTES / 2));
+        }
+        assert!(page.see(512).is_break());
+        let read = page.finish();
+        assert_eq!((read.events.len(), read.through), (2, Position::end_of(1)));
+
+        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9);
+        assert!((0..EVENTS_CHANGES as u64).all(|packed| page.see(packed).is_continue()));
+        assert!(page.see(EVENTS_CHANGES as u64).is_break());
+        assert_eq!(page.finish().through.packed(), EVENTS_CHANGES as u64 - 1);
+        let page = EventsPage::new(&Cursor::new("", Position::new(12, 3)), 9);
+        assert_eq!(page.finish().through, Position::new(12, 3), "it never goes back");
+    }
 
     #[test]
     fn a_cursor_between_two_changes_has_not_delivered_their_revision() {

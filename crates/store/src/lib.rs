@@ -26,6 +26,6 @@ pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, open, open_within};
 pub use types::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, ListRequest, Options, Page,
-    Position, Result, Snapshot, Txn, limits,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, ListRequest, Options,
+    Page, Position, Result, Snapshot, Txn, limits,
 };

@@ -14,11 +14,11 @@ use tokio::task::spawn_blocking;
 
 use crate::age::Ages;
 use crate::check::{self, Overhead};
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{NotedChanges, Noting, Search};
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
-    Batch, Change, Condition, Entry, Error, Event, Gate, ListRequest, Page, Position,
+    Batch, Change, Condition, Entry, Error, Event, Events, Gate, ListRequest, Page, Position,
     RestoreTarget, Result, Snapshot, Store, Txn, Watch,
 };
 
@@ -204,6 +204,10 @@ impl Store for Memory {
         cursor.check_not_compacted(self.shared.lock()?.compacted)?;
         let published = self.shared.published.subscribe();
         Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), published, cursor }))
+    }
+
+    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
+        self.shared.lock()?.next_events(&Cursor::new(prefix, after))
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
@@ -408,6 +412,21 @@ impl State {
             value: record.value.clone(),
             previous: record.previous.and_then(|previous| self.entry(previous)),
         }
+    }
+
+    fn next_events(&self, cursor: &Cursor) -> Result<Events> {
+        cursor.check_not_compacted(self.compacted)?;
+        let mut page = EventsPage::new(cursor, self.revision);
+        let Some(first) = cursor.first_packed() else { return Ok(page.finish()) };
+        for (packed, record) in self.changes.range(first..) {
+            if page.see(*packed).is_break() {
+                break;
+            }
+            if cursor.covers(&record.key) {
+                page.add(self.event(*packed, record));
+            }
+        }
+        Ok(page.finish())
     }
 
     /// Returns the events of the next transaction that a cursor covers, or a batch without events that

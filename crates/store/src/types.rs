@@ -189,6 +189,15 @@ impl Page {
     }
 }
 
+/// Changes that were read from history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// In order of position.
+    pub events: Vec<Event>,
+    /// Everything under the prefix up to this position has been returned.
+    pub through: Position,
+}
+
 /// A condition that must hold for a transaction to be committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -262,6 +271,14 @@ pub struct Event {
     pub value: Option<Bytes>,
     /// The entry that was replaced; `None` when the key is new, or that entry is corrupt.
     pub previous: Option<Entry>,
+}
+
+impl Event {
+    /// Returns the bytes that its values take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let value = self.value.as_ref().map_or(0, Bytes::len);
+        value + self.previous.as_ref().map_or(0, |entry| entry.value.len())
+    }
 }
 
 impl fmt::Debug for Event {

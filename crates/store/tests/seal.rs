@@ -11,8 +11,8 @@ use bytes::Bytes;
 use postern_store::memory::Memory;
 use postern_store::seal::{Keyring, Progress, Sealed};
 use postern_store::{
-    Change, Condition, Entry, Error, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
-    Store, Txn, Watch,
+    Change, Condition, Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Result,
+    Snapshot, Store, Txn, Watch,
 };
 
 const SECRET: &str = "correct horse battery staple";
@@ -282,6 +282,10 @@ impl Store for ChangedMeanwhile {
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
         self.inner.watch(prefix, after).await
+    }
+
+    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
+        self.inner.next_events(prefix, after).await
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

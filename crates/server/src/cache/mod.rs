@@ -5,6 +5,7 @@
 //! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
 //! acknowledged to any client, even when another process wrote it.
 
+mod history;
 mod newest;
 mod object;
 mod objects;
@@ -24,7 +25,7 @@ use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -82,6 +83,8 @@ pub(crate) struct Cache {
     access: AccessState,
     tokens: TokenState,
     newest: NewestRevision,
+    /// Turns to read history for a watcher.
+    history_reads: Semaphore,
     /// A revision that the store had and the cache had not, and since when that is known.
     missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
@@ -137,6 +140,7 @@ impl Cache {
             access: AccessState::new(),
             tokens: TokenState::default(),
             newest: NewestRevision::new(store.clone()),
+            history_reads: Semaphore::new(history::HISTORY_READS),
             missing: Mutex::new(None),
             applied: watch::Sender::new(0),
             store,

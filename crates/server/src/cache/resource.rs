@@ -18,7 +18,7 @@ use super::Encoding;
 use super::object::{CachedObject, stored_head};
 use super::objects::Objects;
 
-/// Events that are kept of each kind. A watcher that is further behind gets 410 and starts again.
+/// Events that are kept of each kind. A watcher that is further behind reads the store's history.
 pub(crate) const EVENT_WINDOW: usize = 8192;
 
 /// Bytes of the events that are kept of each kind: objects may have megabytes.
@@ -77,6 +77,16 @@ impl std::fmt::Debug for CacheEvent {
 }
 
 impl CacheEvent {
+    /// Returns an event that no watcher has seen yet.
+    pub(super) fn new(
+        event_type: WatchEventType,
+        object: Arc<CachedObject>,
+        previous: Option<Arc<CachedObject>>,
+    ) -> Self {
+        let fields = [SelectableFields::default(), SelectableFields::default()];
+        Self { event_type, object, previous, fields, encodings: Mutex::new(Vec::new()) }
+    }
+
     /// Returns the event's position in history.
     pub(crate) fn position(&self) -> Position {
         self.object.position()
@@ -192,7 +202,7 @@ pub(crate) enum Next {
     Events(Vec<Arc<CacheEvent>>),
     /// No event up to the end of this revision.
     Idle(u64),
-    /// Events between the cursor and this position are gone.
+    /// Events between the cursor and this position are not in memory.
     Expired(Position),
 }
 
@@ -572,10 +582,7 @@ fn push_event(
         }
         forget_first(state);
     }
-    let encodings = Mutex::new(Vec::new());
-    let fields = [SelectableFields::default(), SelectableFields::default()];
-    let event = CacheEvent { event_type, object, previous, fields, encodings };
-    state.events.push_back(Arc::new(event));
+    state.events.push_back(Arc::new(CacheEvent::new(event_type, object, previous)));
 }
 
 /// Forgets all events: each watcher lists again.

@@ -306,21 +306,83 @@ async fn a_drain_ends_watches_one_after_the_other() {
     assert!(in_half.into_iter().all(|count| count > 10), "{in_half:?}");
 }
 
+/// Commits more changes of the SharedSecret `a` than are kept in memory, of which every second one has the
+/// label, and returns how many there are.
+async fn more_changes_than_are_in_memory(fixture: &Fixture) -> usize {
+    let key: Arc<str> = "/objects/management.platform.sh/sharedsecrets/platform/a".into();
+    let object = fixture.registry.cache().of(SharedSecret.info()).get(&key).unwrap().unwrap();
+    let mut object = object.decode().unwrap();
+    let values: [_; 2] = ["odd", "even"].map(|value| {
+        object.metadata.labels = [("number".to_owned(), value.to_owned())].into();
+        crate::cache::to_stored(object.clone())
+    });
+    let count = EVENT_WINDOW + 1;
+    for value in values.iter().cycle().take(count) {
+        let changes = vec![Change::Put { key: key.clone(), value: value.clone() }];
+        fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    count
+}
+
+/// Returns the deliveries of a watcher, up to a position, with their versions.
+async fn delivered_up_to(watcher: &mut Watcher, last: Position) -> Vec<(String, Position)> {
+    let mut all = Vec::new();
+    while all.last().is_none_or(|(_, position)| *position < last) {
+        for delivery in watcher.next().await.unwrap() {
+            let Delivery::Event { object, .. } = &delivery else {
+                panic!("{:?}", names(&[delivery]))
+            };
+            let position = object.position();
+            all.push((names(&[delivery]).remove(0), position));
+        }
+    }
+    all
+}
+
 #[tokio::test]
-async fn a_watcher_that_falls_behind_is_closed_and_not_skipped() {
+async fn a_watcher_that_falls_behind_reads_the_history() {
+    let fixture = fixture().await;
+    let begin = fixture.store.revision().await.unwrap();
+    fixture.create("a").await.unwrap();
+    let mut slow = fixture.watch("watch=1&resourceVersion=0").await;
+    assert_eq!(names(&slow.next().await.unwrap()), ["ADDED a"]);
+    let created = fixture.store.revision().await.unwrap();
+    let count = more_changes_than_are_in_memory(&fixture).await;
+    let newest = fixture.store.revision().await.unwrap();
+    let last = Position::new(newest, 0);
+    let expected = (created + 1..=newest)
+        .map(|revision| ("MODIFIED a".to_owned(), Position::new(revision, 0)));
+    let expected: Vec<_> = expected.collect();
+    assert_eq!(expected.len(), count);
+    assert_eq!(delivered_up_to(&mut slow, last).await, expected);
+
+    // So does one that comes back, and what its selector picks is told from the state before.
+    let version = Position::end_of(begin);
+    let mut back = fixture.watch(&format!("watch=1&resourceVersion={version}")).await;
+    let mut whole = delivered_up_to(&mut back, last).await;
+    assert_eq!(whole.remove(0).0, "ADDED a");
+    assert_eq!(whole, expected);
+    let selected = format!("watch=1&labelSelector=number%3Dodd&resourceVersion={version}");
+    let mut selected = fixture.watch(&selected).await;
+    let selected = delivered_up_to(&mut selected, last).await;
+    let expected: Vec<_> = expected
+        .iter()
+        .enumerate()
+        .map(|(index, (_, position))| (["ADDED a", "DELETED a"][index % 2].to_owned(), *position))
+        .collect();
+    assert_eq!(selected, expected);
+}
+
+#[tokio::test]
+async fn a_watcher_that_falls_behind_history_is_closed_and_not_skipped() {
     let fixture = fixture().await;
     fixture.create("a").await.unwrap();
     let mut watcher = fixture.watch("watch=1&resourceVersion=0").await;
     assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
-    let resource = fixture.registry.cache().of(SharedSecret.info());
-    let object = resource.get("/objects/management.platform.sh/sharedsecrets/platform/a").unwrap();
-    let stored = crate::cache::to_stored(object.unwrap().decode().unwrap());
-    for _ in 0..=EVENT_WINDOW {
-        let key = "/objects/management.platform.sh/sharedsecrets/platform/a".into();
-        let change = Change::Put { key, value: stored.clone() };
-        fixture.store.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
-    }
-    fixture.registry.cache().wait_until_current().await.unwrap();
+    let created = fixture.store.revision().await.unwrap();
+    more_changes_than_are_in_memory(&fixture).await;
+    fixture.store.compact(created + 1).await.unwrap();
     assert_eq!(names(&watcher.next().await.unwrap()), ["ERROR 410"]);
     assert!(watcher.next().await.is_none());
 }

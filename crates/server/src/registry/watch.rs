@@ -1,8 +1,8 @@
 //! A watch: a cursor in a kind's history that moves forward.
 //!
 //! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as
-//! its client takes them. When its cursor is no longer in the window, the watch is closed; it never
-//! skips an event. All that it remembers is one number.
+//! its client takes them. What the cache does not have any more, it reads from the store's history; when
+//! that is compacted, the watch is closed. It never skips an event. All that it remembers is one number.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use postern_meta::event::WatchEventType;
 use postern_meta::options::{ListOptions, RequestedVersion};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
-use postern_store::Position;
+use postern_store::{Error, Position};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -311,23 +311,22 @@ impl Watcher {
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
-                    // Also where there is always one more event.
-                    if let Some(due) = self.due() {
-                        return due;
-                    }
-                    // What decides is at least as new as these events.
-                    if let Err(error) = self.access.visible.follow(&self.cache) {
-                        return Some(self.fail(error));
-                    }
-                    let deliveries = self.take(&events);
-                    self.access.visible.forget_before(self.cursor.revision());
-                    if !deliveries.is_empty() {
-                        return Some(deliveries);
+                    if let Some(next) = self.pass(&events, None) {
+                        return next;
                     }
                     // Events that are not for this watcher are passed without a wait otherwise.
                     tokio::task::yield_now().await;
                 }
-                Next::Expired(oldest) => return Some(self.expire(oldest)),
+                Next::Expired(oldest) => {
+                    let older = self.cache.older_events(self.kind, self.cursor, oldest).await;
+                    let next = match older {
+                        Ok(older) => self.pass(&older.events, Some(older.through)),
+                        Err(error) => return Some(self.expire(oldest, &error)),
+                    };
+                    if let Some(next) = next {
+                        return next;
+                    }
+                }
                 Next::Idle(revision) => {
                     self.cursor = self.cursor.max(Position::end_of(revision));
                     if let Some(due) = self.due() {
@@ -340,6 +339,30 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    /// Passes events, which were read from the store if they end at a given position. Returns what is to be
+    /// returned, if there is anything.
+    #[expect(clippy::option_option, reason = "nothing to return; or the end; or deliveries")]
+    fn pass(
+        &mut self,
+        events: &[Arc<CacheEvent>],
+        through: Option<Position>,
+    ) -> Option<Option<Vec<Delivery>>> {
+        // Also where there is always one more event.
+        if let Some(due) = self.due() {
+            return Some(due);
+        }
+        // What decides is at least as new as these events.
+        if let Err(error) = self.access.visible.follow(&self.cache) {
+            return Some(Some(self.fail(error)));
+        }
+        let deliveries = self.take(events, through.is_none());
+        if events.last().is_none_or(|last| last.position() <= self.cursor) {
+            self.cursor = self.cursor.max(through.unwrap_or(self.cursor));
+        }
+        self.access.visible.forget_before(self.cursor.revision());
+        (!deliveries.is_empty()).then_some(Some(deliveries))
     }
 
     /// Returns what is due by time: the bookmark of each interval, and after silence; the end, and before it
@@ -380,8 +403,8 @@ impl Watcher {
         taken
     }
 
-    /// Takes the next of these events. Those that it leaves are read again.
-    fn take(&mut self, events: &[Arc<CacheEvent>]) -> Vec<Delivery> {
+    /// Takes the next of these events, which other watchers may share. Those that it leaves are read again.
+    fn take(&mut self, events: &[Arc<CacheEvent>], are_shared: bool) -> Vec<Delivery> {
         let (mut taken, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
         for event in events {
             if bytes >= BYTES_PER_READ || looked_at >= BYTES_BETWEEN_PAUSES {
@@ -389,7 +412,7 @@ impl Watcher {
             }
             looked_at += self.selection.bytes_per_look(&event.object);
             self.cursor = event.position();
-            if let Some(delivery) = self.selected(event) {
+            if let Some(delivery) = self.selected(event, are_shared) {
                 bytes += event.object.json().len();
                 taken.push(delivery);
             }
@@ -399,7 +422,7 @@ impl Watcher {
 
     /// Returns an event as this watcher has it: with selectors, an object can be added or deleted
     /// for the watcher without being created or removed.
-    fn selected(&self, event: &Arc<CacheEvent>) -> Option<Delivery> {
+    fn selected(&self, event: &Arc<CacheEvent>, is_shared: bool) -> Option<Delivery> {
         let revision = event.position().revision();
         let visible = &self.access.visible;
         let (then, since) = (visible.at(revision.saturating_sub(1)), visible.at(revision));
@@ -426,7 +449,8 @@ impl Watcher {
             let object = self.observed(object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
-        Some(Delivery::Event { event_type, object, shared: Some(event.clone()) })
+        let shared = is_shared.then(|| event.clone());
+        Some(Delivery::Event { event_type, object, shared })
     }
 
     fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
@@ -434,7 +458,11 @@ impl Watcher {
         observed(&self.cache, visible.newest(), *is_extended, object)
     }
 
-    fn expire(&mut self, oldest: Position) -> Vec<Delivery> {
+    /// Ends it because what comes next is neither in memory nor in the store.
+    fn expire(&mut self, oldest: Position, error: &Error) -> Vec<Delivery> {
+        if !matches!(error, Error::Compacted { .. }) {
+            tracing::warn!("a watch ends, because history cannot be read: {error}");
+        }
         let cursor = self.cursor;
         self.fail(ApiError::expired(format!("too old resource version: {cursor} ({oldest})")))
     }

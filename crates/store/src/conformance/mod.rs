@@ -70,6 +70,7 @@ macro_rules! conformance {
             watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
                 resumes_between_any_two_changes, delivers_only_its_prefix_and_progress,
                 starts_anywhere_in_history, waits_for_the_future, delivers_previous_values,
+                reads_events_bit_by_bit, reads_no_events_that_are_compacted,
                 delivers_no_events_for_rewrites, loses_nothing_when_a_call_is_dropped,
                 follows_while_changes_are_made, catches_up_over_a_long_history;
             history: compacts_what_is_superseded, keeps_live_values_however_old,

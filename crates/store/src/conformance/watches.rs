@@ -9,7 +9,7 @@ use super::{
     Subject, batches_until, bytes, check_it_waits, commit, delete, events_until, put, result_of,
     rewrite, set, waiting_call, watch,
 };
-use crate::{Batch, Event, Position, Store, Watch};
+use crate::{Batch, Error, Event, Events, Position, Store, Watch};
 
 /// A few transactions of several kinds. Returns the last revision.
 async fn some_history(store: &Arc<dyn Store>) -> u64 {
@@ -146,6 +146,58 @@ pub async fn delivers_previous_values(subject: &impl Subject) {
             (Some(bytes("3")), None),
         ]
     );
+}
+
+/// What is read bit by bit, from anywhere, is what a watch from there delivers, and it ends where history does.
+pub async fn reads_events_bit_by_bit(subject: &impl Subject) {
+    let store = subject.create().await;
+    let begin = store.revision().await.unwrap();
+    for number in 0..40 {
+        // Together they are more than one page.
+        let value = number.to_string().repeat(4000);
+        commit(&store, vec![put("/a", &value), put("/b", "1"), put("/c", &value)]).await;
+        commit(&store, vec![delete("/b"), rewrite("/a", "r")]).await;
+    }
+    let last = set(&store, "/a", "end").await;
+    let mut whole = watch(&store, "/", Position::end_of(begin)).await;
+    let truth = events_until(whole.as_mut(), last).await;
+    let mut starts = vec![Position::end_of(begin)];
+    starts.extend(truth.iter().step_by(17).map(|event| event.position));
+    for (prefix, start) in ["/", "/b"].into_iter().flat_map(|p| starts.iter().map(move |s| (p, s)))
+    {
+        let (mut read, mut after, mut pages) = (Vec::new(), *start, 0);
+        while after < Position::end_of(last) {
+            let page = store.next_events(prefix, after).await.unwrap();
+            assert!(page.through > after, "it goes on");
+            assert!(page.events.iter().all(|event| event.position <= page.through));
+            (after, pages) = (page.through, pages + 1);
+            read.extend(page.events);
+        }
+        let expected =
+            truth.iter().filter(|one| one.key.starts_with(prefix) && one.position > *start);
+        assert_eq!(read, expected.cloned().collect::<Vec<_>>());
+        assert!(prefix == "/b" || *start != starts[0] || pages > 1, "bounded");
+    }
+    let end = store.next_events("/", Position::end_of(last)).await.unwrap();
+    assert_eq!(end, Events { events: Vec::new(), through: Position::end_of(last) });
+    let future = store.next_events("/", Position::end_of(last + 9)).await.unwrap();
+    assert_eq!(future.events, []);
+}
+
+/// What is compacted is refused, and everything after it is read.
+pub async fn reads_no_events_that_are_compacted(subject: &impl Subject) {
+    let store = subject.create().await;
+    let first = set(&store, "/a", "1").await;
+    let last = set(&store, "/a", "2").await;
+    store.compact(first).await.unwrap();
+    match store.next_events("/", Position::new(first, 0)).await {
+        Err(Error::Compacted { compacted }) => assert_eq!(compacted, first),
+        other => panic!("expected it compacted, got {other:?}"),
+    }
+    let read = store.next_events("/", Position::end_of(first)).await.unwrap();
+    assert_eq!(positions(&read.events), [Position::new(last, 0)]);
+    let replaced = read.events[0].previous.as_ref().unwrap();
+    assert_eq!((&replaced.value, replaced.position), (&bytes("1"), Position::new(first, 0)));
 }
 
 /// A rewrite is progress, and no event.

@@ -1,16 +1,16 @@
 //! Reads of history: the changes of its segments, in order; the versions that keys had; the last changes;
 //! and what there is to forget. Everything here works on one snapshot of the database.
 
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 
 use ::redb::{ReadOnlyTable, ReadableTable, TableHandle};
 use bytes::Bytes;
 
 use super::layout::{self, Before, Corruption, PUT, Record, SEGMENTS, TOMBSTONE};
-use super::read::{Version, View, corrupt_database, corrupt_key, engine_error, event_bytes};
-use crate::cursor::Cursor;
+use super::read::{Version, View, corrupt_database, corrupt_key, engine_error};
+use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{NotedChanges, Noting, Search};
-use crate::{Batch, Entry, Event, Position, Result};
+use crate::{Batch, Entry, Event, Events, Position, Result};
 
 /// Changes that one read of history looks at before it returns what it has.
 const HISTORY_CHANGES: usize = 4096;
@@ -174,26 +174,64 @@ impl View {
     /// Returns the next batches for a cursor, as many as one read may return. The last batch may
     /// have no events: it then reports up to where the history was read.
     pub(super) fn history(&self, cursor: &Cursor) -> Result<Vec<Batch>> {
-        cursor.check_not_compacted(self.state.compacted)?;
-        let Some(first) = cursor.first_packed() else { return Ok(Vec::new()) };
-        let range = first..=u64::MAX;
         let mut reading = Reading { through: self.state.revision, ..Reading::default() };
-        'all: for segment in self.segments_in(&range)? {
-            let segment = self.segment(*segment)?;
-            for item in segment.range(range.clone()).map_err(engine_error)? {
-                let (packed, record) = item.map_err(engine_error)?;
-                if reading.is_full_at(packed.value()) {
-                    break 'all;
-                }
-                if let Some(event) = self.event(cursor, packed.value(), record.value())? {
-                    reading.add(event);
-                }
+        self.visit_changes(cursor, |packed, record| {
+            if reading.is_full_at(packed) {
+                return Ok(ControlFlow::Break(()));
             }
-        }
+            if let Some((event, _)) = self.event(cursor, packed, record)? {
+                reading.add(event);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(reading.finish())
     }
 
-    fn event(&self, cursor: &Cursor, packed: u64, record: &[u8]) -> Result<Option<Event>> {
+    /// Returns the next changes for a cursor: see [`crate::Store::next_events`].
+    pub(super) fn next_events(&self, cursor: &Cursor) -> Result<Events> {
+        let mut page = EventsPage::new(cursor, self.state.revision);
+        self.visit_changes(cursor, |packed, record| {
+            let next = page.see(packed);
+            if next.is_continue()
+                && let Some((event, replaced)) = self.event(cursor, packed, record)?
+            {
+                replaced.map_err(|reason| corrupt_key(&event.key, reason))?;
+                page.add(event);
+            }
+            Ok(next)
+        })?;
+        Ok(page.finish())
+    }
+
+    /// Calls `visit` with the packed position and the record of each change that a cursor has not delivered, in
+    /// order, until it breaks.
+    fn visit_changes(
+        &self,
+        cursor: &Cursor,
+        mut visit: impl FnMut(u64, &[u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        cursor.check_not_compacted(self.state.compacted)?;
+        let Some(first) = cursor.first_packed() else { return Ok(()) };
+        let range = first..=u64::MAX;
+        for segment in self.segments_in(&range)? {
+            let segment = self.segment(*segment)?;
+            for item in segment.range(range.clone()).map_err(engine_error)? {
+                let (packed, record) = item.map_err(engine_error)?;
+                if visit(packed.value(), record.value())?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the event of a change that a cursor covers, and whether what it replaced is intact.
+    fn event(
+        &self,
+        cursor: &Cursor,
+        packed: u64,
+        record: &[u8],
+    ) -> Result<Option<(Event, std::result::Result<(), Corruption>)>> {
         let position = Position::from_packed(packed);
         let record = layout::decode_record(packed, record)
             .map_err(|reason| corrupt_database(format!("change {position}: {reason}")))?;
@@ -203,27 +241,36 @@ impl View {
         }
         let value = record.body.check().map_err(|reason| corrupt_key(key, reason))?;
         let value = (record.head.mark == PUT).then(|| Bytes::copy_from_slice(value));
-        let previous = self.previous(packed, &record)?;
-        Ok(Some(Event { key: key.into(), position, value, previous }))
+        let (previous, replaced) = match self.previous(packed, &record)? {
+            Ok(previous) => (previous, Ok(())),
+            // That does not keep a watch from being told of the change.
+            Err(reason) => {
+                tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
+                (None, Err(reason))
+            }
+        };
+        Ok(Some((Event { key: key.into(), position, value, previous }, replaced)))
     }
 
-    /// Returns the entry that a change replaced; `None` when there was none, or when it is corrupt.
-    /// Corruption does not keep the event from being delivered.
-    fn previous(&self, packed: u64, record: &Record<'_>) -> Result<Option<Entry>> {
+    /// Returns the entry that a change replaced; `None` when there was none. The inner error is corruption of
+    /// that entry.
+    fn previous(
+        &self,
+        packed: u64,
+        record: &Record<'_>,
+    ) -> Result<std::result::Result<Option<Entry>, Corruption>> {
         let key = record.head.key;
-        let Before::Value(previous) = record.head.before else { return Ok(None) };
+        let previous = match record.head.before {
+            Before::Value(previous) => previous,
+            Before::Corrupt => return Ok(Err(WAS_CORRUPT)),
+            Before::Nothing | Before::Tombstone(_) => return Ok(Ok(None)),
+        };
         let value = match record.replaced {
             Some(body) => body.check().map(Bytes::copy_from_slice),
             None => self.replaced_value(key, previous, packed)?,
         };
         let position = Position::from_packed(previous);
-        Ok(match value {
-            Ok(value) => Some(Entry { key: key.into(), value, position }),
-            Err(reason) => {
-                tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
-                None
-            }
-        })
+        Ok(value.map(|value| Some(Entry { key: key.into(), value, position })))
     }
 
     /// Returns the last change under each prefix: see [`crate::Store::last_changes`].
@@ -336,7 +383,7 @@ impl Reading {
     }
 
     fn add(&mut self, event: Event) {
-        self.bytes += event_bytes(&event);
+        self.bytes += event.bytes();
         match self.batches.last_mut() {
             Some(batch) if batch.revision == self.current => batch.events.push(event),
             _ => self.batches.push(Batch { events: vec![event], revision: self.current }),

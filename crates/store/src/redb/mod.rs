@@ -32,8 +32,9 @@ use self::start::Start;
 use self::watch::RedbWatch;
 use self::write::Task;
 use crate::check::{self, Overhead};
+use crate::cursor::Cursor;
 use crate::{
-    Entry, Error, Gate, ListRequest, Options, Page, Position, Result, Snapshot, Store, Txn,
+    Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Result, Snapshot, Store, Txn,
     Visitor, Watch,
 };
 
@@ -133,6 +134,19 @@ impl Redb {
         });
         let step = reading.await.map_err(|error| Error::Unavailable(error.to_string()))?;
         self.probe_if_unavailable(step)
+    }
+
+    /// Reads the next changes of a snapshot.
+    async fn read_events(&self, cursor: &Cursor) -> Result<Events> {
+        let (shared, cursor) = (Arc::clone(&self.shared), cursor.clone());
+        let reading = spawn_blocking(move || {
+            shared.read(|view| Ok((view.next_events(&cursor)?, view.state.revision)))
+        });
+        let (read, revision) = self.probe_if_unavailable(
+            reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
+        )?;
+        self.shared.wait_until_published(revision).await;
+        Ok(read)
     }
 
     /// Waits until snapshots have what is acknowledged.
@@ -237,6 +251,17 @@ impl Store for Redb {
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
         Ok(Box::new(RedbWatch::new(&self.shared, prefix, after)?))
+    }
+
+    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
+        let cursor = Cursor::new(prefix, after);
+        let read = self.read_events(&cursor).await?;
+        // Only who has everything that a snapshot has waits for what was acknowledged since.
+        if !read.events.is_empty() || read.through > after {
+            return Ok(read);
+        }
+        self.catch_up().await?;
+        self.read_events(&cursor).await
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::layout::{self, Corruption, LIVE, NOTES, PUT, Row, STATE, State, TOMBSTONE};
 use super::notes;
 use crate::last_change::NotedChanges;
-use crate::{CorruptEntry, Entry, Error, Event, ListRequest, Page, Position, Result, Snapshot};
+use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result, Snapshot};
 
 /// Keys on a page of [`crate::Store::next_page`].
 const PAGE_KEYS: usize = 256;
@@ -265,12 +265,6 @@ impl View {
             Err(reason) => Ok(Some(Version::Corrupt { packed: 0, reason })),
         }
     }
-}
-
-/// Returns the bytes that the values of an event take in memory.
-pub(super) fn event_bytes(event: &Event) -> usize {
-    let value = event.value.as_ref().map_or(0, Bytes::len);
-    value + event.previous.as_ref().map_or(0, |entry| entry.value.len())
 }
 
 /// Returns what is true of the database as a whole.

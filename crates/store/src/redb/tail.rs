@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::read::event_bytes;
 use crate::Event;
 
 /// The most transactions that the tail keeps.
@@ -75,7 +74,7 @@ impl Tail {
 }
 
 fn bytes(recorded: &Recorded) -> usize {
-    recorded.events.iter().map(event_bytes).sum()
+    recorded.events.iter().map(Event::bytes).sum()
 }
 
 #[cfg(test)]

@@ -29,8 +29,8 @@ pub use self::reseal::Progress;
 
 use crate::check::{self, Overhead};
 use crate::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Gate, ListRequest, Page, Position,
-    Result, Snapshot, Store, Txn, Visitor, Watch,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, Gate, ListRequest, Page,
+    Position, Result, Snapshot, Store, Txn, Visitor, Watch,
 };
 
 /// The storage key of the marker. Reserved, like everything under [`RESERVED`].
@@ -202,12 +202,13 @@ pub(crate) fn check_value(
     envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
 }
 
+fn open_value(ring: &Keyring, key: &Arc<str>, value: Bytes) -> Result<Bytes> {
+    open(ring, key, value).map_err(|reason| Error::Corrupt { key: Some(Arc::clone(key)), reason })
+}
+
 fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
-    let Entry { key, value, position } = entry;
-    match open(ring, &key, value) {
-        Ok(value) => Ok(Entry { key, value, position }),
-        Err(reason) => Err(Error::Corrupt { key: Some(key), reason }),
-    }
+    let value = open_value(ring, &entry.key, entry.value)?;
+    Ok(Entry { value, ..entry })
 }
 
 fn open_page(ring: &Keyring, page: Page) -> Page {
@@ -226,12 +227,21 @@ fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
     batch.events.retain(|event| &*event.key != MARKER);
     for event in &mut batch.events {
         if let Some(value) = &mut event.value {
-            *value = open(ring, &event.key, std::mem::take(value))
-                .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(&event.key)), reason })?;
+            *value = open_value(ring, &event.key, std::mem::take(value))?;
         }
         event.previous = event.previous.take().and_then(|previous| open_previous(ring, previous));
     }
     Ok(batch)
+}
+
+fn open_events(ring: &Keyring, read: Events) -> Result<Events> {
+    let open = |event: Event| {
+        let value = event.value.map(|value| open_value(ring, &event.key, value)).transpose()?;
+        let previous = event.previous.map(|previous| open_entry(ring, previous)).transpose()?;
+        Ok(Event { value, previous, ..event })
+    };
+    let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
+    Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
 }
 
 /// Returns the entry that a change replaced; `None` when it is corrupt, as the contract says.
@@ -328,6 +338,14 @@ impl Store for Sealed {
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
         let inner = self.inner.watch(prefix, after).await?;
         Ok(Box::new(SealedWatch { inner, ring: Arc::clone(&self.ring) }))
+    }
+
+    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
+        let read = self.inner.next_events(prefix, after).await?;
+        let ring = self.ring();
+        spawn_blocking(move || open_events(&ring, read))
+            .await
+            .map_err(|error| Error::Unavailable(error.to_string()))?
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

@@ -1,0 +1,91 @@
+//! Events from before those that a kind has in memory, read from the store.
+//!
+//! What is in memory is bounded, and little against what happens while a client is away for half a
+//! minute. Until it is compacted, history is in the store: a watch that resumes from there reads it bit
+//! by bit until it has reached what is in memory.
+
+use std::sync::Arc;
+
+use postern_kinds::AnyKind;
+use postern_meta::event::WatchEventType;
+use postern_store::{Entry, Error, Event, Position};
+use tokio::task::spawn_blocking;
+
+use super::resource::{CacheEvent, ResourceCache, Slot};
+use super::{Cache, CachedObject};
+
+/// Reads of history at the same time. Whoever waits for their turn holds nothing that was read.
+pub(super) const HISTORY_READS: usize = 2;
+
+/// Events that were read from history.
+#[derive(Debug)]
+pub(crate) struct OlderEvents {
+    /// The oldest first. No other watcher has them.
+    pub(crate) events: Vec<Arc<CacheEvent>>,
+    /// The watcher has everything up to here when it has these.
+    pub(crate) through: Position,
+}
+
+impl Cache {
+    /// Returns the next events of a kind after a position and up to `until`, behind which the kind's own
+    /// events are in memory.
+    ///
+    /// # Errors
+    /// The store's: [`Error::Compacted`] when the events are gone, [`Error::Corrupt`] when one of them
+    /// is corrupt, or the state before it: a watcher may know that state, and could not be told of its
+    /// end.
+    pub(crate) async fn older_events(
+        self: &Arc<Self>,
+        kind: &'static dyn AnyKind,
+        after: Position,
+        until: Position,
+    ) -> postern_store::Result<OlderEvents> {
+        let turn = self.history_reads.acquire().await;
+        let _turn = turn.map_err(|error| Error::Unavailable(error.to_string()))?;
+        let prefix = self.of(kind.info()).prefix();
+        let read = self.store.next_events(prefix, after).await?;
+        let cache = self.clone();
+        let laid_out = spawn_blocking(move || {
+            // What comes after that is judged by what decides then, which this cache may not know yet.
+            let events = read.events.iter().take_while(|event| event.position <= until);
+            let resource = cache.of(kind.info());
+            let events = events.map(|event| lay_out(resource, event).map(Arc::new));
+            events.collect::<postern_store::Result<_>>()
+        });
+        let events = laid_out.await.map_err(|error| Error::Unavailable(error.to_string()))??;
+        Ok(OlderEvents { events, through: read.through.min(until) })
+    }
+}
+
+fn lay_out(resource: &ResourceCache, event: &Event) -> postern_store::Result<CacheEvent> {
+    let object = |position, event_type, value: &[u8]| {
+        intact(resource.lay_out(&event.key, position, event_type, value), &event.key)
+    };
+    let previous = event
+        .previous
+        .as_ref()
+        .map(|Entry { position, value, .. }| object(*position, WatchEventType::Modified, value));
+    let previous = previous.transpose()?;
+    let event_type = match (&event.value, &previous) {
+        (Some(_), None) => WatchEventType::Added,
+        (Some(_), Some(_)) => WatchEventType::Modified,
+        (None, _) => WatchEventType::Deleted,
+    };
+    let now = match (&event.value, &previous) {
+        (Some(value), _) => object(event.position, event_type, value)?,
+        (None, Some(last)) => Arc::new(last.restated(event.position, event_type)),
+        (None, None) => return Err(corrupt(&event.key, "it removed nothing")),
+    };
+    Ok(CacheEvent::new(event_type, now, previous))
+}
+
+fn intact(slot: Slot, key: &Arc<str>) -> postern_store::Result<Arc<CachedObject>> {
+    match slot {
+        Slot::Intact(object) => Ok(object),
+        Slot::Corrupt { reason, .. } => Err(corrupt(key, &reason)),
+    }
+}
+
+fn corrupt(key: &Arc<str>, reason: &str) -> Error {
+    Error::Corrupt { key: Some(key.clone()), reason: reason.to_owned() }
+}
