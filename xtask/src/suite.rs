@@ -29,6 +29,8 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     })?;
     steps.take("layout", || layout::check(root))?;
     let binary = steps.take("build the server", || build_server(root, Profile::Debug))?;
+    // As in the README: it has to know which program is meant.
+    shell::run(shell::cargo().args(["run", "--quiet", "--", "--version"]))?;
     let mut counts = Counts::default();
     steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
     if all {

@@ -100,12 +100,7 @@ impl StateDir {
         let path = self.path.join(name);
         let written = (|| {
             let unfinished = self.path.join(format!("{name}.unfinished"));
-            match fs::remove_file(&unfinished) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+            let mut file = create_anew(&unfinished)?;
             file.write_all(text)?;
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
@@ -113,6 +108,18 @@ impl StateDir {
         })();
         written.with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Creates a private file, in place of one that an earlier run may have left. Follows no link.
+///
+/// # Errors
+/// When it cannot be removed or created.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Returns what is in a file; `None` where there is none.
@@ -163,7 +170,11 @@ mod tests {
         let file = path.join("agentconfig.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let elsewhere = home.path().join("elsewhere");
+        create_anew(&elsewhere).unwrap().write_all(b"kept").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, path.join("agentconfig.json.unfinished")).unwrap();
         again.write("agentconfig.json", b"{").unwrap();
+        assert_eq!(read_given(&elsewhere).unwrap(), b"kept", "a link is not followed");
         assert!(again.heard("east").unwrap_err().to_string().contains("damaged"));
     }
 }

@@ -24,7 +24,7 @@ use postern_meta::decode::decode_typed;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::state_dir::read_if_there;
+use crate::state_dir::{create_anew, read_if_there};
 
 /// Bytes and records after which a file is closed. The central server takes more at once.
 const SEGMENT_BYTES: u64 = 256 * 1024;
@@ -281,13 +281,7 @@ impl Queue {
         let text: Vec<u8> = refused.iter().flat_map(line_of).collect();
         let bytes = text.len() as u64;
         self.finish(segment, move || {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&partial)?
-                .write_all(&text)?;
+            create_anew(&partial)?.write_all(&text)?;
             // After a crash right here, the file that was set aside takes the place of the other one.
             fs::rename(partial, to)?;
             fs::remove_file(from)
