@@ -9,13 +9,9 @@ use std::sync::Arc;
 use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_store::{Entry, Error, Event, Position};
-use tokio::task::spawn_blocking;
 
 use super::resource::{CacheEvent, ResourceCache, Slot};
 use super::{Cache, CachedObject};
-
-/// Reads of history at the same time. Whoever waits for their turn holds nothing that was read.
-pub(super) const HISTORY_READS: usize = 2;
 
 /// Events that were read from history.
 #[derive(Debug)]
@@ -28,31 +24,24 @@ pub(crate) struct OlderEvents {
 
 impl Cache {
     /// Returns the next events of a kind after a position and up to `until`, behind which the kind's own
-    /// events are in memory.
+    /// events are in memory. That is large work: a page of the store's, which is laid out.
     ///
     /// # Errors
     /// The store's: [`Error::Compacted`] when the events are gone, [`Error::Corrupt`] when one of them
     /// is corrupt, or the state before it: a watcher may know that state, and could not be told of its
     /// end.
     pub(crate) async fn older_events(
-        self: &Arc<Self>,
+        &self,
         kind: &'static dyn AnyKind,
         after: Position,
         until: Position,
     ) -> postern_store::Result<OlderEvents> {
-        let turn = self.history_reads.acquire().await;
-        let _turn = turn.map_err(|error| Error::Unavailable(error.to_string()))?;
-        let prefix = self.of(kind.info()).prefix();
-        let read = self.store.next_events(prefix, after).await?;
-        let cache = self.clone();
-        let laid_out = spawn_blocking(move || {
-            // What comes after that is judged by what decides then, which this cache may not know yet.
-            let events = read.events.iter().take_while(|event| event.position <= until);
-            let resource = cache.of(kind.info());
-            let events = events.map(|event| lay_out(resource, event).map(Arc::new));
-            events.collect::<postern_store::Result<_>>()
-        });
-        let events = laid_out.await.map_err(|error| Error::Unavailable(error.to_string()))??;
+        let resource = self.of(kind.info());
+        let read = self.store.next_events(resource.prefix(), after).await?;
+        // What comes after that is judged by what decides then, which this cache may not know yet.
+        let events = read.events.iter().take_while(|event| event.position <= until);
+        let events = events.map(|event| lay_out(resource, event).map(Arc::new));
+        let events = events.collect::<postern_store::Result<_>>()?;
         Ok(OlderEvents { events, through: read.through.min(until) })
     }
 }

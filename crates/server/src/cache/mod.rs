@@ -25,10 +25,11 @@ use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+pub(crate) use history::OlderEvents;
 pub(crate) use object::{CachedObject, event_line, stored_head, to_stored, with_version};
 use resource::Loaded;
 pub(crate) use resource::{
@@ -83,8 +84,6 @@ pub(crate) struct Cache {
     access: AccessState,
     tokens: TokenState,
     newest: NewestRevision,
-    /// Turns to read history for a watcher.
-    history_reads: Semaphore,
     /// A revision that the store had and the cache had not, and since when that is known.
     missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
@@ -140,7 +139,6 @@ impl Cache {
             access: AccessState::new(),
             tokens: TokenState::default(),
             newest: NewestRevision::new(store.clone()),
-            history_reads: Semaphore::new(history::HISTORY_READS),
             missing: Mutex::new(None),
             applied: watch::Sender::new(0),
             store,

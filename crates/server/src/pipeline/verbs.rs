@@ -209,9 +209,9 @@ async fn watch(
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let handshake = websocket::handshake(parsed)?;
     let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
-    let watcher = server.registry.watch(permit, &options, server.watches_end()).await?;
+    let (ending, large) = (server.watches_end(), large_work(server, permit));
+    let watcher = server.registry.watch(permit, &options, ending, large.clone()).await?;
     let meter = server.metrics.watch(permit.target());
-    let large = large_work(server, permit);
     Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
 }
 

@@ -27,6 +27,7 @@ use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
+use crate::stages::flow::large::LargeWork;
 use crate::stages::parse::SELECTABLE_FIELDS;
 
 /// Time moves only when it is told to; random bytes are the same each time.
@@ -178,7 +179,8 @@ impl Fixture {
     async fn watch(&self, query: &str) -> Watcher {
         let whole = permit(Verb::Watch, "unused").of_all();
         let ending = self.ending.subscribe();
-        self.registry.watch(&whole, &options(query), ending).await.unwrap()
+        let large = LargeWork::of_one_owner();
+        self.registry.watch(&whole, &options(query), ending, large).await.unwrap()
     }
 }
 

@@ -22,9 +22,10 @@ use super::Registry;
 use super::observe::observed;
 use super::read::{BYTES_BETWEEN_PAUSES, Selection};
 use super::visibility::{Visibility, rights_changed};
-use crate::cache::{Cache, CacheEvent, CachedObject, Next};
+use crate::cache::{Cache, CacheEvent, CachedObject, Next, OlderEvents};
 use crate::clock::Source;
 use crate::stages::authorize::Permit;
+use crate::stages::flow::large::LargeWork;
 
 /// How often a watcher with `allowWatchBookmarks` gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -107,6 +108,8 @@ pub(crate) struct Watcher {
     /// After which part of that time this one ends, in thousandths; `None` once that has been taken into account.
     end_share: Option<u32>,
     access: WatchAccess,
+    /// Where it reads history.
+    large: LargeWork,
     /// Why it cannot even begin: its client has to list again.
     expired: Option<ApiError>,
 }
@@ -177,7 +180,7 @@ impl WatchAccess {
 }
 
 impl Registry {
-    /// Starts a watch. It ends cleanly when `ending` says within which time all are to end: each after a
+    /// Starts a watch, which reads history as large work. It ends cleanly when `ending` says within which time all are to end: each after a
     /// part of it, at random, so that their clients do not come back all at once.
     ///
     /// # Errors
@@ -187,6 +190,7 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
         ending: watch::Receiver<Option<Duration>>,
+        large: LargeWork,
     ) -> Result<Watcher, ApiError> {
         let kind = permit.kind();
         let selection = Selection::new(permit, options);
@@ -228,6 +232,7 @@ impl Registry {
             ending,
             end_share: u32::try_from(random_below(self.source(), 1000)).ok(),
             access: WatchAccess::new(self, permit, prefix, options.extended),
+            large,
             expired,
         })
     }
@@ -318,10 +323,9 @@ impl Watcher {
                     tokio::task::yield_now().await;
                 }
                 Next::Expired(oldest) => {
-                    let older = self.cache.older_events(self.kind, self.cursor, oldest).await;
-                    let next = match older {
+                    let next = match self.read_history(oldest).await {
                         Ok(older) => self.pass(&older.events, Some(older.through)),
-                        Err(error) => return Some(self.expire(oldest, &error)),
+                        Err(error) => return Some(self.fail(error)),
                     };
                     if let Some(next) = next {
                         return next;
@@ -458,13 +462,20 @@ impl Watcher {
         observed(&self.cache, visible.newest(), *is_extended, object)
     }
 
-    /// Ends it because what comes next is neither in memory nor in the store.
-    fn expire(&mut self, oldest: Position, error: &Error) -> Vec<Delivery> {
-        if !matches!(error, Error::Compacted { .. }) {
-            tracing::warn!("a watch ends, because history cannot be read: {error}");
-        }
-        let cursor = self.cursor;
-        self.fail(ApiError::expired(format!("too old resource version: {cursor} ({oldest})")))
+    /// Reads what comes next and is not in memory any more, up to a position.
+    ///
+    /// # Errors
+    /// 410 when it is not in the store either, and its client has to list again; 429 when too many of the caller's
+    /// watches do this at once.
+    async fn read_history(&self, until: Position) -> Result<OlderEvents, ApiError> {
+        let (cache, kind, after) = (self.cache.clone(), self.kind, self.cursor);
+        let reading = async move { cache.older_events(kind, after, until).await };
+        self.large.run_async(reading).await?.map_err(|error| {
+            if !matches!(error, Error::Compacted { .. }) {
+                tracing::warn!("a watch ends, because history cannot be read: {error}");
+            }
+            ApiError::expired(format!("too old resource version: {after} ({until})"))
+        })
     }
 
     fn fail(&mut self, error: ApiError) -> Vec<Delivery> {

@@ -248,7 +248,10 @@ async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_
             let other = fleet.other();
             let watching = permit_of(other, digest, Verb::Watch).await.unwrap();
             let ending = other.ending.subscribe();
-            let watched = other.registry.watch(&watching, &options("watch=true"), ending).await;
+            let watched = other
+                .registry
+                .watch(&watching, &options("watch=true"), ending, LargeWork::of_one_owner())
+                .await;
             let mut watch = watched.unwrap();
             assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"], "{way}");
             take_away(fleet.one(), way).await;

@@ -66,7 +66,10 @@ impl Fixture {
         let credential = Credential::of_key(key.identity.clone(), digest);
         let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
         let ending = self.ending.subscribe();
-        self.registry.watch(&permit, &options("watch=true"), ending).await.unwrap()
+        self.registry
+            .watch(&permit, &options("watch=true"), ending, LargeWork::of_one_owner())
+            .await
+            .unwrap()
     }
 
     /// A watch on access keys, by the bearer of one who sees only their own.
@@ -77,7 +80,10 @@ impl Fixture {
         let permit = key_permit(Verb::Watch, "unused").of_all();
         let permit = permit.with_credential(credential).of_own();
         let options = options("watch=1&resourceVersion=0");
-        self.registry.watch(&permit, &options, self.ending.subscribe()).await.unwrap()
+        self.registry
+            .watch(&permit, &options, self.ending.subscribe(), LargeWork::of_one_owner())
+            .await
+            .unwrap()
     }
 
     pub(super) async fn names_of_keys(&self) -> Vec<String> {

@@ -194,7 +194,11 @@ async fn follow(servers: &[Fixture; 2], from: u64, running: &AtomicUsize) -> Vec
             Permit::for_server(&VirtualClusterInstance, Verb::Watch, None, "unused").of_all();
         let query = options(&format!("watch=1&resourceVersion={version}"));
         let ending = server.ending.subscribe();
-        let mut watcher = server.registry.watch(&permit, &query, ending).await.unwrap();
+        let mut watcher = server
+            .registry
+            .watch(&permit, &query, ending, LargeWork::of_one_owner())
+            .await
+            .unwrap();
         let next = tokio::time::timeout(Duration::from_millis(20), watcher.next()).await;
         let first = next.ok().flatten().unwrap_or_default().into_iter().next();
         let Some(Delivery::Event { event_type, object, .. }) = first else {

@@ -40,7 +40,10 @@ impl Fixture {
         // Only what happens from now on.
         let version = Position::end_of(self.registry.cache().applied());
         let options = options(&format!("watch=1&resourceVersion={version}"));
-        self.registry.watch(&permit, &options, self.ending.subscribe()).await.unwrap()
+        self.registry
+            .watch(&permit, &options, self.ending.subscribe(), LargeWork::of_one_owner())
+            .await
+            .unwrap()
     }
 }
 

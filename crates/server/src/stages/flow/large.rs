@@ -67,6 +67,19 @@ impl LargeWork {
         Self { threads, queue, owner: Arc::from(owner) }
     }
 
+    /// Returns a place for the large work of tests.
+    #[cfg(test)]
+    pub(crate) fn of_one_owner() -> Self {
+        let limits = super::fair_queue::QueueLimits {
+            seats: 1,
+            seats_per_owner: 1,
+            waiting_per_owner: 10,
+            waiting: 10,
+            wait: std::time::Duration::from_secs(5),
+        };
+        Self::new(LargeThreads::start(1), FairQueue::new(limits), "a")
+    }
+
     /// Does work that waits for nothing.
     ///
     /// # Errors
@@ -103,23 +116,11 @@ impl LargeWork {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fair_queue::QueueLimits;
     use super::*;
-
-    fn work(owner: &str) -> LargeWork {
-        let limits = QueueLimits {
-            seats: 1,
-            seats_per_owner: 1,
-            waiting_per_owner: 10,
-            waiting: 10,
-            wait: std::time::Duration::from_secs(5),
-        };
-        LargeWork::new(LargeThreads::start(1), FairQueue::new(limits), owner)
-    }
 
     #[tokio::test]
     async fn work_is_done_elsewhere_and_a_panic_harms_nobody() {
-        let work = work("a");
+        let work = LargeWork::of_one_owner();
         let here = std::thread::current().id();
         assert_ne!(work.run(|| std::thread::current().id()).await.unwrap(), here);
         let failed: Result<(), _> = work.run(|| panic!("a test")).await;
