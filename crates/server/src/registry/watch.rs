@@ -180,8 +180,8 @@ impl WatchAccess {
 }
 
 impl Registry {
-    /// Starts a watch, which reads history as large work. It ends cleanly when `ending` says within which time all are to end: each after a
-    /// part of it, at random, so that their clients do not come back all at once.
+    /// Starts a watch, which reads history as large work. It ends cleanly when `ending` says within which time
+    /// all are to end: each after a part of it, at random, so that their clients do not come back all at once.
     ///
     /// # Errors
     /// 504 when the revision of the initial state does not come in time.
