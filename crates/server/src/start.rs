@@ -360,11 +360,14 @@ fn spawn_supervised(
     controller("reaper", |registry| controllers::reaper::run(registry).boxed());
     controller("garbage", |registry| controllers::garbage::run(registry).boxed());
     controller("roles", |registry| controllers::roles::run(registry).boxed());
-    controller("project-secrets", |registry| controllers::project_secrets::run(registry).boxed());
     controller("access-keys", |registry| controllers::access_keys::run(registry).boxed());
     controller("events", |registry| controllers::events::run(registry).boxed());
     controller("quota-events", |registry| controllers::events::run_quotas(registry).boxed());
     controller("signing-keys", |registry| controllers::signing_keys::run(registry).boxed());
+    let (follows, flow) = (registry.clone(), server.flow().clone());
+    background.spawn(supervise("project-secrets", restarts.clone(), move || {
+        controllers::project_secrets::run(follows.clone(), flow.clone())
+    }));
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {
         controllers::compaction::run(registry.clone(), history)

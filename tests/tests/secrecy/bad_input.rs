@@ -5,7 +5,7 @@ use postern_tests::objects::version_of;
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, collection, key_path, make, user};
+use crate::leak_check::{KEYS, LeakCheck, collection, key_path, make, user};
 
 /// Returns invalid values for each field, with the text that the error must contain.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {
@@ -122,4 +122,34 @@ async fn unusual_ttls_and_names_work_or_are_refused() {
     user(&admin, "a.b-c").await;
     server.stop().await;
     assert!(!home.logged().contains("panic"), "{}", home.logged());
+}
+
+#[tokio::test]
+async fn a_key_with_slashes_that_is_put_into_a_path_is_in_no_log() {
+    let check = LeakCheck::new(71).await;
+    for client in check.clients() {
+        let parts = [(); 3].map(|()| check.new_secret());
+        let namespace = collection("sharedsecrets");
+        let keys = [
+            format!("{}/{}", parts[0], parts[1]),
+            format!("short/{}//x/", &parts[2][..30]),
+            // This could be an object and its status.
+            format!("{}/status", &parts[2][..20]) + "/a/b/status",
+        ];
+        for (number, value) in keys.iter().enumerate() {
+            check.add_secret(value);
+            let name = format!("slashes-{number}-{}", &parts[0][..4].to_lowercase());
+            make(&client, KEYS, &name, json!({ "user": "admin", "key": value })).await;
+            let in_cluster = "/kubernetes/cluster/nowhere/api/v1/namespaces/n/pods";
+            for before in [&*namespace, &collection(KEYS), "", in_cluster] {
+                for path in [format!("{before}/{value}"), format!("{before}/x/{value}/log?a=b")] {
+                    let reply = check.send(client.get(&path)).await;
+                    assert!([400, 404].contains(&reply.status), "{}", reply.status);
+                }
+            }
+        }
+    }
+    let deep = format!("{}{}", collection(KEYS), "/x".repeat(40));
+    check.send(check.server.client().get(&deep)).await;
+    check.finish().await;
 }

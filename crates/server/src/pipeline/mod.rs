@@ -29,7 +29,7 @@ use crate::audit::{self, AuditContext};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, jwks, version};
 use crate::metrics::{self, Measured};
-use crate::stages::authenticate::{Credential, authenticate, names_a_key};
+use crate::stages::authenticate::{Credential, authenticate, is_deep, names_a_key};
 use crate::stages::authorize::{Authorized, Permit, authorize};
 use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
@@ -93,11 +93,7 @@ impl Hold {
 
     /// Returns a charge for bytes that wait for the client; `None` when there is no room.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
-        let requester = self.bearer.as_ref().map_or(Requester::STRANGER, |bearer| Requester {
-            owner: &bearer.name,
-            is_system: bearer.is_in(MASTERS_GROUP),
-        });
-        self.flow.responses.charge(requester, bytes)
+        self.flow.responses.charge(self.requester(), bytes)
     }
 
     /// Counts what a stream takes for whoever has brought the connection's first valid key: also a request
@@ -131,9 +127,9 @@ impl Hold {
         *self.seat.lock() = None;
     }
 
-    /// Counts a response. Returns whether there is room for it. A small one is not counted: its
-    /// connection, or its stream, is.
-    fn takes(&mut self, body: &Body) -> bool {
+    /// Counts a response. Returns whether there is room for it; that to a change is counted all the same. A small
+    /// one is not counted: its connection, or its stream, is.
+    fn takes(&mut self, body: &Body, changes: bool) -> bool {
         if body.is_stream() {
             // A watch, and what comes from a cluster, is counted among the watches.
             self.give_back_seat();
@@ -141,10 +137,22 @@ impl Hold {
         }
         let bytes = body.held_bytes();
         if bytes > SMALL_BODY_BYTES {
-            self.body = self.charge(bytes);
-            return self.body.is_some();
+            let mut charge = self.flow.responses.open(self.requester());
+            let has_room = charge.grow(bytes);
+            if !has_room && changes {
+                charge.grow_beyond_limits(bytes);
+            }
+            self.body = Some(charge);
+            return has_room;
         }
         true
+    }
+
+    fn requester(&self) -> Requester<'_> {
+        self.bearer.as_ref().map_or(Requester::STRANGER, |bearer| Requester {
+            owner: &bearer.name,
+            is_system: bearer.is_in(MASTERS_GROUP),
+        })
     }
 }
 
@@ -190,7 +198,7 @@ pub(crate) async fn handle(
         None => protected(server, client, request, &audit_id, &mut measured, &mut hold).await,
     };
     let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
-    if !hold.takes(response.body()) && !changes {
+    if !hold.takes(response.body(), changes) && !changes {
         // The answer to a change that was made is never replaced: its client would make it again.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
         response = respond::finish(refused, &audit_id, &[], head);
@@ -320,7 +328,7 @@ async fn identified(
     if misplaced || problem.is_some() {
         audit_context.hide_names();
     } else {
-        hold.has_clean_path = true;
+        hold.has_clean_path = !is_deep(parsed.path());
     }
     let version = registry.cache().access_version();
     let authenticated = authenticate(parsed, digester, &principals(), version, now);
@@ -395,6 +403,10 @@ async fn within_time(
             drop(body);
             ReceivedBody::none()
         };
+        if writes && !server.flow.responses.has_room(requester, body.len()) {
+            // The answer to a change is sent in any case: who has not taken the earlier ones makes no more.
+            return Err(too_many_requests());
+        }
         if writes && !requester.is_system {
             server.flow.write_rate.check(requester.owner)?;
         }
@@ -537,4 +549,29 @@ fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, Api
 fn method_not_allowed(method: &Method) -> ApiError {
     let message = format!("{method} is not supported on this path: it is read with GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::flow::Limits;
+
+    #[tokio::test]
+    async fn the_answer_to_a_change_is_counted_although_there_is_no_room_for_it() {
+        const BYTES: usize = 60 << 20;
+        let flow = Arc::new(Flow::new(Limits::default()));
+        let ada = Identity { name: "ada".to_owned(), ..Identity::default() };
+        let answer = Body::Whole(Some(Bytes::from(vec![0; BYTES])));
+        let hold = || Hold { bearer: Some(Arc::new(ada.clone())), ..Hold::new(&flow) };
+        assert!(!hold().takes(&answer, false));
+        assert_eq!(flow.counts().response_bytes, 0, "a read is refused instead");
+        let mut changed = hold();
+        assert!(!changed.takes(&answer, true));
+        assert_eq!(flow.counts().response_bytes, BYTES);
+        let [ada, bob] = ["ada", "bob"].map(|owner| Requester { owner, is_system: false });
+        assert!(!flow.responses.has_room(ada, 0), "they make no more changes meanwhile");
+        assert!(flow.responses.has_room(bob, 1 << 20));
+        drop(changed);
+        assert!(flow.responses.has_room(ada, 1 << 20));
+    }
 }

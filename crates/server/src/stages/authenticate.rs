@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
+use postern_auth::attributes::Attributes;
 use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::identity::Identity;
 use postern_auth::impersonated::ImpersonatedIdentity;
+
 use postern_auth::principal_index::PrincipalIndex;
 use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::owned_access_key::MIN_KEY_CHARS;
@@ -17,7 +19,7 @@ use postern_meta::time::Timestamp;
 use zeroize::Zeroizing;
 
 use super::websocket;
-use crate::stages::parse::Parsed;
+use crate::stages::parse::{MAX_PATH_SEGMENTS, Parsed, Target};
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
@@ -246,14 +248,55 @@ fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
 
 /// Returns whether the path contains the value of an access key where a name belongs. Values that
 /// the server generates have a form of their own, and parsing has rejected them already; values
-/// that clients choose may look like a name.
+/// that clients choose may look like a name, and with a slash in it like several.
 pub(crate) fn names_a_key(
     parsed: &Parsed,
     digester: &Digester,
     principals: &PrincipalIndex,
 ) -> bool {
-    let mut long = parsed.path().split('/').filter(|segment| segment.len() >= MIN_KEY_CHARS);
-    long.any(|text| is_key(&percent_decode_str(text).decode_utf8_lossy(), digester, principals))
+    let path = parsed.path();
+    let mut segments = path.split('/');
+    if segments.any(|segment| is_encoded_key(segment, digester, principals)) {
+        return true;
+    }
+    match parsed.target() {
+        Target::Nothing => has_run(path, digester, principals),
+        Target::Resource(target) if target.action.is_some() => {
+            let last_two = path.trim_end_matches('/').rmatch_indices('/').nth(1);
+            last_two.is_some_and(|(at, _)| is_encoded_key(&path[at + 1..], digester, principals))
+        }
+        Target::Gateway(request) => {
+            let is_plain =
+                matches!(request.kube.attributes(), Attributes::Resource { subresource: "", .. });
+            !is_plain && has_run(path, digester, principals)
+        }
+        // Every segment has been read, and is what it should be.
+        Target::Resource(_) | Target::Document(_) => false,
+    }
+}
+
+/// Returns whether a path has so many segments that keys which go over several are not looked for.
+pub(crate) fn is_deep(path: &str) -> bool {
+    path.matches('/').count() > MAX_PATH_SEGMENTS
+}
+
+/// Returns whether segments that follow each other are a key.
+fn has_run(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
+    if is_deep(path) {
+        return false;
+    }
+    let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
+    let ends = || slashes.iter().copied().chain([path.len()]);
+    let mut runs = slashes.iter().flat_map(|start| ends().map(move |end| (start + 1, end)));
+    runs.any(|(start, end)| {
+        path.get(start..end).is_some_and(|run| is_encoded_key(run, digester, principals))
+    })
+}
+
+fn is_encoded_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
+    // Encoded, it is no shorter.
+    text.len() >= MIN_KEY_CHARS
+        && is_key(&percent_decode_str(text).decode_utf8_lossy(), digester, principals)
 }
 
 /// Returns whether this is the value of an access key.

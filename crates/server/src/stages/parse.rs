@@ -18,6 +18,7 @@ use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
+use super::authenticate::is_deep;
 use super::websocket;
 
 /// The fields that field selectors support for every kind.
@@ -31,6 +32,9 @@ pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
 const MAX_PATH_BYTES: usize = 2048;
+
+/// The most segments of a path that is accepted, with those of the base path.
+pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
 
 /// A request for a resource.
 #[derive(Clone)]
@@ -245,7 +249,7 @@ fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
     if let Some(path) = gateway_path::at_server(raw) {
         return gateway_request(parts, path?);
     }
-    if raw.len() > MAX_PATH_BYTES {
+    if raw.len() > MAX_PATH_BYTES || is_deep(raw) {
         return Err(ApiError::bad_request("the path is longer than any object's"));
     }
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;

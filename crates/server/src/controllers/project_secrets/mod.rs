@@ -28,6 +28,7 @@ use serde_json::{Map, Value};
 use self::taking::{Batch, Taker};
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
+use crate::stages::flow::Flow;
 use crate::storage_key;
 
 /// The kinds that are followed.
@@ -51,11 +52,12 @@ const OBJECTS_PER_READ: usize = 64;
 /// The name of all our labels begins so: objects without one are not looked at.
 const LABELS: &[u8] = b"\"platform.sh/";
 
-/// Runs until it is dropped.
-pub(crate) async fn run(registry: Arc<Registry>) {
+/// Runs until it is dropped. What is copied is counted for those whose secrets follow: one change of a secret may
+/// be as many writes as there are secrets that follow it.
+pub(crate) async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
     let mut rights = registry.cache().subscribe_to_access();
-    let mut follower = Follower::new(registry);
+    let mut follower = Follower::new(registry, flow);
     let mut next_rights = tokio::time::Instant::now();
     loop {
         progress.mark_unchanged();
@@ -86,6 +88,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 /// Who takes data from whom, by storage keys, and what is to be looked at.
 struct Follower {
     registry: Arc<Registry>,
+    flow: Arc<Flow>,
     /// The cursor in the events of each of [`KINDS`]; `None` where the kind has to be read again.
     cursors: [Option<Position>; 3],
     source_of: HashMap<Arc<str>, Arc<str>>,
@@ -98,9 +101,10 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(registry: Arc<Registry>) -> Self {
+    fn new(registry: Arc<Registry>, flow: Arc<Flow>) -> Self {
         Self {
             registry,
+            flow,
             cursors: [None; 3],
             source_of: HashMap::new(),
             takers_of: HashMap::new(),
@@ -216,7 +220,7 @@ impl Follower {
             self.queue.extend(self.source_of.keys().cloned());
             return;
         }
-        let batch = Batch::new(&self.registry);
+        let batch = Batch::new(&self.registry, &self.flow.copy_rate);
         for (index, key) in self.source_of.keys().enumerate() {
             // Of those that are not known yet, the namespace may have become a project's.
             if self.takers.get(key).is_none_or(|taker| taker.has_changed(&batch)) {
@@ -237,8 +241,14 @@ impl Follower {
         if self.registry.cache().wait_until_current().await.is_err() {
             return true;
         }
-        let batch = Batch::new(&self.registry);
+        let batch = Batch::new(&self.registry, &self.flow.copy_rate);
         let queue = std::mem::take(&mut self.queue);
+        // Who has had their copies of this minute waits, and costs nothing meanwhile.
+        let may_copy = |key: &Arc<str>| {
+            self.takers.get(key).is_none_or(|taker| taker.may_copy(&self.flow.copy_rate))
+        };
+        let (queue, waiting): (BTreeSet<_>, _) = queue.into_iter().partition(may_copy);
+        self.queue = waiting;
         let work = futures_util::stream::iter(queue).map(|key| {
             let batch = &batch;
             async move {
@@ -250,6 +260,9 @@ impl Follower {
         while let Some((key, done)) = work.next().await {
             let error = match done {
                 Ok(Some(taker)) => {
+                    if taker.is_waiting {
+                        self.queue.insert(key.clone());
+                    }
                     self.takers.insert(key, taker);
                     continue;
                 }

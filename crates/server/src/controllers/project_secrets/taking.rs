@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use postern_auth::identity::Identity;
+use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_auth::writer::Writer;
-use postern_kinds::follows::{SYNCED, SYNCED_FOR};
+use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
 use postern_meta::decode::decode_typed;
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
@@ -21,6 +21,7 @@ use crate::operations;
 use crate::registry::Registry;
 use crate::stages::admit::{Part, Writing, data_source};
 use crate::stages::authorize::Permit;
+use crate::stages::flow::write_rate::WriteRate;
 use crate::storage_key;
 
 /// Writers with their identities, as of a version of what decides.
@@ -42,6 +43,7 @@ type Data = Map<String, Value>;
 /// What is the same for many secrets, and found out once.
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
+    copy_rate: &'a WriteRate,
     writers: Mutex<Writers>,
     sources: Mutex<Sources>,
 }
@@ -51,13 +53,25 @@ pub(super) struct Taker {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
+    /// For whom the copies are counted; `None` where they are not.
+    counted_for: Option<String>,
+    /// Has it still to be written, when there is room for more copies?
+    pub(super) is_waiting: bool,
 }
 
 impl Taker {
     fn of(batch: &Batch<'_>, object: &Object, source: DataSource) -> Self {
         let writer = object.metadata.annotations.get(SYNCED_FOR).cloned();
-        let may_read = batch.may_read(writer.as_deref(), &source);
-        Self { writer, source, may_read }
+        let identity = writer.as_deref().and_then(|writer| batch.identity(writer));
+        let may_read = identity.as_ref().is_some_and(|identity| batch.holds(identity, &source));
+        let counted = identity.filter(|identity| !identity.is_in(MASTERS_GROUP));
+        let counted_for = counted.map(|identity| identity.name.clone());
+        Self { writer, source, may_read, counted_for, is_waiting: false }
+    }
+
+    /// Returns whether the server may copy now for whom it is counted.
+    pub(super) fn may_copy(&self, copy_rate: &WriteRate) -> bool {
+        self.counted_for.as_deref().is_none_or(|owner| copy_rate.check(owner).is_ok())
     }
 
     /// Returns whether its writer may read the source as things are now, where they could not before, or
@@ -74,8 +88,8 @@ enum Outcome {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(registry: &'a Registry) -> Self {
-        Self { registry, writers: Mutex::default(), sources: Mutex::default() }
+    pub(super) fn new(registry: &'a Registry, copy_rate: &'a WriteRate) -> Self {
+        Self { registry, copy_rate, writers: Mutex::default(), sources: Mutex::default() }
     }
 
     /// Returns who a writer is now. What decides may change while a batch is worked on.
@@ -112,6 +126,25 @@ impl<'a> Batch<'a> {
         sources.bytes += found.json().len();
         sources.data.insert(key, (found.position(), data.clone()));
         Ok(Some(data))
+    }
+
+    /// Counts the data that is about to be copied, also that to the mirror. Returns whether it may be.
+    fn counts_copy(&self, taker: &Taker, of: &ObjectMeta) -> bool {
+        let Some(owner) = &taker.counted_for else { return true };
+        if self.copy_rate.check(owner).is_err() {
+            return false;
+        }
+        let copies = 1 + usize::from(is_mirrored(of));
+        self.copy_rate.count(owner, copies * self.stored_bytes(&taker.source));
+        true
+    }
+
+    /// Returns how long an object is as it is stored.
+    fn stored_bytes(&self, of: &DataSource) -> usize {
+        let info = of.kind.info();
+        let key = storage_key::object(info, Some(&of.namespace), &of.name);
+        let found = self.registry.cache().of(info).get(&key).ok().flatten();
+        found.map_or(0, |found| found.json().len())
     }
 
     /// May a writer read a source, as things are now?
@@ -166,10 +199,15 @@ pub(super) async fn take(
     if source.is_none() && condition_of(&object, SYNCED).is_none() {
         return Ok(None);
     }
-    let taker = source.map(|source| Taker::of(batch, &object, source));
+    let mut taker = source.map(|source| Taker::of(batch, &object, source));
     let (wanted, mut failure) = decided(batch, kind, &object)?;
     // Most often nothing is to be done: who may do what changes for others.
     if wanted.fields != object.fields {
+        if data_of(&wanted) != data_of(&object)
+            && let Some(taker) = taker.take_if(|taker| !batch.counts_copy(taker, &object.metadata))
+        {
+            return Ok(Some(Taker { is_waiting: true, ..taker }));
+        }
         let metadata = &object.metadata;
         let permit =
             Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);

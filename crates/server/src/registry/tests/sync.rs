@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controllers;
 use crate::registry::decoded;
+use crate::stages::flow::{Flow, Limits};
 
 /// Secrets that take their data from one.
 const MANY: usize = 250;
@@ -81,8 +82,12 @@ async fn many_follow_one_on_two_servers_and_across_a_restart() {
     let servers = [start(store.clone(), clock.clone()).await, start(store, clock).await];
     scene(&servers).await;
     let mut running = tokio::task::JoinSet::new();
+    let run = |server: &Fixture| {
+        let flow = Arc::new(Flow::new(Limits::default()));
+        controllers::project_secrets::run(server.registry.clone(), flow)
+    };
     for server in &servers {
-        running.spawn(controllers::project_secrets::run(server.registry.clone()));
+        running.spawn(run(server));
     }
     until_all(&servers[1], "b25l").await;
     set_source(&servers[0], "dHdv").await;
@@ -93,6 +98,28 @@ async fn many_follow_one_on_two_servers_and_across_a_restart() {
     }
     running.shutdown().await;
     assert!(count(&servers[0], "dHdv") < MANY, "it was in the middle");
-    running.spawn(controllers::project_secrets::run(servers[1].registry.clone()));
+    running.spawn(run(&servers[1]));
     until_all(&servers[0], "dHdv").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_beyond_what_their_writer_may_have_written_wait_and_keep_nobody_from_writing() {
+    const BYTES_PER_MINUTE: usize = 100_000;
+    let servers = [start(Arc::new(Memory::new()), Fixed::at(START_UNIX_SECONDS)).await];
+    scene(&servers).await;
+    let limits = Limits { write_bytes_per_owner: BYTES_PER_MINUTE, ..Limits::default() };
+    let flow = Arc::new(Flow::new(limits));
+    let begin = tokio::time::Instant::now();
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controllers::project_secrets::run(servers[0].registry.clone(), flow.clone()));
+    let resource = servers[0].registry.cache().of(SharedSecret.info());
+    let bytes = resource.page(None, 1).iter().map(|source| source.json().len()).sum::<usize>();
+    assert!(bytes * MANY > BYTES_PER_MINUTE * 5 / 4, "{bytes}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let at_once = count(&servers[0], "b25l");
+    assert!(at_once > 0 && at_once * bytes <= BYTES_PER_MINUTE * 5 / 4, "{at_once}");
+    flow.write_rate.check("ada").unwrap();
+    until_all(&servers[0], "b25l").await;
+    let minutes = MANY * bytes / BYTES_PER_MINUTE;
+    assert!(begin.elapsed() >= Duration::from_secs(30) * u32::try_from(minutes).unwrap());
 }

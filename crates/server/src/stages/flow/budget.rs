@@ -1,4 +1,8 @@
 //! Bytes that clients make wait: counted as a whole and for each owner of keys.
+//!
+//! One owner may have a part of what all others leave free, not a fixed number: the more bytes wait, the fewer
+//! one more owner may add, and there is always something left for the next. Switches share their buffers between
+//! ports in the same way, by dynamic thresholds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +19,16 @@ const SYSTEM_PART: usize = 4;
 pub(crate) struct ByteLimits {
     /// Bytes of all owners.
     pub(crate) total: usize,
-    /// Bytes of one owner.
-    pub(crate) per_owner: usize,
+    /// One owner's bytes, this many times, are at most those that are free: alone they have `total / (free_times + 1)`.
+    pub(crate) free_times: usize,
+}
+
+impl ByteLimits {
+    /// Returns whether an owner may have so many bytes, when all together have `total`.
+    fn allow(self, of_owner: usize, total: usize) -> bool {
+        let free = self.total.checked_sub(total);
+        free.is_some_and(|free| of_owner.saturating_mul(self.free_times) <= free)
+    }
 }
 
 /// Bytes that wait now.
@@ -49,6 +61,23 @@ impl ByteBudget {
         self.used.lock().total
     }
 
+    /// Returns whether there is room for so many bytes more of an owner.
+    pub(crate) fn has_room(&self, requester: Requester<'_>, bytes: usize) -> bool {
+        let limits = self.limits_of(requester.is_system);
+        let used = self.used.lock();
+        let of_owner = used.by_owner.get(requester.owner).copied().unwrap_or_default();
+        limits.allow(of_owner.saturating_add(bytes), used.total.saturating_add(bytes))
+    }
+
+    fn limits_of(&self, is_system: bool) -> ByteLimits {
+        let mut limits = self.limits;
+        if is_system {
+            // Others cannot take all.
+            limits.total += limits.total / SYSTEM_PART;
+        }
+        limits
+    }
+
     /// Returns an owner's charge of no bytes, which can grow.
     pub(crate) fn open(self: &Arc<Self>, requester: Requester<'_>) -> Charge {
         let Requester { owner, is_system } = requester;
@@ -78,19 +107,23 @@ impl Charge {
     /// counted.
     #[must_use]
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        self.count(bytes, Some(self.budget.limits_of(self.is_system)))
+    }
+
+    /// Counts this many bytes more that are there in any case: there is less room for others of the owner then.
+    pub(crate) fn grow_beyond_limits(&mut self, bytes: usize) {
+        self.count(bytes, None);
+    }
+
+    fn count(&mut self, bytes: usize, limits: Option<ByteLimits>) -> bool {
         if bytes == 0 {
             return true;
-        }
-        let mut limits = self.budget.limits;
-        if self.is_system {
-            // Others cannot take all.
-            limits.total += limits.total / SYSTEM_PART;
         }
         let mut used = self.budget.used.lock();
         let total = used.total.saturating_add(bytes);
         let of_owner = used.by_owner.get(&self.owner).copied().unwrap_or_default();
         let of_owner = of_owner.saturating_add(bytes);
-        if total > limits.total || of_owner > limits.per_owner {
+        if limits.is_some_and(|limits| !limits.allow(of_owner, total)) {
             return false;
         }
         used.total = total;
@@ -120,26 +153,61 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    fn by(owner: &str) -> Requester<'_> {
+        Requester { owner, is_system: false }
+    }
+
     #[test]
     fn bytes_are_bounded_for_each_owner_and_as_a_whole() {
-        let budget = ByteBudget::new(ByteLimits { total: 100, per_owner: 60 });
-        let by = |owner| Requester { owner, is_system: false };
+        let budget = ByteBudget::new(ByteLimits { total: 100, free_times: 1 });
         let mut one = budget.open(by("a"));
-        assert!(one.grow(50));
-        assert!(!one.grow(11), "the owner has 60");
+        assert!(one.grow(40) && !one.grow(11), "one owner has half of it");
         let mut two = budget.open(by("a"));
-        assert!(two.grow(10) && !two.grow(1));
+        assert!(two.grow(10) && !two.grow(1), "however many requests they send");
         let mut other = budget.open(by("b"));
-        assert!(!other.grow(41), "all together have 100");
-        assert!(other.grow(40) && !other.grow(usize::MAX));
-        assert_eq!(budget.used(), 100);
+        assert!(!other.grow(26), "half of what is left");
+        assert!(!other.grow(usize::MAX) && other.grow(25));
+        assert_eq!(budget.used(), 75);
         let mut admin = budget.open(Requester { owner: "admin", is_system: true });
-        assert!(admin.grow(25) && !admin.grow(1), "what others cannot take");
+        assert!(admin.grow(25) && !admin.grow(1), "they have a quarter in addition");
         drop(admin);
         drop((one, two));
-        assert_eq!(budget.used(), 40);
+        assert_eq!(budget.used(), 25);
         drop(other);
         assert_eq!(budget.used(), 0);
         assert!(budget.used.lock().by_owner.is_empty());
+    }
+
+    #[test]
+    fn owners_together_leave_room_for_the_next_one() {
+        const TOTAL: usize = 96 << 20;
+        const BODY: usize = 3 << 20;
+        let budget = ByteBudget::new(ByteLimits { total: TOTAL, free_times: 3 });
+        let mut charges = Vec::new();
+        for number in 0..12 {
+            let next = if number <= 6 { BODY } else { 64 << 10 };
+            assert!(
+                budget.has_room(by("next"), next),
+                "after {number} owners who have what they may"
+            );
+            let owner = number.to_string();
+            let before = budget.used();
+            charges.extend(std::iter::from_fn(|| budget.charge(by(&owner), 64 << 10)));
+            assert!(budget.used() - before <= TOTAL / 4);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_refused_leaves_less_room_for_its_owner() {
+        let budget = ByteBudget::new(ByteLimits { total: 100, free_times: 1 });
+        let mut answer = budget.open(by("a"));
+        answer.grow_beyond_limits(60);
+        assert_eq!(budget.used(), 60);
+        assert!(!budget.has_room(by("a"), 1) && budget.has_room(by("b"), 20));
+        assert!(!budget.has_room(by("b"), 21));
+        answer.grow_beyond_limits(usize::from(u8::MAX));
+        assert!(!budget.has_room(by("b"), 0), "nothing is free");
+        drop(answer);
+        assert!(budget.has_room(by("a"), 50) && budget.used() == 0);
     }
 }

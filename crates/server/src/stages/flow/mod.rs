@@ -96,12 +96,11 @@ const MAX_DELAYED: usize = 10_000;
 const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
 const LONG_QUEUE: Duration = Duration::from_millis(5);
 
-/// Bytes of bodies of requests that are on their way: several of the longest for each owner.
-const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, per_owner: 24 * 1024 * 1024 };
+/// Bytes of bodies of requests that are on their way: several of the longest for each owner, a quarter for one alone.
+const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, free_times: 3 };
 
-/// Bytes of responses that clients have not taken yet, and of streams until they have.
-const RESPONSE_BYTES: ByteLimits =
-    ByteLimits { total: 160 * 1024 * 1024, per_owner: 48 * 1024 * 1024 };
+/// Bytes of responses that clients have not taken yet, and of streams until they have: a third for one owner alone.
+const RESPONSE_BYTES: ByteLimits = ByteLimits { total: 144 * 1024 * 1024, free_times: 2 };
 
 /// The limits of flow control.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +176,9 @@ pub(crate) struct Flow {
     pub(crate) strangers: Semaphore,
     /// What owners write.
     pub(crate) write_rate: WriteRate,
+    /// What the server writes for owners whose secrets follow others. It is counted by itself: who changes the
+    /// others must not keep an owner from writing.
+    pub(crate) copy_rate: WriteRate,
     watches: Arc<Mutex<HashMap<String, usize>>>,
     has_slow_threads: AtomicBool,
     runtime: RuntimeMetrics,
@@ -257,6 +259,7 @@ impl Flow {
             responses: ByteBudget::new(RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
             write_rate: WriteRate::new(limits.write_bytes_per_owner),
+            copy_rate: WriteRate::new(limits.write_bytes_per_owner),
             watches: Arc::default(),
             has_slow_threads: AtomicBool::new(false),
             runtime: Handle::current().metrics(),
