@@ -45,15 +45,19 @@ impl Owners {
     ) {
         // Nobody has the empty uid.
         let uid = uid.filter(|uid| !uid.is_empty());
-        if self.owner(kind.group, kind.resource, namespace, name) == uid {
+        let before = self.owner(kind.group, kind.resource, namespace, name);
+        if before == uid {
             return;
         }
+        let has_owner = before.is_some();
         let at = self.kinds.iter().position(|one| one.kind == kind).unwrap_or_else(|| {
             self.kinds.push(Arc::new(OfKind::new(kind)));
             self.kinds.len() - 1
         });
         if let Some(of_kind) = self.kinds.get_mut(at).map(Arc::make_mut) {
-            of_kind.remove(namespace, name);
+            if has_owner {
+                of_kind.remove(namespace, name);
+            }
             if let Some(uid) = uid {
                 of_kind.add(namespace, name, uid);
             }

@@ -17,6 +17,7 @@ mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::{Mutex, RwLockReadGuard};
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Info, all};
@@ -40,7 +41,7 @@ pub(crate) use resource::{
 use self::newest::NewestRevision;
 pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
-use self::principals::{AccessState, AccessValue};
+use self::principals::{AccessChange, AccessState, AccessValue};
 pub(crate) use self::tokens::{IssuedRecord, RevocationRecord, Stored};
 use self::tokens::{TokenState, TokenValue};
 use crate::errors::from_store;
@@ -125,10 +126,29 @@ const LAG_INTERVAL: Duration = Duration::from_millis(250);
 /// A cache that is behind the store for longer than this is not ready.
 const LAG_MAX: Duration = Duration::from_secs(1);
 
+/// Transactions that are applied together at most: those who wait for the first one wait for all.
+const APPLIED_AT_ONCE: usize = 32;
+
 /// Is what was missed lost? History that another server has compacted, and events that cannot be
 /// read: then everything is read anew.
 fn must_read_anew(error: &Error) -> bool {
     matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
+}
+
+/// Waits for the next transaction of a watch. Returns it with those that are ready after it, and the error that ends
+/// them, if there is one.
+async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Result<()>) {
+    let mut batches = Vec::new();
+    let mut next = Some(watch.next().await);
+    while let Some(read) = next {
+        match read {
+            Ok(batch) => batches.push(batch),
+            Err(error) => return (batches, Err(error)),
+        }
+        let has_room = batches.len() < APPLIED_AT_ONCE;
+        next = if has_room { watch.next().now_or_never() } else { None };
+    }
+    (batches, Ok(()))
 }
 
 impl Cache {
@@ -178,7 +198,9 @@ impl Cache {
         self.applied.send_replace(start);
         let mut watch = self.watch().await?;
         while self.applied() < newest {
-            self.apply(&watch.next().await?);
+            let (batches, ended) = next_batches(&mut *watch).await;
+            self.apply(&batches);
+            ended?;
         }
         Ok(watch)
     }
@@ -330,26 +352,40 @@ impl Cache {
 
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
-            match watch.next().await {
-                Ok(batch) => self.apply(&batch),
-                Err(error) => return error,
+            let (batches, ended) = next_batches(&mut *watch).await;
+            self.apply(&batches);
+            if let Err(error) = ended {
+                return error;
             }
         }
     }
 
-    fn apply(&self, batch: &Batch) {
-        for event in batch.events.iter().filter(|event| TokenState::is_indexed(&event.key)) {
+    /// Applies transactions, in order. Where some that follow each other can be one change of what decides, they
+    /// are applied together: each change costs a snapshot of the policy, and wakes whoever waits.
+    fn apply(&self, batches: &[Batch]) {
+        let mut rest = batches;
+        while !rest.is_empty() {
+            let change = self.access.next_change(rest, |event| self.object_of(event));
+            let (together, later) = rest.split_at(change.batches);
+            self.apply_together(together, &change);
+            rest = later;
+        }
+    }
+
+    fn apply_together(&self, batches: &[Batch], change: &AccessChange) {
+        let events = || batches.iter().flat_map(|batch| &batch.events);
+        for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
             self.tokens.apply(&TokenValue::of(event));
         }
         // Who may see something is known before it can be seen.
-        self.access.apply(&batch.events, batch.revision, |event| self.object_of(event));
+        self.access.apply(change);
+        let revision = batches.last().map_or(0, |batch| batch.revision);
         for resource in &self.resources {
             let prefix = resource.prefix();
-            let events = batch.events.iter().filter(|event| event.key.starts_with(prefix));
-            resource.apply(events, batch.revision);
+            resource.apply(events().filter(|event| event.key.starts_with(prefix)), revision);
         }
         self.access.announce();
-        self.applied.send_replace(batch.revision);
+        self.applied.send_replace(revision);
     }
 
     /// Returns the cache of a kind.

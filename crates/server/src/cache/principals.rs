@@ -5,16 +5,19 @@
 //! they are filled from what is stored, and the subscription to their changes. They change before the
 //! objects of the same revision do: what decides is at least as new as what it lets through.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
+use postern_auth::policy::Policy;
 use postern_auth::principal_index::{DigestRecord, PrincipalIndex};
+use postern_kinds::rbac::PolicyChange;
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode;
 use postern_meta::time::Timestamp;
-use postern_store::Event;
+use postern_store::{Batch, Event};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -85,6 +88,28 @@ impl AccessValue {
             Says::Access { .. } => None,
         }
     }
+
+    /// Returns whether it changes the policy by no more than the owner of an object that was not there before: also not
+    /// in the transactions before it, of which `new` has such objects.
+    fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
+        let Some((namespace, name, says @ PolicyChange::Owner(..))) = self.policy_change() else {
+            return false;
+        };
+        if event.previous.is_none() && event.value.is_some() {
+            return new.insert(event.key.clone());
+        }
+        let change = (namespace.as_deref(), name.as_str(), says.clone());
+        !new.contains(&event.key) && !policy.is_changed_by(&change)
+    }
+}
+
+/// What one transaction, or some together, change of who has access and to what.
+pub(super) struct AccessChange {
+    /// How many transactions.
+    pub(super) batches: usize,
+    /// The revision from which on it is so: that of the first one.
+    revision: u64,
+    values: Vec<AccessValue>,
 }
 
 /// The index of everything that is stored at a revision.
@@ -149,18 +174,49 @@ impl AccessState {
         self.changes.subscribe()
     }
 
-    /// Applies a batch of changes, if any of them concerns access. `object` returns the object that
-    /// an event is about.
-    pub(super) fn apply(
+    /// Returns what the next transactions change together: the first one, and those that follow it as long as all of
+    /// them only give new objects their owners. That no such object was there before is why their owners may have
+    /// their rights a few transactions early. `object` returns the object that an event is about.
+    pub(super) fn next_change(
         &self,
-        events: &[Event],
-        revision: u64,
+        batches: &[Batch],
         object: impl Fn(&Event) -> Option<Arc<CachedObject>>,
-    ) {
-        let values = events.iter();
-        let values = values
-            .filter_map(|event| self.read(&event.key, event.value.as_ref(), || object(event)));
-        let values: Vec<AccessValue> = values.collect();
+    ) -> AccessChange {
+        let policy = self.policies.current();
+        let mut change = AccessChange { batches: 0, revision: 0, values: Vec::new() };
+        let mut new = HashSet::new();
+        for batch in batches {
+            let read = |event| self.read_event(event, &object);
+            let values: Vec<_> = batch.events.iter().filter_map(read).collect();
+            let is_joined =
+                values.iter().all(|(event, value)| value.joins(event, &policy, &mut new));
+            if change.batches > 0 && !is_joined {
+                break;
+            }
+            if change.batches == 0 {
+                change.revision = batch.revision;
+            }
+            change.batches += 1;
+            change.values.extend(values.into_iter().map(|(_, value)| value));
+            if !is_joined {
+                break;
+            }
+        }
+        change
+    }
+
+    fn read_event<'a>(
+        &self,
+        event: &'a Event,
+        object: impl Fn(&Event) -> Option<Arc<CachedObject>>,
+    ) -> Option<(&'a Event, AccessValue)> {
+        let value = self.read(&event.key, event.value.as_ref(), || object(event))?;
+        Some((event, value))
+    }
+
+    /// Applies a change, if it concerns access.
+    pub(super) fn apply(&self, change: &AccessChange) {
+        let (values, revision) = (&change.values, change.revision);
         let changes: Vec<NamedChange> =
             values.iter().filter_map(AccessValue::policy_change).cloned().collect();
         let is_policy_alone = changes.len() == values.len();
@@ -170,7 +226,7 @@ impl AccessState {
         }
         let mut principals = self.principals.write();
         principals.set_revision(revision);
-        for value in &values {
+        for value in values {
             self.apply_one(&mut principals, value);
         }
         let mut has_more = principals.resolve_next();
@@ -310,4 +366,86 @@ fn kind_of<'a>(
 
 fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     decode::decode_typed(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::access::OWNER_UID;
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::user::User;
+    use postern_store::{Entry, Position};
+
+    use super::*;
+
+    /// A change of a secret: its owner's uid, and whether it was there before.
+    fn secret(name: &str, owner: Option<&str>, was_there: bool) -> Event {
+        let info = SharedSecret.info();
+        let key = storage_key::object(info, Some("n"), name);
+        let json = |owner: &str| {
+            let head = stored_head(info);
+            format!("{head}\"name\":\"{name}\",\"annotations\":{{\"{OWNER_UID}\":\"{owner}\"}}}}}}")
+                .into()
+        };
+        let before = Entry { key: key.clone(), value: json("before"), position: Position::ZERO };
+        let previous = was_there.then_some(before);
+        Event { key, position: Position::ZERO, value: owner.map(json), previous }
+    }
+
+    fn user() -> Event {
+        let key = storage_key::object(User.info(), None, "ada");
+        Event { key, position: Position::ZERO, value: None, previous: None }
+    }
+
+    /// Applies transactions, and returns with each snapshot its revision and who owns the secrets then.
+    fn snapshots(transactions: Vec<Vec<Event>>, names: &[&str]) -> Vec<(u64, String)> {
+        let state = AccessState::new();
+        let first = state.policy();
+        let batches = (1..).zip(transactions);
+        let batches: Vec<_> =
+            batches.map(|(revision, events)| Batch { events, revision }).collect();
+        let mut rest = batches.as_slice();
+        while !rest.is_empty() {
+            let change = state.next_change(rest, |_| None);
+            rest = &rest[change.batches..];
+            state.apply(&change);
+        }
+        let info = SharedSecret.info().group_resource();
+        let is_of = |policy: &PolicyAt, name: &str, uid: &str| {
+            let owner = PolicyChange::Owner(info, Some(uid.to_owned()));
+            !policy.is_changed_by(&(Some("n"), name, owner))
+        };
+        let owners = |policy: &PolicyAt| {
+            let owner = |name| ["ada", "bob"].into_iter().find(|uid| is_of(policy, name, uid));
+            names.iter().map(|name| owner(name).unwrap_or("-")).collect::<Vec<_>>().join(" ")
+        };
+        let after = state.policies_after(&first).unwrap();
+        after.iter().map(|policy| (policy.revision, owners(policy))).collect()
+    }
+
+    #[test]
+    fn transactions_that_give_new_objects_their_owners_are_one_snapshot() {
+        let new = |name: &str| vec![secret(name, Some("ada"), false)];
+        let all = snapshots(vec![new("a"), Vec::new(), new("b"), new("c")], &["a", "b", "c"]);
+        assert_eq!(all, [(1, "ada ada ada".to_owned())]);
+        let unchanged = vec![secret("a", Some("ada"), true)];
+        let all = snapshots(vec![new("a"), unchanged.clone(), unchanged, new("b")], &["a", "b"]);
+        assert_eq!(all, [(1, "ada -".to_owned()), (2, "ada ada".to_owned())]);
+    }
+
+    #[test]
+    fn what_takes_or_changes_a_right_is_a_snapshot_of_its_own_revision() {
+        let new = |name: &str| vec![secret(name, Some("ada"), false)];
+        let gone = |name: &str| vec![secret(name, None, true)];
+        let given = |name: &str| vec![secret(name, Some("bob"), true)];
+        let nobodys =
+            Event { previous: gone("a")[0].previous.clone(), ..secret("a", Some(""), false) };
+        let all = snapshots(vec![new("a"), vec![nobodys]], &["a"]);
+        assert_eq!(all, [(1, "ada".to_owned()), (2, "-".to_owned())]);
+        let all = snapshots(vec![new("a"), gone("a"), new("a"), given("a")], &["a"]);
+        let wanted = [(1, "ada"), (2, "-"), (3, "ada"), (4, "bob")];
+        assert_eq!(all, wanted.map(|(revision, owner)| (revision, owner.to_owned())));
+        let all = snapshots(vec![new("a"), vec![user()], new("b"), gone("a")], &["a", "b"]);
+        let wanted = [(1, "ada -"), (3, "ada ada"), (4, "- ada")];
+        assert_eq!(all, wanted.map(|(revision, owners)| (revision, owners.to_owned())));
+    }
 }

@@ -32,6 +32,7 @@ use postern_kinds::AnyKind;
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Store;
+use serde::de::DeserializeOwned;
 
 use self::agent_configs::AgentConfigs;
 use self::recent_events::RecentEvents;
@@ -182,6 +183,14 @@ pub(crate) fn unless_corrupt(
 /// # Errors
 /// 500 when that fails: a bug.
 pub(crate) fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
+    decoded_part(object)
+}
+
+/// Returns a part of an encoded object.
+///
+/// # Errors
+/// As [`decoded`].
+fn decoded_part<T: DeserializeOwned>(object: &EncodedObject) -> Result<T, ApiError> {
     postern_meta::decode::decode_typed(&object.json)
         .map_err(|error| ApiError::internal("the response could not be read back", error))
 }

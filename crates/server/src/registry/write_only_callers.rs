@@ -5,10 +5,23 @@ use bytes::Bytes;
 use postern_kinds::Verb;
 use postern_kinds::write_only::LAST_APPLIED;
 use postern_meta::status::ApiError;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{EncodedObject, Registry, decoded};
+use super::{EncodedObject, Registry, decoded, decoded_part};
 use crate::stages::authorize::Permit;
+
+/// What of an object says its name.
+#[derive(Deserialize)]
+struct Named {
+    metadata: NamedMeta,
+}
+
+#[derive(Deserialize)]
+struct NamedMeta {
+    #[serde(default)]
+    name: String,
+}
 
 impl Registry {
     /// Returns the result of a write as its writer may see it: without what only those see who may
@@ -25,10 +38,15 @@ impl Registry {
         if protected.is_empty() {
             return Ok(object);
         }
-        let mut written = decoded(&object)?;
-        if self.may_read(permit, &written.metadata.name) {
+        // A create names the object in its body, or not at all.
+        let may_read = match permit.name() {
+            "" => self.may_read(permit, &decoded_part::<Named>(&object)?.metadata.name),
+            name => self.may_read(permit, name),
+        };
+        if may_read {
             return Ok(object);
         }
+        let mut written = decoded(&object)?;
         for path in protected {
             remove(&mut written.fields, path);
         }
