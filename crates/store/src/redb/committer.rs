@@ -453,7 +453,7 @@ impl Committer {
                  the newest one found is {}",
                 begin.revision
             )),
-            Ok(Start { database, log, begin }) => {
+            Ok(Start { database, log, begin, .. }) => {
                 self.shared.replace(database, begin.revision);
                 match self.begin(log, &begin) {
                     Ok(()) => {

@@ -96,9 +96,9 @@ impl Redb {
     }
 
     fn start(opener: Opener) -> Result<Self> {
-        let Start { database, log, begin } = start::open(&opener)?;
+        let Start { database, log, begin, splits } = start::open(&opener)?;
         opener.fault.clear();
-        let shared = Arc::new(Shared::new(database, begin.revision));
+        let shared = Arc::new(Shared::new(database, begin.revision, splits));
         let (queue, jobs) = Queue::new();
         let queue = Arc::new(queue);
         let of_committer = (Arc::clone(&shared), Arc::clone(&queue));
@@ -236,7 +236,8 @@ impl Store for Redb {
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
         self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
-        let scan = spawn_blocking(move || shared.read(|view| view.scan(at, &*visit)));
+        let scan =
+            spawn_blocking(move || shared.read(|view| view.scan(at, &shared.splits(), &*visit)));
         self.probe_if_unavailable(
             scan.await.map_err(|error| Error::Unavailable(error.to_string()))?,
         )?;

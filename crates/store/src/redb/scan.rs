@@ -1,40 +1,42 @@
-//! The parallel walk over all keys, which verification and scans have in common: one thread reads the
-//! rows, in key order, and others work on them.
+//! Walks over all keys with several threads. A start walks over all rows in key order, and others look up what it has
+//! found ([`super::verify`]). From that it is known where the keys can be split into ranges, which a scan works on at the
+//! same time.
 
 use std::num::NonZero;
+use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use ::redb::{AccessGuard, ReadableTable};
 use bytes::Bytes;
 
 use super::read::{View, corrupt_database, engine_error};
 use super::shared::catch;
 use crate::{Page, Position, Result};
 
-/// Rows in one chunk.
-const CHUNK_ROWS: usize = 256;
-/// Bytes of rows in one chunk. The last row may exceed them.
-const CHUNK_BYTES: usize = 1024 * 1024;
-/// The most threads that work on chunks at the same time.
+/// Rows of a range, and on one page of a scan.
+const RANGE_ROWS: usize = 256;
+/// Bytes of such rows. The last row may exceed them.
+const RANGE_BYTES: usize = 1024 * 1024;
+/// The most threads that work at the same time.
 const THREADS: usize = 7;
-/// Bytes between two keys of a page of the table: headers of pages are longer.
-const KEY_GAP: usize = 3;
 
-/// Some consecutive rows.
+/// How much there is of a range.
 #[derive(Debug, Default)]
-pub(super) struct Chunk {
-    /// Key and bytes of each row.
-    pub(super) rows: Vec<(Bytes, Bytes)>,
-    /// The first and the last key of each page: see [`super::verify`].
-    pub(super) edges: Vec<Bytes>,
+pub(super) struct Filled {
+    rows: usize,
     bytes: usize,
 }
 
-impl Chunk {
-    fn is_full(&self) -> bool {
-        self.rows.len() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
+impl Filled {
+    /// Counts a row. Returns whether the range is full, and a new one begins after it.
+    pub(super) fn add(&mut self, bytes: usize) -> bool {
+        (self.rows, self.bytes) = (self.rows + 1, self.bytes + bytes);
+        let is_full = self.rows >= RANGE_ROWS || self.bytes >= RANGE_BYTES;
+        if is_full {
+            *self = Self::default();
+        }
+        is_full
     }
 }
 
@@ -92,68 +94,71 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS)
 }
 
+/// Calls `work` on other threads, one for each processor, with what `produce` passes to its argument, which returns
+/// whether to go on. The first error ends it; a panic of redb counts as an error.
+pub(super) fn with_workers<T: Send>(
+    produce: impl FnOnce(&dyn Fn(T) -> bool) -> Result<()>,
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let workers = threads();
+    let (sender, receiver) = sync_channel(2 * workers);
+    let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
+        let produced = catch(|| {
+            produce(&|item| {
+                // Nobody is there to take it only when all threads have ended.
+                sender.send(item).is_ok() && !queue.has_failed.load(Ordering::Relaxed)
+            })
+        });
+        drop(sender);
+        others.into_iter().map(join).fold(Ok(()), Result::and).and(produced)
+    })
+}
+
 impl View {
-    /// Visits the state after a revision: see [`crate::Store::scan`].
-    pub(super) fn scan(&self, at: u64, visit: &(dyn Fn(Page) + Send + Sync)) -> Result<()> {
+    /// Visits the state after a revision, from several threads: see [`crate::Store::scan`]. `splits` are keys in
+    /// order, at which the ranges of the threads begin; any will do.
+    pub(super) fn scan(
+        &self,
+        at: u64,
+        splits: &[Bytes],
+        visit: &(dyn Fn(Page) + Send + Sync),
+    ) -> Result<()> {
         let revision = self.listed_revision(Some(at))?;
+        for_each_job(splits.len() + 1, |number| {
+            let bound = |split: Option<&Bytes>| split.map(|key| key.to_vec());
+            let from = number.checked_sub(1).and_then(|before| bound(splits.get(before)));
+            self.scan_range(revision, from.as_deref(), bound(splits.get(number)).as_deref(), visit)
+        })
+    }
+
+    fn scan_range(
+        &self,
+        revision: u64,
+        from: Option<&[u8]>,
+        to: Option<&[u8]>,
+        visit: &(dyn Fn(Page) + Send + Sync),
+    ) -> Result<()> {
         let newest = Position::end_of(revision).packed();
-        self.for_each_chunk(|chunk| {
-            let mut page = Page { revision, ..Page::default() };
-            page.entries.reserve_exact(chunk.rows.len());
-            for (key, row) in &chunk.rows {
-                let key = std::str::from_utf8(key)
-                    .map_err(|_| corrupt_database("a stored key is not UTF-8"))?;
-                if let Some(version) = self.version(key, row, newest)? {
-                    self.load_into(&mut page, key, version)?;
-                }
-            }
-            visit(page);
-            Ok(())
-        })
-    }
-
-    /// Calls `work` with all rows, in chunks, from several threads. The first error ends it; a panic of
-    /// redb counts as an error.
-    pub(super) fn for_each_chunk(&self, work: impl Fn(Chunk) -> Result<()> + Sync) -> Result<()> {
-        // A thread for each processor: the one that reads waits for them most of the time.
-        let workers = threads();
-        let (sender, receiver) = sync_channel(2 * workers);
-        let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
-            let read = catch(|| {
-                self.read_chunks(|chunk| {
-                    // Nobody is there to take it only when all threads have ended.
-                    let is_sent = sender.send(chunk).is_ok();
-                    is_sent && !queue.has_failed.load(Ordering::Relaxed)
-                })
-            });
-            drop(sender);
-            others.into_iter().map(join).fold(Ok(()), Result::and).and(read)
-        })
-    }
-
-    /// Reads all rows, and calls `take` with each chunk until it returns false.
-    fn read_chunks(&self, mut take: impl FnMut(Chunk) -> bool) -> Result<()> {
-        let mut chunk = Chunk::default();
-        let mut before: Option<AccessGuard<'_, &'static [u8]>> = None;
-        for item in self.live().iter().map_err(engine_error)? {
+        let new_page = || Page { revision, ..Page::default() };
+        let (mut page, mut filled) = (new_page(), Filled::default());
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        for item in self.live().range::<&[u8]>((from, to)).map_err(engine_error)? {
             let (key, row) = item.map_err(engine_error)?;
-            let name = Bytes::copy_from_slice(key.value());
-            let last = before.as_ref().map(AccessGuard::value);
-            if last.is_none_or(|last| !adjoin(last, key.value(), KEY_GAP)) {
-                chunk.edges.extend(last.map(Bytes::copy_from_slice));
-                chunk.edges.push(name.clone());
+            let (key, row) = (key.value(), row.value());
+            let is_full = filled.add(key.len() + row.len());
+            let key = std::str::from_utf8(key)
+                .map_err(|_| corrupt_database("a stored key is not UTF-8"))?;
+            if let Some(version) = self.version(key, row, newest)? {
+                self.load_into(&mut page, key, version)?;
             }
-            chunk.bytes += name.len() + row.value().len();
-            chunk.rows.push((name, Bytes::copy_from_slice(row.value())));
-            before = Some(key);
-            if chunk.is_full() && !take(std::mem::take(&mut chunk)) {
-                return Ok(());
+            if is_full {
+                visit(std::mem::replace(&mut page, new_page()));
             }
         }
-        chunk.edges.extend(before.as_ref().map(|key| Bytes::copy_from_slice(key.value())));
-        take(chunk);
+        visit(page);
         Ok(())
     }
 }

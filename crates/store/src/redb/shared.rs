@@ -2,9 +2,10 @@
 //! history, and the newest revision. Only the applier writes to the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ::redb::Database;
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -30,6 +31,8 @@ pub(super) enum DatabaseState {
 pub(super) struct Shared {
     /// Locked for reading as long as a transaction lives, so that closing waits for it.
     database: RwLock<DatabaseState>,
+    /// Where its keys can be split into ranges.
+    splits: RwLock<Arc<[Bytes]>>,
     /// What is acknowledged and not in the database.
     pub(super) pending: Mutex<Pending>,
     /// The thread that writes to the database, while that is open.
@@ -41,10 +44,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns the state for a database that has just been opened, with its newest revision.
-    pub(super) fn new(database: Database, revision: u64) -> Self {
+    /// Returns the state for a database that has just been opened, with its newest revision and the keys that split
+    /// it into ranges.
+    pub(super) fn new(database: Database, revision: u64, splits: Vec<Bytes>) -> Self {
         Self {
             database: RwLock::new(DatabaseState::Open(database)),
+            splits: RwLock::new(splits.into()),
             pending: Mutex::new(Pending::new(revision)),
             applier: RwLock::new(None),
             tail: Mutex::new(Tail::new(revision)),
@@ -60,6 +65,11 @@ impl Shared {
             DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
             DatabaseState::Closed => Err(closed()),
         }
+    }
+
+    /// Returns keys in order that split the database into ranges.
+    pub(super) fn splits(&self) -> Arc<[Bytes]> {
+        self.splits.read().clone()
     }
 
     /// Sets the thread that writes to the database.
@@ -103,7 +113,7 @@ impl Shared {
     }
 
     /// Returns what the tail has after a revision; `None` when it does not go back that far.
-    pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<std::sync::Arc<Recorded>>> {
+    pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
         self.tail.lock().after(revision)
     }
 

@@ -3,15 +3,16 @@
 
 use ::redb::Database;
 use aws_lc_rs::rand;
+use bytes::Bytes;
 
 use super::applier::Begin;
 use super::file::Opener;
-use super::layout::{LogState, Mark};
+use super::layout::{LogState, Mark, State};
 use super::log;
 use super::read::{View, is_in_use};
 use super::ring::Ring;
 use super::shared::catch;
-use super::verify::verify;
+use super::verify::{Found, verify};
 use super::write::{self, Durable};
 use crate::{Error, Result};
 
@@ -20,6 +21,15 @@ pub(super) struct Start {
     pub(super) database: Database,
     pub(super) log: Ring,
     pub(super) begin: Begin,
+    /// Where its keys can be split into ranges: see [`View::scan`].
+    pub(super) splits: Vec<Bytes>,
+}
+
+/// A database without its log, and what was found in it.
+pub(super) struct Verified {
+    pub(super) database: Database,
+    pub(super) state: State,
+    splits: Vec<Bytes>,
 }
 
 /// Opens a database with its log.
@@ -29,7 +39,7 @@ pub(super) struct Start {
 /// or they do not belong together and the log is needed.
 pub(super) fn open(opener: &Opener) -> Result<Start> {
     catch(|| {
-        let (database, before) = database(opener)?;
+        let Verified { database, state: before, splits } = database(opener)?;
         let (log, revision) = if before.log.is_closed {
             (new_log(opener, &database, before.log)?, before.revision)
         } else {
@@ -42,7 +52,7 @@ pub(super) fn open(opener: &Opener) -> Result<Start> {
             is_undurable: revision != before.revision,
             segment_revisions: opener.segment_revisions,
         };
-        Ok(Start { database, log, begin })
+        Ok(Start { database, log, begin, splits })
     })
     .inspect_err(|error| {
         // Another process that has it open is no fault.
@@ -53,16 +63,16 @@ pub(super) fn open(opener: &Opener) -> Result<Start> {
 }
 
 /// Opens a database without its log, and verifies it.
-pub(super) fn database(opener: &Opener) -> Result<(Database, super::layout::State)> {
+pub(super) fn database(opener: &Opener) -> Result<Verified> {
     let database = (opener.database)()?;
     write::prepare(&database, opener.segment_revisions)?;
     let view = View::open(&database)?;
-    let (sum, state) = (verify(&view)?, view.state);
+    let (Found { sum, splits }, state) = (verify(&view)?, view.state);
     drop(view);
     if let Some(sum) = sum {
         write::record_sum(&database, sum)?;
     }
-    Ok((database, state))
+    Ok(Verified { database, state, splits })
 }
 
 /// Returns an empty log for a database that needs none: the one that it had, if that is there and has nothing more.

@@ -2,19 +2,31 @@
 //! older than it should be, and lookups find all of it. Values are not read: corruption of a
 //! value is detected when it is read, and concerns one key only.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use ::redb::{AccessGuard, ReadableTable, ReadableTableMetadata};
 use bytes::Bytes;
 
 use super::history::Segment;
 use super::layout;
 use super::read::{View, corrupt_database, engine_error};
-use super::scan::{Chunk, adjoin, for_each_job};
+use super::scan::{Filled, adjoin, for_each_job, with_workers};
 use crate::{Position, Result};
 
-/// Refuses a database in which a lookup could miss a key that exists. Returns the sum of all rows where it
-/// has to be recorded anew: when rows were replaced that did not say what they added to it.
+/// Bytes between two keys of a page of the table: headers of pages are longer.
+const KEY_GAP: usize = 3;
+/// Keys that are looked up together.
+const LOOKUPS: usize = 512;
+
+/// What the walk over all keys has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The sum of all rows where it has to be recorded anew: when rows were replaced that did not say what they
+    /// added to it.
+    pub(super) sum: Option<u64>,
+    /// Keys in order that split all of them into ranges of similar size, for [`View::scan`].
+    pub(super) splits: Vec<Bytes>,
+}
+
+/// Refuses a database in which a lookup could miss a key that exists.
 ///
 /// A row that cannot be read is still there: reads report it, and it can be replaced and deleted. As long as
 /// there is one, the sum says nothing about the others, and is left as it is.
@@ -25,49 +37,75 @@ use crate::{Position, Result};
 /// Only the first and the last key of each page are looked up. The path through the tree to both of
 /// them is the same, and so is the path to all keys between them: each step compares with one key,
 /// and two keys on different sides of it end on different pages.
-pub(super) fn verify(view: &View) -> Result<Option<u64>> {
+pub(super) fn verify(view: &View) -> Result<Found> {
     if view.state.compacted > view.state.revision {
         return Err(inconsistent("it is compacted beyond its newest revision"));
     }
-    let sum = verify_keys(view)?;
+    let found = verify_keys(view)?;
     let segments = view.segments()?;
     verify_segments(view, segments)?;
     for_each_job(segments.len(), |number| verify_segment(view, segments, number))?;
-    Ok(sum)
+    Ok(found)
 }
 
-fn verify_keys(view: &View) -> Result<Option<u64>> {
-    let [rows, sum, corrupt] = [const { AtomicU64::new(0) }; 3];
-    view.for_each_chunk(|chunk| {
-        let (added, unread) = verify_chunk(view, &chunk)?;
-        rows.fetch_add(chunk.rows.len() as u64, Ordering::Relaxed);
-        sum.fetch_add(added, Ordering::Relaxed);
-        corrupt.fetch_add(unread, Ordering::Relaxed);
-        Ok(())
-    })?;
-    if view.live().len().map_err(engine_error)? != rows.into_inner() {
+fn verify_keys(view: &View) -> Result<Found> {
+    let mut walk = Walk::default();
+    let look_up = |edges: Vec<Bytes>| edges.iter().try_for_each(|key| check_key_found(view, key));
+    with_workers(|send| walk.run(view, send), look_up)?;
+    if view.live().len().map_err(engine_error)? != walk.rows {
         return Err(inconsistent("a table does not have the length that it records"));
     }
-    let (sum, corrupt) = (sum.into_inner(), corrupt.into_inner());
-    match (corrupt, view.state.unsummed) {
-        (0, 0) if view.state.live != sum => {
-            Err(inconsistent("its keys are not those that were written last"))
+    let sum = match (walk.corrupt, view.state.unsummed) {
+        (0, 0) if view.state.live != walk.sum => {
+            return Err(inconsistent("its keys are not those that were written last"));
         }
-        (0, 1..) => Ok(Some(sum)),
-        _ => Ok(None),
-    }
+        (0, 1..) => Some(walk.sum),
+        _ => None,
+    };
+    Ok(Found { sum, splits: walk.splits })
 }
 
-/// Returns what a chunk adds to the sum of the table, and how many of its rows are corrupt. Its rows are in the order in which they were read;
-/// that each is found says that this is the order of the table.
-fn verify_chunk(view: &View, chunk: &Chunk) -> Result<(u64, u64)> {
-    let (mut sum, mut corrupt) = (0_u64, 0);
-    let mut before: Option<&Bytes> = None;
-    for (key, row) in &chunk.rows {
-        if before.is_some_and(|before| before >= key) {
-            return Err(inconsistent("a table is out of order"));
+/// The walk over all rows in key order.
+#[derive(Default)]
+struct Walk {
+    rows: u64,
+    sum: u64,
+    corrupt: u64,
+    splits: Vec<Bytes>,
+}
+
+impl Walk {
+    /// Checks all rows, and passes on the first and the last key of each page of the table.
+    fn run(&mut self, view: &View, send: &dyn Fn(Vec<Bytes>) -> bool) -> Result<()> {
+        let (mut edges, mut filled) = (Vec::new(), Filled::default());
+        let mut before: Option<AccessGuard<'_, &'static [u8]>> = None;
+        for item in view.live().iter().map_err(engine_error)? {
+            let (key, row) = item.map_err(engine_error)?;
+            let (name, last) = (key.value(), before.as_ref().map(AccessGuard::value));
+            if last.is_some_and(|last| last >= name) {
+                return Err(inconsistent("a table is out of order"));
+            }
+            if last.is_none_or(|last| !adjoin(last, name, KEY_GAP)) {
+                edges.extend(last.map(Bytes::copy_from_slice));
+                edges.push(Bytes::copy_from_slice(name));
+            }
+            if filled.add(name.len() + row.value().len()) {
+                self.splits.push(Bytes::copy_from_slice(name));
+            }
+            self.check(view, name, row.value())?;
+            before = Some(key);
+            if edges.len() >= LOOKUPS && !send(std::mem::take(&mut edges)) {
+                return Ok(());
+            }
         }
-        before = Some(key);
+        edges.extend(before.as_ref().map(|key| Bytes::copy_from_slice(key.value())));
+        send(edges);
+        Ok(())
+    }
+
+    /// Checks one row, and counts it.
+    fn check(&mut self, view: &View, key: &[u8], row: &[u8]) -> Result<()> {
+        self.rows += 1;
         let row = match layout::decode_row(key, row) {
             Ok(row) => row,
             // The key that it was written for would not be found.
@@ -76,22 +114,25 @@ fn verify_chunk(view: &View, chunk: &Chunk) -> Result<(u64, u64)> {
             }
             // It is still there; reading it reports the corruption.
             Err(reason) => {
-                corrupt += 1;
+                self.corrupt += 1;
                 tracing::error!(key = %String::from_utf8_lossy(key), reason, "a key is corrupt");
-                continue;
+                return Ok(());
             }
         };
         if Position::from_packed(row.packed).revision() > view.state.revision {
             return Err(inconsistent("a key is newer than the newest revision"));
         }
-        sum = sum.wrapping_add(row.sum);
+        self.sum = self.sum.wrapping_add(row.sum);
+        Ok(())
     }
-    for key in &chunk.edges {
-        if view.live().get(&**key).map_err(engine_error)?.is_none() {
-            return Err(inconsistent("a key is not found where it should be"));
-        }
+}
+
+/// Checks that a lookup finds a key.
+fn check_key_found(view: &View, key: &[u8]) -> Result<()> {
+    match view.live().get(key).map_err(engine_error)? {
+        Some(_) => Ok(()),
+        None => Err(inconsistent("a key is not found where it should be")),
     }
-    Ok((sum, corrupt))
 }
 
 /// Returns whether nothing is left of a row: both of its heads are the same then, too.
