@@ -16,7 +16,8 @@ use crate::procs::{round, usage};
 use crate::target::{self, Target};
 use crate::wire::Client;
 
-/// The time between two attempts.
+/// The time between two attempts. They are made over one connection: a handshake for each would take processor time
+/// from the program that starts.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A program that gets SIGTERM has so long to end.
@@ -69,11 +70,12 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
 
 async fn wait(options: &Options, child: &mut Child, started: Instant) -> Result<Duration> {
     let deadline = started + Duration::from_secs(options.seconds);
+    let mut client = None;
     loop {
         if let Some(status) = child.try_wait()? {
             bail!("the program ended: {status}; see {}", options.output.display());
         }
-        if is_ready(options).await {
+        if is_ready(options, &mut client).await {
             return Ok(started.elapsed());
         }
         ensure!(Instant::now() < deadline, "not ready within {} s", options.seconds);
@@ -106,10 +108,21 @@ async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Reads the kubeconfig each time: at its first start the server has not written it yet.
-async fn is_ready(options: &Options) -> bool {
-    let Ok(target) = Target::new(&options.target) else { return false };
-    let Ok(mut client) = Client::connect(&Arc::new(target)).await else { return false };
+/// Asks once, over the connection of the attempt before if there is one. The kubeconfig is read for each new one: at its
+/// first start the server has not written it yet.
+async fn is_ready(options: &Options, open: &mut Option<Client>) -> bool {
+    let connected = match open.take() {
+        Some(client) => Some(client),
+        None => connect(options).await,
+    };
+    let Some(mut client) = connected else { return false };
     let response = client.exchange(Method::GET, &options.path, Bytes::new(), false).await;
-    response.is_ok_and(|response| response.status == 200)
+    let Ok(response) = response else { return false };
+    *open = Some(client);
+    response.status == 200
+}
+
+async fn connect(options: &Options) -> Option<Client> {
+    let target = Target::new(&options.target).ok()?;
+    Client::connect(&Arc::new(target)).await.ok()
 }

@@ -98,6 +98,17 @@ impl Server {
     /// Ends the server and returns its directory, so that it can be started again.
     pub(crate) fn stop(mut self) -> Result<TempDir> {
         end(&mut self.child);
+        self.into_dir()
+    }
+
+    /// Kills the server, and returns its directory.
+    pub(crate) fn kill(mut self) -> Result<TempDir> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.into_dir()
+    }
+
+    fn into_dir(mut self) -> Result<TempDir> {
         let empty = tempfile::tempdir()?;
         Ok(std::mem::replace(&mut self.dir, empty))
     }

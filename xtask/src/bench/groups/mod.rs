@@ -32,6 +32,7 @@ pub(crate) struct Group {
 pub(crate) const ALL: &[Group] = &[
     Group { name: "reads", title: "GET by name", measure: requests::reads },
     Group { name: "writes", title: "create and update", measure: requests::writes },
+    Group { name: "endurance", title: "updates for a while", measure: requests::endurance },
     Group { name: "apply", title: "server-side apply", measure: apply::measure },
     Group { name: "lists", title: "a full list in one response", measure: lists::measure },
     Group { name: "watch", title: "one write to 100 watchers", measure: watch::measure },

@@ -1,10 +1,11 @@
-//! From the start of the program to the first 200 on `/readyz`.
+//! From the start of the program to the first 200 on `/readyz`, after a clean end and after a kill.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use crate::bench::Bench;
+use crate::bench::load::RUN_PREFIX;
 use crate::bench::postern::arguments;
 use crate::bench::report::{Figure, Ratio, Section, Wanted};
 use crate::bench::server::{directory, free_port};
@@ -31,11 +32,23 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     section.figures.push(times(&format!("{objects} objects"), &full));
     let what = format!("with {objects} objects, ms");
     section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(600.0), full, None));
+    let (mut dir, mut killed) = (dir, vec![]);
+    for _ in 0..rounds {
+        let mut server = bench.start_postern_on(dir)?;
+        // More than the database gets at once: the log has the rest.
+        let writes = ["load create", "--prefix", RUN_PREFIX, "--count", "1500", "--seconds", "30"];
+        bench.once(&mut server, &writes)?;
+        dir = server.kill()?;
+        killed.push(start(bench, dir.path())?);
+    }
+    section.figures.push(times(&format!("{objects} objects, after SIGKILL"), &killed));
+    let what = format!("with {objects} objects, after SIGKILL in the middle of writes, ms");
+    section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(1000.0), killed, None));
     Ok(section)
 }
 
 /// Returns the time of one start, in milliseconds.
-fn start(bench: &Bench, dir: &Path) -> Result<f64> {
+pub(super) fn start(bench: &Bench, dir: &Path) -> Result<f64> {
     let data = dir.join("data");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let (kubeconfig, output) = (text(&data.join("admin.kubeconfig")), text(&dir.join("output")));
@@ -49,7 +62,7 @@ fn start(bench: &Bench, dir: &Path) -> Result<f64> {
     Ok(milliseconds)
 }
 
-fn times(run: &str, milliseconds: &[f64]) -> Figure {
+pub(super) fn times(run: &str, milliseconds: &[f64]) -> Figure {
     Figure {
         run: run.to_owned(),
         server: "postern".to_owned(),

@@ -55,40 +55,67 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
         .notes
         .push(format!("A response body is {length} bytes; nginx serves a file of that length."));
     let (least_of_nginx, least_of_openbao) = (Wanted::AtLeast(0.6), Wanted::AtLeast(7.0));
-    section.ratios.push(ratio("GET by name", "nginx", &to_nginx, least_of_nginx));
-    section.ratios.push(ratio("GET by name", "openbao", &to_openbao, least_of_openbao));
+    section.ratios.push(ratio("GET by name", "32", "nginx", &to_nginx, least_of_nginx));
+    section.ratios.push(ratio("GET by name", "32", "openbao", &to_openbao, least_of_openbao));
     let bare = "GET by name, not audited, as theirs are not,";
-    section.ratios.push(ratio(bare, "nginx", &bare_to_nginx, least_of_nginx));
-    section.ratios.push(ratio(bare, "openbao", &bare_to_openbao, least_of_openbao));
+    section.ratios.push(ratio(bare, "32", "nginx", &bare_to_nginx, least_of_nginx));
+    section.ratios.push(ratio(bare, "32", "openbao", &bare_to_openbao, least_of_openbao));
     Ok(section)
 }
 
-/// Measures our create and update, and `OpenBao`'s.
+/// Measures our create and update, and `OpenBao`'s, over few connections and over many.
 pub(super) fn writes(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     bench.fill_postern(&mut postern, OBJECTS)?;
     let mut openbao = bench.start_openbao()?;
     fill_openbao(bench, &mut openbao)?;
-    let seconds = bench.pick("4", "2");
-    let to = |operation, prefix| {
-        [operation, "--prefix", prefix, "--seconds", seconds, "--body-bytes", BODY_BYTES]
-    };
-    let (mut created, mut updated) = (Rounds::default(), Rounds::default());
     let mut section = Section::new(&[&postern, &openbao], bench);
-    for _ in 0..bench.pick(4, 2) {
-        let ours = bench.measure(&mut postern, &to("load create", RUN_PREFIX))?;
-        let theirs = bench.measure(&mut openbao, &to("load kv-put", RUN_PREFIX))?;
-        created.add(&ours, &theirs, Measurement::per_second);
-        section.figures.push(figure("create", "postern", &ours));
-        section.figures.push(figure("put, new name", "openbao", &theirs));
-        let ours = bench.measure(&mut postern, &to("load update", "base"))?;
-        let theirs = bench.measure(&mut openbao, &to("load kv-update", "base"))?;
-        updated.add(&ours, &theirs, Measurement::per_second);
-        section.figures.push(figure("update", "postern", &ours));
-        section.figures.push(figure("put, old name", "openbao", &theirs));
+    for (connections, wanted) in [("32", 5.0), ("200", 8.0)] {
+        let (mut created, mut updated) = (Rounds::default(), Rounds::default());
+        let seconds = bench.pick("4", "2");
+        let to = |operation, prefix| {
+            let load = [operation, "--prefix", prefix, "--seconds", seconds];
+            [&load[..], &["--body-bytes", BODY_BYTES, "--connections", connections]].concat()
+        };
+        let mut add = |run: &str, server: &str, measured: &Measurement| {
+            let run = format!("{run}, {connections} connections");
+            section.figures.push(figure(&run, server, measured));
+        };
+        for _ in 0..bench.pick(4, 2) {
+            let ours = bench.measure(&mut postern, &to("load create", RUN_PREFIX))?;
+            let theirs = bench.measure(&mut openbao, &to("load kv-put", RUN_PREFIX))?;
+            created.add(&ours, &theirs, Measurement::per_second);
+            add("create", "postern", &ours);
+            add("put, new name", "openbao", &theirs);
+            let ours = bench.measure(&mut postern, &to("load update", "base"))?;
+            let theirs = bench.measure(&mut openbao, &to("load kv-update", "base"))?;
+            updated.add(&ours, &theirs, Measurement::per_second);
+            add("update", "postern", &ours);
+            add("put, old name", "openbao", &theirs);
+        }
+        let wanted = || Wanted::AtLeast(wanted);
+        section.ratios.push(ratio("create", connections, "openbao", &created, wanted()));
+        section.ratios.push(ratio("update", connections, "openbao", &updated, wanted()));
     }
-    section.ratios.push(ratio("create", "openbao", &created, Wanted::AtLeast(5.0)));
-    section.ratios.push(ratio("update", "openbao", &updated, Wanted::AtLeast(5.0)));
+    Ok(section)
+}
+
+/// Measures updates for so long that history is forgotten all the time.
+pub(super) fn endurance(bench: &Bench) -> Result<Section> {
+    let mut postern = bench.start_postern_with(&["--history".to_owned(), "2m".to_owned()])?;
+    bench.fill_postern(&mut postern, OBJECTS)?;
+    let seconds = bench.pick("600", "10");
+    let updates = ["load update", "--prefix", "base", "--seconds", seconds];
+    let updates = [&updates[..], &["--body-bytes", BODY_BYTES]].concat();
+    let measured = bench.once(&mut postern, &updates)?;
+    let mut section = Section::new(&[], bench);
+    section.figures.push(figure("updates", "postern", &measured));
+    section.notes.push(format!(
+        "{seconds} seconds of updates of {OBJECTS} objects over 32 connections, as fast as they are answered. History is kept for two minutes."
+    ));
+    let p99 = measured.number("latency_microseconds.p99") / 1000.0;
+    let what = format!("updates for {seconds} s while history is forgotten, p99, ms");
+    section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(10.0), vec![p99], None));
     Ok(section)
 }
 
@@ -100,7 +127,7 @@ fn fill_openbao(bench: &Bench, openbao: &mut Server) -> Result<()> {
     Ok(())
 }
 
-fn ratio(what: &str, peer: &str, rounds: &Rounds, wanted: Wanted) -> Ratio {
-    let what = format!("{what} at 32 connections, requests a second to {peer}'s");
+fn ratio(what: &str, connections: &str, peer: &str, rounds: &Rounds, wanted: Wanted) -> Ratio {
+    let what = format!("{what} at {connections} connections, requests a second to {peer}'s");
     rounds.ratio(&what, wanted)
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::figure;
+use super::ready::{start, times};
 use crate::bench::Bench;
 use crate::bench::load::RUN_PREFIX;
 use crate::bench::postern::BODY_BYTES;
@@ -43,5 +44,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     section.ratios.push(Ratio::of_rounds(&what, wanted, reads, None));
     let what = format!("server CPU of a create with {many} objects to that with {FEW}");
     section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(1.2), creates, None));
+    let dir = large.stop()?;
+    let rounds = 0..bench.pick(3, 1);
+    let starts: Vec<_> = rounds.map(|_| start(bench, dir.path())).collect::<Result<_>>()?;
+    section.figures.push(times(&format!("start with {many} objects"), &starts));
+    let what = format!("start with {many} objects, ms");
+    section.ratios.push(Ratio::of_rounds(&what, Wanted::AtMost(5000.0), starts, None));
     Ok(section)
 }
