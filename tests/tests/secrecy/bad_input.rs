@@ -141,10 +141,15 @@ async fn a_key_with_slashes_that_is_put_into_a_path_is_in_no_log() {
             let name = format!("slashes-{number}-{}", &parts[0][..4].to_lowercase());
             make(&client, KEYS, &name, json!({ "user": "admin", "key": value })).await;
             let in_cluster = "/kubernetes/cluster/nowhere/api/v1/namespaces/n/pods";
-            for before in [&*namespace, &collection(KEYS), "", in_cluster] {
-                for path in [format!("{before}/{value}"), format!("{before}/x/{value}/log?a=b")] {
-                    let reply = check.send(client.get(&path)).await;
-                    assert!([400, 404].contains(&reply.status), "{}", reply.status);
+            let resource = "/kubernetes/cluster/nowhere/api/v1";
+            for before in [&*namespace, &collection(KEYS), "", in_cluster, resource] {
+                for after in ["", "/", "/log?a=b"] {
+                    for path in
+                        [format!("{before}/{value}{after}"), format!("{before}/x/{value}{after}")]
+                    {
+                        let reply = check.send(client.get(&path)).await;
+                        assert!([400, 404].contains(&reply.status), "{}", reply.status);
+                    }
                 }
             }
         }

@@ -92,14 +92,17 @@ impl AccessValue {
     /// Returns whether it changes the policy by no more than the owner of an object that was not there before: also not
     /// in the transactions before it, of which `new` has such objects.
     fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
-        let Some((namespace, name, says @ PolicyChange::Owner(..))) = self.policy_change() else {
+        let Some((namespace, name, says @ PolicyChange::Owner(kind, _))) = self.policy_change()
+        else {
             return false;
         };
-        if event.previous.is_none() && event.value.is_some() {
+        let is_changed_to = |says| policy.is_changed_by(&(namespace.as_deref(), name, says));
+        // An object that was corrupt is not new, and may have an owner.
+        let has_owner = is_changed_to(PolicyChange::Owner(*kind, None));
+        if event.previous.is_none() && event.value.is_some() && !has_owner {
             return new.insert(event.key.clone());
         }
-        let change = (namespace.as_deref(), name.as_str(), says.clone());
-        !new.contains(&event.key) && !policy.is_changed_by(&change)
+        !new.contains(&event.key) && !is_changed_to(says.clone())
     }
 }
 

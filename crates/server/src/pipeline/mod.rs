@@ -127,6 +127,18 @@ impl Hold {
         *self.seat.lock() = None;
     }
 
+    /// Counts the answer to a change before that is made: it is never refused afterwards. So who has not taken the
+    /// earlier ones makes no more changes.
+    ///
+    /// # Errors
+    /// 429 when there is no room for it.
+    fn reserve(&mut self, bytes: usize) -> Result<(), ApiError> {
+        if bytes > SMALL_BODY_BYTES {
+            self.body = Some(self.charge(bytes).ok_or_else(too_many_requests)?);
+        }
+        Ok(())
+    }
+
     /// Counts a response. Returns whether there is room for it; that to a change is counted all the same. A small
     /// one is not counted: its connection, or its stream, is.
     fn takes(&mut self, body: &Body, changes: bool) -> bool {
@@ -136,16 +148,19 @@ impl Hold {
             self.stream = None;
         }
         let bytes = body.held_bytes();
-        if bytes > SMALL_BODY_BYTES {
-            let mut charge = self.flow.responses.open(self.requester());
-            let has_room = charge.grow(bytes);
-            if !has_room && changes {
-                charge.grow_beyond_limits(bytes);
-            }
-            self.body = Some(charge);
-            return has_room;
+        let reserved = self.body.take().filter(|_| bytes > SMALL_BODY_BYTES);
+        if bytes <= SMALL_BODY_BYTES {
+            return true;
         }
-        true
+        let mut charge = reserved.unwrap_or_else(|| self.flow.responses.open(self.requester()));
+        // The form that the client has asked for may be longer than what is stored.
+        let more = bytes.saturating_sub(charge.bytes());
+        let has_room = charge.grow(more);
+        if !has_room && changes {
+            charge.grow_beyond_limits(more);
+        }
+        self.body = Some(charge);
+        has_room
     }
 
     fn requester(&self) -> Requester<'_> {
@@ -403,10 +418,6 @@ async fn within_time(
             drop(body);
             ReceivedBody::none()
         };
-        if writes && !server.flow.responses.has_room(requester, body.len()) {
-            // The answer to a change is sent in any case: who has not taken the earlier ones makes no more.
-            return Err(too_many_requests());
-        }
         if writes && !requester.is_system {
             server.flow.write_rate.check(requester.owner)?;
         }
@@ -416,7 +427,7 @@ async fn within_time(
         }
         let has_waited = seat.has_waited();
         hold.seat = Mutex::new(Some(seat));
-        act(server, acting, Asked { as_of, has_waited }, body, audit_context).await
+        act(server, acting, Asked { as_of, has_waited }, body, audit_context, hold).await
     };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
@@ -453,6 +464,7 @@ async fn act(
     asked: Asked,
     body: ReceivedBody,
     audit_context: &mut AuditContext,
+    hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     let policy = server.registry.cache().policy();
     let authorized = authorize(acting, policy).and_then(|authorized| {
@@ -465,6 +477,7 @@ async fn act(
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
             let permit = permit.asked_at(asked.as_of);
+            hold.reserve(verbs::answer_bytes(server, &permit, &body))?;
             verbs::count_write(server, &parsed, &permit, &body);
             if verbs::is_large(server, &parsed, &permit, &body) {
                 return Box::pin(served_as_large(server, parsed, permit, body)).await;
@@ -568,10 +581,19 @@ mod tests {
         let mut changed = hold();
         assert!(!changed.takes(&answer, true));
         assert_eq!(flow.counts().response_bytes, BYTES);
-        let [ada, bob] = ["ada", "bob"].map(|owner| Requester { owner, is_system: false });
-        assert!(!flow.responses.has_room(ada, 0), "they make no more changes meanwhile");
-        assert!(flow.responses.has_room(bob, 1 << 20));
+        let refused = hold().reserve(1 << 20).unwrap_err();
+        assert_eq!(refused.code(), 429, "they make no more large changes meanwhile");
+        assert!(hold().reserve(SMALL_BODY_BYTES).is_ok());
+        let bob = Requester { owner: "bob", is_system: false };
+        assert!(flow.responses.charge(bob, 1 << 20).is_some());
         drop(changed);
-        assert!(flow.responses.has_room(ada, 1 << 20));
+        let mut changed = hold();
+        changed.reserve(1 << 20).unwrap();
+        assert_eq!(flow.counts().response_bytes, 1 << 20);
+        let answer = |bytes| Body::Whole(Some(Bytes::from(vec![0; bytes])));
+        assert!(changed.takes(&answer(3 << 20), true));
+        assert_eq!(flow.counts().response_bytes, 3 << 20, "it was longer than expected");
+        assert!(changed.takes(&answer(100), true));
+        assert_eq!(flow.counts().response_bytes, 0, "it was small");
     }
 }

@@ -86,6 +86,18 @@ pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, bod
     }
 }
 
+/// Returns how long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
+/// what changes nothing.
+pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usize {
+    match permit.target().verb {
+        Verb::Get | Verb::List | Verb::Watch => 0,
+        Verb::Create => body.len(),
+        Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            body.len().max(server.registry.stored_bytes(permit))
+        }
+    }
+}
+
 /// Returns whether a request takes much processor time: it sends a large body, or changes a large
 /// object. What a read takes, the read knows.
 pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {

@@ -19,7 +19,7 @@ use postern_meta::time::Timestamp;
 use zeroize::Zeroizing;
 
 use super::websocket;
-use crate::stages::parse::{MAX_PATH_SEGMENTS, Parsed, Target};
+use crate::stages::parse::{MAX_PATH_BYTES, MAX_PATH_SEGMENTS, Parsed, Target};
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
@@ -260,24 +260,33 @@ pub(crate) fn names_a_key(
         return true;
     }
     match parsed.target() {
-        Target::Nothing => has_run(path, digester, principals),
+        // The names in a path with a problem are written nowhere.
+        Target::Nothing => parsed.problem().is_none() && has_run(path, digester, principals),
         Target::Resource(target) if target.action.is_some() => {
-            let last_two = path.trim_end_matches('/').rmatch_indices('/').nth(1);
-            last_two.is_some_and(|(at, _)| is_encoded_key(&path[at + 1..], digester, principals))
+            ends_with_key(path, digester, principals)
         }
-        Target::Gateway(request) => {
-            let is_plain =
-                matches!(request.kube.attributes(), Attributes::Resource { subresource: "", .. });
-            !is_plain && has_run(path, digester, principals)
-        }
+        Target::Gateway(request) => match request.kube.attributes() {
+            // Two segments could be a resource and its name there.
+            Attributes::Resource { subresource: "", .. } => {
+                ends_with_key(path, digester, principals)
+            }
+            _ => has_run(path, digester, principals),
+        },
         // Every segment has been read, and is what it should be.
         Target::Resource(_) | Target::Document(_) => false,
     }
 }
 
-/// Returns whether a path has so many segments that keys which go over several are not looked for.
+/// Returns whether a path is so long that keys which go over several of its segments are not looked for.
 pub(crate) fn is_deep(path: &str) -> bool {
-    path.matches('/').count() > MAX_PATH_SEGMENTS
+    path.len() > MAX_PATH_BYTES || path.matches('/').count() > MAX_PATH_SEGMENTS
+}
+
+/// Returns whether the last two segments are a key, with or without the slash at the end.
+fn ends_with_key(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
+    let trimmed = path.trim_end_matches('/');
+    let start = trimmed.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+    [&path[start..], &trimmed[start..]].iter().any(|end| is_encoded_key(end, digester, principals))
 }
 
 /// Returns whether segments that follow each other are a key.

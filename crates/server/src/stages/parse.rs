@@ -31,7 +31,7 @@ pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
 }
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
-const MAX_PATH_BYTES: usize = 2048;
+pub(crate) const MAX_PATH_BYTES: usize = 2048;
 
 /// The most segments of a path that is accepted, with those of the base path.
 pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
@@ -249,7 +249,7 @@ fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
     if let Some(path) = gateway_path::at_server(raw) {
         return gateway_request(parts, path?);
     }
-    if raw.len() > MAX_PATH_BYTES || is_deep(raw) {
+    if is_deep(raw) {
         return Err(ApiError::bad_request("the path is longer than any object's"));
     }
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;

@@ -237,7 +237,7 @@ impl Store for Redb {
         self.catch_up().await?;
         let shared = Arc::clone(&self.shared);
         let scan =
-            spawn_blocking(move || shared.read(|view| view.scan(at, &shared.splits(), &*visit)));
+            spawn_blocking(move || shared.read(|view| view.scan(at, &shared.splits, &*visit)));
         self.probe_if_unavailable(
             scan.await.map_err(|error| Error::Unavailable(error.to_string()))?,
         )?;

@@ -31,8 +31,8 @@ pub(super) enum DatabaseState {
 pub(super) struct Shared {
     /// Locked for reading as long as a transaction lives, so that closing waits for it.
     database: RwLock<DatabaseState>,
-    /// Where its keys can be split into ranges.
-    splits: RwLock<Arc<[Bytes]>>,
+    /// Keys in order that split it into ranges, as they were when it was opened first.
+    pub(super) splits: Vec<Bytes>,
     /// What is acknowledged and not in the database.
     pub(super) pending: Mutex<Pending>,
     /// The thread that writes to the database, while that is open.
@@ -49,7 +49,7 @@ impl Shared {
     pub(super) fn new(database: Database, revision: u64, splits: Vec<Bytes>) -> Self {
         Self {
             database: RwLock::new(DatabaseState::Open(database)),
-            splits: RwLock::new(splits.into()),
+            splits,
             pending: Mutex::new(Pending::new(revision)),
             applier: RwLock::new(None),
             tail: Mutex::new(Tail::new(revision)),
@@ -65,11 +65,6 @@ impl Shared {
             DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
             DatabaseState::Closed => Err(closed()),
         }
-    }
-
-    /// Returns keys in order that split the database into ranges.
-    pub(super) fn splits(&self) -> Arc<[Bytes]> {
-        self.splits.read().clone()
     }
 
     /// Sets the thread that writes to the database.

@@ -9,7 +9,7 @@
 mod mirror;
 mod taking;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use self::taking::{Batch, Taker};
 use crate::cache::{CachedObject, Next, ResourceCache};
@@ -58,17 +59,17 @@ pub(crate) async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
     let mut rights = registry.cache().subscribe_to_access();
     let mut follower = Follower::new(registry, flow);
-    let mut next_rights = tokio::time::Instant::now();
+    let mut next_rights = Instant::now();
     loop {
         progress.mark_unchanged();
         follower.catch_up().await;
-        if rights.has_changed().unwrap_or(false) && tokio::time::Instant::now() >= next_rights {
+        if rights.has_changed().unwrap_or(false) && Instant::now() >= next_rights {
             rights.mark_unchanged();
-            next_rights = tokio::time::Instant::now() + RIGHTS_INTERVAL;
+            next_rights = Instant::now() + RIGHTS_INTERVAL;
             follower.look_at_rights().await;
         }
-        let failed = follower.work().await;
-        let wait = if failed { RETRY } else { Duration::MAX };
+        let has_more = follower.work().await;
+        let wait = if has_more { RETRY } else { Duration::MAX };
         let rights_wait = async {
             if !rights.has_changed().unwrap_or(false) && rights.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -98,6 +99,28 @@ struct Follower {
     /// The secrets of projects that are, or are to be, mirrored.
     mirrored: BTreeSet<Arc<str>>,
     queue: BTreeSet<Arc<str>>,
+    /// What waits until more may be copied for an owner.
+    waiting: HashMap<Arc<str>, Waiting>,
+}
+
+/// Secrets of one owner that wait, in the order in which they are written.
+struct Waiting {
+    until: Instant,
+    order: VecDeque<Arc<str>>,
+    keys: HashSet<Arc<str>>,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let until = Instant::now() + RETRY;
+        Self { until, order: VecDeque::new(), keys: HashSet::new() }
+    }
+
+    fn push(&mut self, key: Arc<str>) {
+        if self.keys.insert(key.clone()) {
+            self.order.push_back(key);
+        }
+    }
 }
 
 impl Follower {
@@ -111,6 +134,7 @@ impl Follower {
             takers: HashMap::new(),
             mirrored: BTreeSet::new(),
             queue: BTreeSet::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -232,59 +256,107 @@ impl Follower {
         }
     }
 
-    /// Works on the queue, some at a time. Returns whether anything failed; that stays in the queue.
+    /// Works on the queue, some at a time. Returns whether anything failed or waits; that is looked at again.
     async fn work(&mut self) -> bool {
-        if self.queue.is_empty() {
-            return false;
+        let next = self.next_keys();
+        if next.is_empty() {
+            return !self.waiting.is_empty();
         }
         // What takes a right away on another server is known before anything is decided here.
         if self.registry.cache().wait_until_current().await.is_err() {
+            self.queue.extend(next);
             return true;
         }
-        let batch = Batch::new(&self.registry, &self.flow.copy_rate);
-        let queue = std::mem::take(&mut self.queue);
-        // Who has had their copies of this minute waits, and costs nothing meanwhile.
-        let may_copy = |key: &Arc<str>| {
-            self.takers.get(key).is_none_or(|taker| taker.may_copy(&self.flow.copy_rate))
-        };
-        let (queue, waiting): (BTreeSet<_>, _) = queue.into_iter().partition(may_copy);
-        self.queue = waiting;
-        let work = futures_util::stream::iter(queue).map(|key| {
+        let (registry, flow) = (self.registry.clone(), self.flow.clone());
+        let batch = Batch::new(&registry, &flow.copy_rate);
+        let with_owner = next.into_iter().map(|key| (self.owner_of(&key).cloned(), key));
+        let with_owner: Vec<_> = with_owner.collect();
+        let work = futures_util::stream::iter(with_owner).map(|(owner, key)| {
             let batch = &batch;
             async move {
+                // After the first one that has to wait, the others of the owner are not even read.
+                if let Some(owner) = owner.filter(|owner| batch.is_refused(owner)) {
+                    return (key, Ok(Done::Waits(owner)));
+                }
                 let done = one(batch, &key).await;
                 (key, done)
             }
         });
         let mut work = std::pin::pin!(work.buffer_unordered(WRITES_AT_ONCE));
         while let Some((key, done)) = work.next().await {
-            let error = match done {
-                Ok(Some(taker)) => {
-                    if taker.is_waiting {
-                        self.queue.insert(key.clone());
-                    }
-                    self.takers.insert(key, taker);
-                    continue;
-                }
-                Ok(None) => continue,
-                Err(error) => error,
-            };
-            // It is gone, or its namespace: there is nothing to do.
-            if matches!(error.code(), 403 | 404) {
-                continue;
+            match done {
+                Ok(done) => self.note_done(key, done),
+                Err(error) => self.note_failure(key, &error),
             }
-            if error.code() == 409 {
-                // Another server was faster: it is looked at again.
-                self.queue.insert(key);
-                continue;
-            }
-            let (inner, name) =
-                (error.inner().unwrap_or_default(), storage_key::display_name(&key));
-            tracing::warn!(secret = name, inner, "its data could not be brought: {error}");
-            self.queue.insert(key);
         }
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.waiting.is_empty()
     }
+
+    fn note_done(&mut self, key: Arc<str>, done: Done) {
+        match done {
+            Done::Nothing => {}
+            Done::Waits(owner) => self.wait_for(owner, key),
+            Done::Taken(taker) => {
+                if let Some(owner) = taker.counted_for.clone().filter(|_| taker.is_waiting) {
+                    self.wait_for(owner, key.clone());
+                }
+                self.takers.insert(key, taker);
+            }
+        }
+    }
+
+    fn note_failure(&mut self, key: Arc<str>, error: &ApiError) {
+        match error.code() {
+            // It is gone, or its namespace: there is nothing to do.
+            403 | 404 => return,
+            // Another server was faster: it is looked at again.
+            409 => {}
+            _ => {
+                let inner = error.inner().unwrap_or_default();
+                let name = storage_key::display_name(&key);
+                tracing::warn!(secret = name, inner, "its data could not be brought: {error}");
+            }
+        }
+        self.queue.insert(key);
+    }
+
+    /// Returns for whom the copies of a secret are counted, as far as is known.
+    fn owner_of(&self, key: &Arc<str>) -> Option<&Arc<str>> {
+        self.takers.get(key)?.counted_for.as_ref()
+    }
+
+    /// Returns the keys to work on: first those that have waited long enough. What is new of an owner who waits goes
+    /// to the end of their row, so that no secret is passed by others all the time.
+    fn next_keys(&mut self) -> Vec<Arc<str>> {
+        let now = Instant::now();
+        let is_due = |_: &Arc<str>, waiting: &mut Waiting| waiting.until <= now;
+        let mut next: Vec<Arc<str>> =
+            self.waiting.extract_if(is_due).flat_map(|(_, waiting)| waiting.order).collect();
+        let released: HashSet<Arc<str>> = next.iter().cloned().collect();
+        for key in std::mem::take(&mut self.queue) {
+            let owner = self.owner_of(&key).cloned();
+            if let Some(waiting) = owner.and_then(|owner| self.waiting.get_mut(&owner)) {
+                waiting.push(key);
+            } else if !released.contains(&key) {
+                next.push(key);
+            }
+        }
+        next
+    }
+
+    fn wait_for(&mut self, owner: Arc<str>, key: Arc<str>) {
+        self.waiting.entry(owner).or_insert_with(Waiting::new).push(key);
+    }
+}
+
+/// What was done for an object.
+enum Done {
+    /// It takes no data.
+    Nothing,
+    /// It has what it takes, or waits for it.
+    Taken(Taker),
+    /// It waits with others of the owner for whom copies are counted.
+    Waits(Arc<str>),
 }
 
 /// Returns the storage key of what an object takes its data from.
@@ -304,16 +376,19 @@ fn is_removal(event_type: WatchEventType) -> bool {
     event_type == WatchEventType::Deleted
 }
 
-/// Does for one object what is to be done now. Returns by whose right it takes data, if it does.
-async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Option<Taker>, ApiError> {
+/// Does for one object what is to be done now.
+async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
     let is_of = |kind: &&&dyn AnyKind| key.starts_with(&storage_key::collection(kind.info()));
-    let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(None) };
+    let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(Done::Nothing) };
     let taker = taking::take(batch, kind, key).await?;
+    if taker.as_ref().is_some_and(|taker| taker.is_waiting) {
+        return Ok(taker.map_or(Done::Nothing, Done::Taken));
+    }
     if kind.info().kind == ProjectSecret.info().kind {
         mirror::keep(batch, key).await?;
     }
     tokio::task::yield_now().await;
-    Ok(taker)
+    Ok(taker.map_or(Done::Nothing, Done::Taken))
 }
 
 /// Returns an object as it is now; `None` when it is gone, or going.

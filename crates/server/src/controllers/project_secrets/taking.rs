@@ -1,10 +1,10 @@
 //! One secret that takes its data from another one: may its writer still read that, and what does it have?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_auth::identity::Identity;
 use postern_auth::writer::Writer;
 use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
@@ -44,6 +44,8 @@ type Data = Map<String, Value>;
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     copy_rate: &'a WriteRate,
+    /// For whom no more may be copied now.
+    refused: Mutex<HashSet<Arc<str>>>,
     writers: Mutex<Writers>,
     sources: Mutex<Sources>,
 }
@@ -53,8 +55,8 @@ pub(super) struct Taker {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
-    /// For whom the copies are counted; `None` where they are not.
-    counted_for: Option<String>,
+    /// For whom the copies are counted, if they are known.
+    pub(super) counted_for: Option<Arc<str>>,
     /// Has it still to be written, when there is room for more copies?
     pub(super) is_waiting: bool,
 }
@@ -64,14 +66,8 @@ impl Taker {
         let writer = object.metadata.annotations.get(SYNCED_FOR).cloned();
         let identity = writer.as_deref().and_then(|writer| batch.identity(writer));
         let may_read = identity.as_ref().is_some_and(|identity| batch.holds(identity, &source));
-        let counted = identity.filter(|identity| !identity.is_in(MASTERS_GROUP));
-        let counted_for = counted.map(|identity| identity.name.clone());
+        let counted_for = identity.map(|identity| Arc::from(identity.name.as_str()));
         Self { writer, source, may_read, counted_for, is_waiting: false }
-    }
-
-    /// Returns whether the server may copy now for whom it is counted.
-    pub(super) fn may_copy(&self, copy_rate: &WriteRate) -> bool {
-        self.counted_for.as_deref().is_none_or(|owner| copy_rate.check(owner).is_ok())
     }
 
     /// Returns whether its writer may read the source as things are now, where they could not before, or
@@ -89,7 +85,8 @@ enum Outcome {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(registry: &'a Registry, copy_rate: &'a WriteRate) -> Self {
-        Self { registry, copy_rate, writers: Mutex::default(), sources: Mutex::default() }
+        let refused = Mutex::default();
+        Self { registry, copy_rate, refused, writers: Mutex::default(), sources: Mutex::default() }
     }
 
     /// Returns who a writer is now. What decides may change while a batch is worked on.
@@ -128,10 +125,16 @@ impl<'a> Batch<'a> {
         Ok(Some(data))
     }
 
+    /// Returns whether a copy for an owner had to wait already.
+    pub(super) fn is_refused(&self, owner: &str) -> bool {
+        self.refused.lock().contains(owner)
+    }
+
     /// Counts the data that is about to be copied, also that to the mirror. Returns whether it may be.
     fn counts_copy(&self, taker: &Taker, of: &ObjectMeta) -> bool {
         let Some(owner) = &taker.counted_for else { return true };
         if self.copy_rate.check(owner).is_err() {
+            self.refused.lock().insert(owner.clone());
             return false;
         }
         let copies = 1 + usize::from(is_mirrored(of));

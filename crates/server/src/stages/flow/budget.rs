@@ -61,14 +61,6 @@ impl ByteBudget {
         self.used.lock().total
     }
 
-    /// Returns whether there is room for so many bytes more of an owner.
-    pub(crate) fn has_room(&self, requester: Requester<'_>, bytes: usize) -> bool {
-        let limits = self.limits_of(requester.is_system);
-        let used = self.used.lock();
-        let of_owner = used.by_owner.get(requester.owner).copied().unwrap_or_default();
-        limits.allow(of_owner.saturating_add(bytes), used.total.saturating_add(bytes))
-    }
-
     fn limits_of(&self, is_system: bool) -> ByteLimits {
         let mut limits = self.limits;
         if is_system {
@@ -98,6 +90,11 @@ impl ByteBudget {
 }
 
 impl Charge {
+    /// Returns how many bytes are counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns whether it is this owner's.
     pub(crate) fn is_of(&self, owner: &str) -> bool {
         &*self.owner == owner
@@ -187,7 +184,7 @@ mod tests {
         for number in 0..12 {
             let next = if number <= 6 { BODY } else { 64 << 10 };
             assert!(
-                budget.has_room(by("next"), next),
+                budget.charge(by("next"), next).is_some(),
                 "after {number} owners who have what they may"
             );
             let owner = number.to_string();
@@ -203,11 +200,11 @@ mod tests {
         let mut answer = budget.open(by("a"));
         answer.grow_beyond_limits(60);
         assert_eq!(budget.used(), 60);
-        assert!(!budget.has_room(by("a"), 1) && budget.has_room(by("b"), 20));
-        assert!(!budget.has_room(by("b"), 21));
+        let has_room = |owner, bytes| budget.charge(by(owner), bytes).is_some();
+        assert!(!has_room("a", 1) && has_room("b", 20) && !has_room("b", 21));
         answer.grow_beyond_limits(usize::from(u8::MAX));
-        assert!(!budget.has_room(by("b"), 0), "nothing is free");
+        assert!(!has_room("b", 1), "nothing is free");
         drop(answer);
-        assert!(budget.has_room(by("a"), 50) && budget.used() == 0);
+        assert!(has_room("a", 50) && budget.used() == 0);
     }
 }
