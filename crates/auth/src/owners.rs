@@ -4,7 +4,9 @@
 //! It is part of a snapshot, as roles and bindings are: a change copies the path to what it changes, so
 //! its cost does not depend on how many other objects there are.
 
+use std::collections::HashSet;
 use std::hash::Hash;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use postern_kinds::GroupResource;
@@ -33,7 +35,35 @@ struct OfKind {
     owned: SharedMap<Arc<str>, OwnedNames>,
 }
 
+/// An object, and the uid of its owner, with texts that others have, too.
+struct Owned {
+    namespace: Arc<str>,
+    name: Arc<str>,
+    uid: Arc<str>,
+}
+
 impl Owners {
+    /// Returns the owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
+    /// one. Each object is there once.
+    pub(crate) fn of_all(
+        objects: Vec<(GroupResource, Option<String>, String, Option<String>)>,
+    ) -> Self {
+        let (mut texts, mut kinds) = (HashSet::new(), Vec::<(GroupResource, Vec<Owned>)>::new());
+        for (kind, namespace, name, uid) in objects {
+            // Nobody has the empty uid.
+            let Some(uid) = uid.filter(|uid| !uid.is_empty()) else { continue };
+            let [namespace, uid] =
+                [namespace.unwrap_or_default(), uid].map(|text| shared(&mut texts, text));
+            let owned = Owned { namespace, name: name.into(), uid };
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, objects)) => objects.push(owned),
+                None => kinds.push((kind, vec![owned])),
+            }
+        }
+        let of_kind = |(kind, objects): (_, Vec<_>)| Arc::new(OfKind::of(kind, &objects));
+        Self { kinds: kinds.into_iter().map(of_kind).collect() }
+    }
+
     /// Sets the uid of the owner of an object; `None` when nobody owns it, or it is gone. The namespace is
     /// empty where there is none.
     pub(crate) fn set(
@@ -135,14 +165,31 @@ impl OfKind {
         }
     }
 
+    /// Returns the owners of these objects. Both maps are made at the same time: with many objects, a start waits for
+    /// them.
+    fn of(kind: GroupResource, objects: &[Owned]) -> Self {
+        let mut of_kind = Self::new(kind);
+        let Self { owners, owned, .. } = &mut of_kind;
+        std::thread::scope(|scope| {
+            let reverse = scope.spawn(|| {
+                for object in objects {
+                    object.add_to_owned(owned);
+                }
+            });
+            for object in objects {
+                object.add_to_owners(owners);
+            }
+            reverse.join().unwrap_or_else(|panic| resume_unwind(panic));
+        });
+        of_kind
+    }
+
     fn add(&mut self, namespace: &str, name: &str, uid: &str) {
         // Texts that are there are shared.
-        let namespace = known(&self.owners, namespace);
-        let (name, uid) = (Arc::<str>::from(name), known(&self.owned, uid));
-        change(&mut self.owned, &uid, |owned| {
-            change(owned, &namespace, |names| names.insert_mut(name.clone(), ()));
-        });
-        change(&mut self.owners, &namespace, |owners| owners.insert_mut(name, uid));
+        let (namespace, uid) = (known(&self.owners, namespace), known(&self.owned, uid));
+        let object = Owned { namespace, name: name.into(), uid };
+        object.add_to_owned(&mut self.owned);
+        object.add_to_owners(&mut self.owners);
     }
 
     fn remove(&mut self, namespace: &str, name: &str) {
@@ -158,6 +205,30 @@ impl OfKind {
             });
         });
     }
+}
+
+impl Owned {
+    fn add_to_owners(&self, owners: &mut SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<str>>>) {
+        change(owners, &self.namespace, |owners| {
+            owners.insert_mut(self.name.clone(), self.uid.clone());
+        });
+    }
+
+    fn add_to_owned(&self, owned: &mut SharedMap<Arc<str>, OwnedNames>) {
+        change(owned, &self.uid, |owned| {
+            change(owned, &self.namespace, |names| names.insert_mut(self.name.clone(), ()));
+        });
+    }
+}
+
+/// Returns a text as those before it are, if one of them is the same.
+fn shared(texts: &mut HashSet<Arc<str>>, text: String) -> Arc<str> {
+    if let Some(known) = texts.get(text.as_str()) {
+        return known.clone();
+    }
+    let new = Arc::<str>::from(text);
+    texts.insert(new.clone());
+    new
 }
 
 /// Returns a key as a map has it, or a new one.
@@ -186,6 +257,8 @@ fn change<K: Eq + Hash + Clone, V: Clone>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECRETS: GroupResource = GroupResource::new("management.platform.sh", "sharedsecrets");
@@ -230,6 +303,36 @@ mod tests {
         }
         owners.set(PROJECTS, "", "a", Some(""));
         assert!(owners.kinds.iter().all(|one| one.owners.is_empty() && one.owned.is_empty()));
+    }
+
+    proptest! {
+        #[test]
+        fn owners_of_all_objects_are_those_that_are_set_one_by_one(
+            objects in prop::collection::btree_map(
+                (any::<bool>(), "[nm]?", "[a-z]{1,2}"),
+                prop::option::of("[uvw]?"),
+                0..60,
+            ),
+        ) {
+            let kind_of = |is_secret| if is_secret { SECRETS } else { PROJECTS };
+            let mut one_by_one = Owners::default();
+            let mut rows = Vec::new();
+            for ((is_secret, namespace, name), uid) in objects {
+                let kind = kind_of(is_secret);
+                one_by_one.set(kind, &namespace, &name, uid.as_deref());
+                let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+                rows.push((kind, namespace, name, uid));
+            }
+            let at_once = Owners::of_all(rows.clone());
+            for uid in ["u", "v", "w", ""] {
+                prop_assert_eq!(names(&at_once, uid), names(&one_by_one, uid));
+            }
+            for (kind, namespace, name, uid) in rows {
+                let namespace = namespace.unwrap_or_default();
+                let owner = at_once.owner(kind.group, kind.resource, &namespace, &name);
+                prop_assert_eq!(owner, uid.as_deref().filter(|uid| !uid.is_empty()));
+            }
+        }
     }
 
     #[test]

@@ -77,6 +77,20 @@ impl Policy {
         Arc::default()
     }
 
+    /// Returns the policy of everything that is stored: each object once, in any order. Most of it are owners, which
+    /// are laid out together.
+    pub fn of(stored: Vec<(Option<String>, String, PolicyChange)>) -> Self {
+        let (mut policy, mut owned) = (Self::default(), Vec::new());
+        for (namespace, name, change) in stored {
+            match change {
+                PolicyChange::Owner(kind, uid) => owned.push((kind, namespace, name, uid)),
+                change => policy.apply(namespace.as_deref(), &name, change),
+            }
+        }
+        policy.owners = Owners::of_all(owned);
+        policy
+    }
+
     /// Returns the next snapshot, after these changes. The cost of a change of a binding is that of its
     /// subjects and its role; a change of a role costs as much for each binding that names it.
     #[must_use]

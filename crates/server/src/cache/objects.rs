@@ -45,8 +45,9 @@ impl Objects {
         for shard in &mut objects.shards {
             shard.reserve(all.len().div_ceil(SHARDS), |(hash, _)| *hash);
         }
-        // A tree that is made from sorted items is made at once, and without gaps.
-        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        // A tree that is made from sorted items is made at once, and without gaps. They come from pages that are in
+        // order, which this sort notices.
+        all.sort_by(|one, other| one.0.cmp(&other.0));
         for (key, slot) in &all {
             objects.index(key, slot);
         }

@@ -13,15 +13,17 @@ use parking_lot::Mutex;
 use postern_auth::policy::{NamedChange as BorrowedChange, Policy};
 use postern_kinds::rbac::PolicyChange;
 
-/// Snapshots that are kept. A watch that is further behind ends, if its caller may see other things
-/// now.
-const KEPT: usize = 1024;
+/// Changes of the policy that can be looked back over. A watch that is further behind ends, if its caller may see
+/// other things now. Each change has a part of the memory that no other snapshot has, however many make one together.
+const KEPT_CHANGES: usize = 1024;
 
 /// A snapshot of the policy.
 pub(crate) struct PolicyAt {
     /// The revision from which on it decides.
     pub(crate) revision: u64,
     policy: Policy,
+    /// How many changes made it of the one before.
+    changes: usize,
 }
 
 impl Deref for PolicyAt {
@@ -33,11 +35,15 @@ impl Deref for PolicyAt {
 }
 
 impl PolicyAt {
+    /// Returns a snapshot before which there is none.
+    fn first(revision: u64, policy: Policy) -> Self {
+        Self { revision, policy, changes: 0 }
+    }
+
     /// Returns the policy that needs nothing stored, by which the server itself acts.
     pub(crate) fn built_in() -> Arc<Self> {
-        static BUILT_IN: LazyLock<Arc<PolicyAt>> = LazyLock::new(|| {
-            Arc::new(PolicyAt { revision: 0, policy: Policy::clone(&Policy::built_in()) })
-        });
+        static BUILT_IN: LazyLock<Arc<PolicyAt>> =
+            LazyLock::new(|| Arc::new(PolicyAt::first(0, Policy::clone(&Policy::built_in()))));
         BUILT_IN.clone()
     }
 }
@@ -48,15 +54,40 @@ pub(super) type NamedChange = (Option<String>, String, PolicyChange);
 /// The present snapshot, and those of the last changes.
 pub(super) struct Policies {
     current: ArcSwap<PolicyAt>,
+    history: Mutex<History>,
+}
+
+/// The snapshots that are kept.
+struct History {
     /// The oldest first; the last is the present one.
-    history: Mutex<VecDeque<Arc<PolicyAt>>>,
+    snapshots: VecDeque<Arc<PolicyAt>>,
+    /// How many changes there are from the oldest one to the present one.
+    changes: usize,
+}
+
+impl History {
+    fn new(first: Arc<PolicyAt>) -> Self {
+        Self { snapshots: VecDeque::from([first]), changes: 0 }
+    }
+
+    /// Adds the next snapshot, and forgets the oldest ones. The one before it is always kept: who has seen
+    /// everything up to now must not miss a change for its size.
+    fn push(&mut self, next: Arc<PolicyAt>) {
+        self.changes += next.changes;
+        self.snapshots.push_back(next);
+        while self.changes > KEPT_CHANGES && self.snapshots.len() > 2 {
+            self.snapshots.pop_front();
+            // What made the one that is the oldest now cannot be looked back over any more.
+            self.changes -= self.snapshots.front().map_or(0, |oldest| oldest.changes);
+        }
+    }
 }
 
 impl Policies {
     /// Returns the policy of a server that has nothing stored.
     pub(super) fn new() -> Self {
         let first = PolicyAt::built_in();
-        Self { current: ArcSwap::new(first.clone()), history: Mutex::new(VecDeque::from([first])) }
+        Self { current: ArcSwap::new(first.clone()), history: Mutex::new(History::new(first)) }
     }
 
     /// Returns the present snapshot.
@@ -71,25 +102,21 @@ impl Policies {
             return false;
         }
         let policy = current.policy.with(&changes);
-        let next = Arc::new(PolicyAt { revision, policy });
+        let next = Arc::new(PolicyAt { revision, policy, changes: changes.len() });
         let mut history = self.history.lock();
-        if history.len() == KEPT {
-            history.pop_front();
-        }
-        history.push_back(next.clone());
+        history.push(next.clone());
         self.current.store(next);
         true
     }
 
-    /// Returns the snapshot of everything that is stored at a revision.
-    pub(super) fn laid_out(changes: &[NamedChange], revision: u64) -> Arc<PolicyAt> {
-        let policy = Policy::built_in().with(&borrowed(changes));
-        Arc::new(PolicyAt { revision, policy })
+    /// Returns the snapshot of everything that is stored at a revision: each object once.
+    pub(super) fn laid_out(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
+        Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
 
     /// Replaces everything with one snapshot. What was before is forgotten.
     pub(super) fn load(&self, next: Arc<PolicyAt>) {
-        *self.history.lock() = VecDeque::from([next.clone()]);
+        *self.history.lock() = History::new(next.clone());
         self.current.store(next);
     }
 
@@ -99,16 +126,16 @@ impl Policies {
         if current.revision <= revision {
             return Some(current.clone());
         }
-        let history = self.history.lock();
-        let after = history.partition_point(|one| one.revision <= revision);
-        history.get(after.checked_sub(1)?).cloned()
+        let snapshots = &self.history.lock().snapshots;
+        let after = snapshots.partition_point(|one| one.revision <= revision);
+        snapshots.get(after.checked_sub(1)?).cloned()
     }
 
     /// Returns the snapshots after one, the oldest first; `None` when some are not kept any more.
     pub(super) fn after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
-        let history = self.history.lock();
-        let at = history.iter().rposition(|one| Arc::ptr_eq(one, known))?;
-        Some(history.range(at + 1..).cloned().collect())
+        let snapshots = &self.history.lock().snapshots;
+        let at = snapshots.iter().rposition(|one| Arc::ptr_eq(one, known))?;
+        Some(snapshots.range(at + 1..).cloned().collect())
     }
 }
 
@@ -145,14 +172,37 @@ mod tests {
         for (revision, decides) in [(0, 0), (1, 0), (2, 2), (4, 2), (5, 5), (9, 5)] {
             assert_eq!(policies.at(revision).map(|one| one.revision), Some(decides));
         }
-        for revision in 6..6 + KEPT as u64 {
+        let before = policies.current();
+        for revision in 6..6 + KEPT_CHANGES as u64 {
             policies.apply(&change(), revision);
         }
         assert_eq!(revisions(&first), None);
+        assert_eq!(revisions(&before).map(|after| after.len()), Some(KEPT_CHANGES));
         let before = policies.current();
-        policies.load(Policies::laid_out(&change(), 3000));
+        policies.load(Policies::laid_out(change().into(), 3000));
         assert_eq!(revisions(&before), None);
         assert_eq!(policies.current().revision, 3000);
         assert!(policies.at(2999).is_none());
+    }
+
+    #[test]
+    fn snapshots_of_many_changes_are_fewer() {
+        let policies = Policies::new();
+        let many = |count: usize| -> Vec<_> {
+            let name = |number| (None, format!("n{number}"), PolicyChange::Namespace(None));
+            (0..count).map(name).collect()
+        };
+        let kept = || policies.history.lock().snapshots.len();
+        for revision in 1..=100 {
+            policies.apply(&many(KEPT_CHANGES / 4), revision);
+        }
+        assert_eq!(kept(), 5, "four that were made since the oldest one");
+        let before = policies.current();
+        policies.apply(&many(2 * KEPT_CHANGES), 101);
+        assert_eq!(kept(), 2);
+        assert_eq!(policies.after(&before).map(|after| after.len()), Some(1));
+        policies.apply(&many(1), 102);
+        assert_eq!(kept(), 2, "what was large is behind the oldest one");
+        assert_eq!(policies.history.lock().changes, 1);
     }
 }

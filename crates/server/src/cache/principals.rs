@@ -264,15 +264,20 @@ impl AccessState {
     }
 
     /// Makes the index of everything that is stored, which takes a while with many objects.
-    pub(super) fn lay_out(&self, mut values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
+    pub(super) fn lay_out(&self, values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
+        let (mut changes, mut others) = (Vec::new(), Vec::new());
+        for AccessValue { key, says } in values {
+            match says {
+                Says::Policy(change) => changes.push(change),
+                says @ Says::Access { .. } => others.push(AccessValue { key, says }),
+            }
+        }
+        let policy = Policies::laid_out(changes, revision);
         // In the order of keys, as they would come from a list.
-        values.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        let changes: Vec<NamedChange> =
-            values.iter().filter_map(AccessValue::policy_change).cloned().collect();
-        let policy = Policies::laid_out(&changes, revision);
+        others.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut principals = PrincipalIndex::default();
         principals.set_revision(revision);
-        for value in &values {
+        for value in &others {
             self.apply_one(&mut principals, value);
         }
         while principals.resolve_next() {}

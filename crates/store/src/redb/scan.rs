@@ -86,7 +86,8 @@ impl<T> Queue<T> {
     }
 }
 
-fn join(thread: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+/// Returns the result of a thread that reads the database.
+pub(super) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(corrupt_database("a thread that read it panicked")))
 }
 

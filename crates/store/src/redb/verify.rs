@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::history::Segment;
 use super::layout;
 use super::read::{View, corrupt_database, engine_error};
-use super::scan::{Filled, adjoin, for_each_job, with_workers};
+use super::scan::{Filled, adjoin, for_each_job, join, with_workers};
 use crate::{Position, Result};
 
 /// Bytes between two keys of a page of the table: headers of pages are longer.
@@ -41,11 +41,16 @@ pub(super) fn verify(view: &View) -> Result<Found> {
     if view.state.compacted > view.state.revision {
         return Err(inconsistent("it is compacted beyond its newest revision"));
     }
-    let found = verify_keys(view)?;
     let segments = view.segments()?;
     verify_segments(view, segments)?;
-    for_each_job(segments.len(), |number| verify_segment(view, segments, number))?;
-    Ok(found)
+    // One thread walks over the keys; the processors that it leaves are for history.
+    std::thread::scope(|scope| {
+        let keys = scope.spawn(|| verify_keys(view));
+        let work = |number| verify_segment(view, segments, number);
+        let history = for_each_job(segments.len(), work);
+        let keys = join(keys);
+        history.and(keys)
+    })
 }
 
 fn verify_keys(view: &View) -> Result<Found> {
