@@ -133,7 +133,9 @@ impl Kind for Namespace {
         let forbidden =
             |why: &str| Err(ApiError::forbidden(Self::INFO.group_resource(), name, why));
         if PERMANENT_NAMESPACES.contains(&name) {
-            return forbidden("this namespace may not be deleted");
+            return forbidden(
+                "this namespace may not be deleted: if it is damaged, the next start makes it anew",
+            );
         }
         match metadata.labels.get(PROJECT_LABEL) {
             Some(project) if !ctx.is_server => forbidden(&format!(

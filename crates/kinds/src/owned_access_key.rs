@@ -306,8 +306,11 @@ impl Kind for OwnedAccessKey {
 
     const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
-    const STRICT_FIELDS: StrictFields =
-        StrictFields { no_unknown_below: &["spec"], not_null: &["spec.scope"] };
+    const STRICT_FIELDS: StrictFields = StrictFields {
+        no_unknown_below: &["spec"],
+        not_null: &["spec", "spec.scope"],
+        no_null_below: &["spec.scope"],
+    };
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
 
@@ -394,9 +397,10 @@ impl Kind for OwnedAccessKey {
         ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
         let enabled = old.filter(|old| old.fields.spec.disabled && !new.fields.spec.disabled);
-        // Whoever sets the value can use the key, and whoever enables it may know the value: both get
-        // everything that the key carries, as its maker does.
-        let takes_all = old.is_none() || ctx.has_new_credential || enabled.is_some();
+        let is_more = old.is_none_or(|old| is_more(&new.fields.spec, &old.fields.spec));
+        // Whoever sets the value can use the key, and whoever enables it, or lets it live longer or do more, may know
+        // the value: all of them get everything that the key carries, as its maker does.
+        let takes_all = is_more || ctx.has_new_credential || enabled.is_some();
         let had = old.filter(|_| !takes_all).map(|old| old.fields.spec.groups.as_slice());
         let had: HashSet<&String> = had.unwrap_or_default().iter().collect();
         let spec = &new.fields.spec;
@@ -421,12 +425,34 @@ impl Kind for OwnedAccessKey {
     });
 }
 
-/// Returns the uid of who disabled a key; empty for a key that is not disabled.
+/// Returns whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
+fn is_more(new: &Spec, old: &Spec) -> bool {
+    let lives_longer = old.ttl != 0 && (new.ttl == 0 || new.ttl > old.ttl);
+    let ends_otherwise = old.ttl_after_last_activity != new.ttl_after_last_activity;
+    let does_more = old.scope.is_some() && new.scope != old.scope;
+    lives_longer || (old.ttl != 0 && ends_otherwise) || does_more
+}
+
+/// Returns the uid of who disabled a key; empty for a key that is not disabled. Who writes a key that its owner has
+/// disabled, and is somebody else, disables it against the owner from then on.
 fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> String {
     match old {
         _ if !spec.disabled => String::new(),
-        Some(old) if old.fields.spec.disabled => old.fields.status.disabled_by_uid.clone(),
+        Some(old) if old.fields.spec.disabled => {
+            let by = &old.fields.status.disabled_by_uid;
+            let is_by_owner = !by.is_empty() && owner_uid(spec, ctx).as_ref() == Some(by);
+            let is_taken_over = is_by_owner && !ctx.is_server && ctx.caller.uid != *by;
+            if is_taken_over { ctx.caller.uid.clone() } else { by.clone() }
+        }
         _ => ctx.caller.uid.clone(),
+    }
+}
+
+/// Returns the uid of the user who owns a key.
+fn owner_uid(spec: &Spec, ctx: &Context<'_>) -> Option<String> {
+    match spec.owner()? {
+        Owner::User(name) => ctx.principals.uid(Principal::User(&name)),
+        Owner::Team(_) | Owner::Subject(_) => None,
     }
 }
 

@@ -55,11 +55,14 @@ fn what_a_key_carries_takes_its_rights_when_it_is_made_gets_a_value_or_is_enable
     let two = json!({ "user": "ada", "groups": ["a", "b"] });
     let one = json!({ "user": "ada", "groups": ["a"] });
     let raw = json!({ "subject": "ci" });
-    let disabled = |spec: &Value| {
+    let with = |spec: &Value, field: &str, value: Value| {
         let mut spec = spec.clone();
-        spec["disabled"] = true.into();
+        spec[field] = value;
         spec
     };
+    let disabled = |spec: &Value| with(spec, "disabled", true.into());
+    let until = with(&two, "ttl", 600.into());
+    let all_scope = || json!({ "rules": [{}] });
     let mine = json!({ "disabledByUid": "uid-ada" });
     for (old, new, context, required) in [
         (None, &two, of, all()),
@@ -76,6 +79,18 @@ fn what_a_key_carries_takes_its_rights_when_it_is_made_gets_a_value_or_is_enable
         (Some(&disabled(&two)), &two, of, all()),
         (Some(&disabled(&two)), &one, of, vec![impersonate("groups", "a")]),
         (Some(&disabled(&raw)), &raw, of, subject()),
+        // To live longer, or to do more, is to be made anew.
+        (Some(&with(&two, "ttl", 10.into())), &with(&two, "ttl", 11.into()), of, all()),
+        (Some(&with(&two, "ttl", 10.into())), &two, of, all()),
+        (Some(&two), &with(&two, "ttl", 10.into()), of, vec![]),
+        (Some(&with(&two, "ttl", 10.into())), &with(&two, "ttl", 9.into()), of, vec![]),
+        (Some(&with(&raw, "ttl", 10.into())), &raw, of, subject()),
+        (Some(&with(&until, "ttlAfterLastActivity", true.into())), &until, of, all()),
+        (Some(&until), &with(&until, "ttlAfterLastActivity", true.into()), of, all()),
+        (Some(&with(&two, "scope", json!({}))), &two, of, all()),
+        (Some(&with(&two, "scope", json!({}))), &with(&two, "scope", all_scope()), of, all()),
+        (Some(&with(&two, "scope", json!({}))), &with(&two, "scope", json!({})), of, vec![]),
+        (Some(&two), &with(&two, "scope", json!({})), of, vec![]),
     ] {
         let old = old.map(|spec| key(spec, &mine));
         let prepared = prepare(&mut key(new, &mine), old.as_ref(), context);

@@ -283,6 +283,11 @@ fn unknown_fields_and_nulls_below_a_path_are_found() {
     assert_eq!(nulls("spec.free"), [""; 0], "free-form");
     assert_eq!(schema().nulls_below(&json!({ "spec": null }), "spec.owner"), [""; 0]);
     assert_eq!(value, before);
+    let misplaced = json!({ "count": 1, "access": [], "x": 1, "metadata": {}, "spec": {} });
+    assert_eq!(schema().misplaced(&misplaced, "spec"), ["access", "count"]);
+    for path in ["spec.mode", "none", "spec.free"] {
+        assert_eq!(schema().misplaced(&misplaced, path), [""; 0], "{path}");
+    }
     let many: Map<String, Value> = (0..500).map(|i| (format!("k{i}"), json!(1))).collect();
     let many = schema().unknown_below(&json!({ "spec": many }), "spec");
     assert_eq!(many.len(), MAX_STRICT_ERRORS);

@@ -21,16 +21,7 @@ const TORN: &str = "; if this is a copy that was made while a server had the fil
 /// What is missing or cannot be used, and what to do.
 pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
     let (database, keys) = (dir.database(), dir.seal_keys());
-    // The kubeconfig is written after the database, so a kubeconfig alone means that the database
-    // was lost.
-    let exists = std::fs::metadata(&database).is_ok_and(|file| file.len() > 0);
-    anyhow::ensure!(
-        exists || !dir.admin_kubeconfig().try_exists()?,
-        "the database {} is missing or empty, and {} is left of an earlier start: restore the \
-         database, or remove the kubeconfig to start with a new database",
-        database.display(),
-        dir.admin_kubeconfig().display()
-    );
+    check_not_lost(dir, &database)?;
     anyhow::ensure!(
         !keys.is_dir(),
         "{} is a directory, and should be the file with the seal keys: put the file back",
@@ -53,6 +44,30 @@ pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Se
     let opened = postern_store::open(&database, options).await;
     let store = opened.map_err(|error| unopened(&database, &error))?;
     Ok(Sealed::open(store, keyring).await?)
+}
+
+/// Refuses to make a new database where there was one. All of these files are made after the database, so one of them
+/// without it means that it was lost, or that a restore did not come to its end.
+fn check_not_lost(dir: &DataDir, database: &Path) -> anyhow::Result<()> {
+    if std::fs::metadata(database).is_ok_and(|file| file.len() > 0) {
+        return Ok(());
+    }
+    let later =
+        [postern_store::redb::log_path(database), dir.admin_kubeconfig(), dir.ca_certificate()];
+    let left: Vec<String> = later
+        .iter()
+        .filter(|path| std::fs::symlink_metadata(path).is_ok())
+        .map(|path| path.display().to_string())
+        .collect();
+    anyhow::ensure!(
+        left.is_empty(),
+        "the database {} is missing or empty, and of an earlier start there is still {}: put the \
+         database back, or restore a backup; to start with a new, empty database, move these files \
+         away",
+        database.display(),
+        left.join(", ")
+    );
+    Ok(())
 }
 
 fn unopened(database: &Path, error: &Error) -> anyhow::Error {

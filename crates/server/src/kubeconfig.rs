@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use postern_auth::bearer::BearerToken;
 use postern_kinds::{BASE_PATH, HOME_NAMESPACE};
 use postern_meta::decode::{Format, decode};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 const SERVER_FIELD: &str = "    server: ";
@@ -61,8 +62,16 @@ pub(crate) fn problem(text: &str) -> Option<&'static str> {
         let list = decoded.as_ref().and_then(|config| config.get(field)?.as_array());
         list.is_some_and(|list| !list.is_empty())
     };
-    let usable = has("clusters") && has("users") && has("contexts");
-    (!usable).then_some("is damaged: it is no kubeconfig with a cluster, a user and a context")
+    if !(has("clusters") && has("users") && has("contexts")) {
+        return Some("is damaged: it is no kubeconfig with a cluster, a user and a context");
+    }
+    let users = decoded.as_ref().and_then(|config| config.get("users")?.as_array());
+    let logs_in = |user: &Value| {
+        let credentials = user.get("user").and_then(Value::as_object);
+        credentials.is_some_and(|some| some.values().any(|value| value.as_str() != Some("")))
+    };
+    let has_credential = users.is_some_and(|users| users.iter().any(logs_in));
+    (!has_credential).then_some("has no credential: none of its users has a token")
 }
 
 fn server(host_and_port: &str) -> String {
@@ -83,6 +92,11 @@ mod tests {
         assert_eq!(problem(&whole), None);
         assert_eq!(trust_in(&whole).unwrap(), b"CA");
         assert_eq!(problem(" \n"), Some("is empty"));
+        let token = whole.lines().last().unwrap();
+        for credential in ["", "    token: \"\"", "    {}"] {
+            let without = whole.replace(token, credential);
+            assert!(problem(&without).unwrap().starts_with("has no credential"), "{without}");
+        }
         for damaged in [&whole[..whole.len() / 2], "clusters: []", "\u{1}", "[", "a: b", "- a"] {
             assert!(problem(damaged).unwrap().starts_with("is damaged"), "{damaged}");
         }

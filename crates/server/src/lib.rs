@@ -13,6 +13,7 @@ mod clock;
 mod controllers;
 mod data_dir;
 mod database;
+mod default_namespaces;
 mod default_roles;
 mod endpoints;
 mod errors;

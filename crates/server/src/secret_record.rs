@@ -25,12 +25,25 @@ pub(crate) struct SecretRecord {
     /// Values by their dotted paths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     values: BTreeMap<String, SecretText>,
+    #[serde(skip)]
+    is_corrupt: bool,
 }
 
 impl SecretRecord {
     /// Returns the record of a new object; `owner_uid` is empty without an owner.
     pub(crate) fn new(uid: String, owner_uid: String) -> Self {
         Self { uid, owner_uid, ..Self::default() }
+    }
+
+    /// Returns what stands for a record that cannot be read: it has nothing, and every value that is written is another
+    /// one.
+    pub(crate) fn corrupt() -> Self {
+        Self { is_corrupt: true, ..Self::default() }
+    }
+
+    /// Stands it for a record that cannot be read?
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.is_corrupt
     }
 
     /// Returns the digest of the access key's value, if there is one.

@@ -35,7 +35,7 @@ use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, GivenCertificate};
-use crate::{controllers, database, default_roles, kubeconfig, listen};
+use crate::{controllers, database, default_namespaces, default_roles, kubeconfig, listen};
 
 /// A server that ends waits so long for each thing that it still has to do.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -161,6 +161,7 @@ pub async fn open(
     let watch = cache.load().await.context("cannot read what is stored")?;
     let mut background = JoinSet::new();
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
+    default_namespaces::put_back(&registry).await;
     default_roles::put_back(&registry).await;
     server.set_loaded();
     if tls.is_new_authority && !first {

@@ -230,6 +230,9 @@ async fn a_restore_needs_room_the_right_keys_and_an_intact_backup() {
     let seen = (1_u64 << 50).to_string();
     let arguments = ["storage", "restore", file, "--key-dir", keys, "--above", &seen];
     operator(&other).ok(&arguments).await;
+    let foreign = Setup::on(&other).argument("--key-dir").argument(keys).run_to_end().await;
+    assert!(foreign.stderr.contains("is not the certificate authority that"), "{}", foreign.stderr);
+    std::fs::copy(home.kubeconfig(), other.kubeconfig()).unwrap();
     let server = Setup::on(&other).argument("--key-dir").argument(keys).start().await;
     let admin = server.client().with_token(&Kubeconfig::read(&home.kubeconfig()).unwrap().token);
     admin.get(&secret_path("one")).send().await.expect(200);

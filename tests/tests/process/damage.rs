@@ -135,6 +135,42 @@ async fn directories_that_others_can_use_are_refused() {
 }
 
 #[tokio::test]
+async fn a_database_that_was_lost_is_not_made_anew() {
+    let home = started_once().await;
+    let database = home.data().join("db/postern.redb");
+    let whole = std::fs::read(&database).unwrap();
+    let aside = home.path().join("aside");
+    std::fs::create_dir(&aside).unwrap();
+    // The kubeconfig is kept elsewhere, as is advised.
+    std::fs::rename(home.kubeconfig(), aside.join("kubeconfig")).unwrap();
+    let lose: [&dyn Fn(); 2] =
+        [&|| std::fs::write(&database, "").unwrap(), &|| std::fs::remove_file(&database).unwrap()];
+    let log = home.data().join("db/postern.redb.log");
+    for lose in lose {
+        lose();
+        let message = refused(Setup::on(&home)).await;
+        assert!(message.contains("is missing or empty"), "{message}");
+        let names = ["postern.redb.log, ", "tls-ca.pem"];
+        assert!(names.iter().all(|name| message.contains(name)), "{message}");
+        assert!(log.exists() && !home.data().join("db/postern.redb.log.old").exists());
+    }
+    // As when a restore did not come to its end.
+    std::fs::rename(home.data().join("db"), aside.join("db")).unwrap();
+    std::fs::create_dir(home.data().join("db")).unwrap();
+    let private = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(home.data().join("db"), private).unwrap();
+    std::fs::write(home.data().join("db/postern.redb.new"), "half").unwrap();
+    let message = refused(Setup::on(&home)).await;
+    assert!(message.contains("is missing or empty"), "{message}");
+    std::fs::remove_dir_all(home.data().join("db")).unwrap();
+    std::fs::rename(aside.join("db"), home.data().join("db")).unwrap();
+    std::fs::write(&database, whole).unwrap();
+    std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::rename(aside.join("kubeconfig"), home.kubeconfig()).unwrap();
+    Setup::on(&home).start().await.stop().await;
+}
+
+#[tokio::test]
 async fn a_torn_copy_of_the_database_says_what_it_may_be() {
     let home = started_once().await;
     let path = home.data().join("db/postern.redb");

@@ -93,15 +93,18 @@ pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 /// silently. So both are errors (422), whatever the field validation that the client asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct StrictFields {
-    /// No unknown fields below these, by their dotted paths.
+    /// No unknown fields below these, by their dotted paths, and no unknown fields of the object itself that have the
+    /// name of one below them.
     pub no_unknown_below: &'static [&'static str],
     /// These are not null.
     pub not_null: &'static [&'static str],
+    /// In an object as a whole, nothing at and below these is null.
+    pub no_null_below: &'static [&'static str],
 }
 
 impl StrictFields {
     /// No such fields.
-    pub const NONE: Self = Self { no_unknown_below: &[], not_null: &[] };
+    pub const NONE: Self = Self { no_unknown_below: &[], not_null: &[], no_null_below: &[] };
 }
 
 /// A kind, written for its own typed fields.

@@ -31,6 +31,25 @@ pub(super) fn find(schema: &Schema, value: &Value, path: &str, looked: Looked) -
     finder.found
 }
 
+/// See [`Schema::misplaced`].
+pub(super) fn misplaced(schema: &Schema, value: &Value, path: &str) -> Vec<String> {
+    let root = branches(schema, schema.root());
+    let mut below = schema.root();
+    for name in path.split('.') {
+        let Field::Known(field) = field_of(&branches(schema, below), name) else {
+            return Vec::new();
+        };
+        below = field;
+    }
+    let below = branches(schema, below);
+    let is_misplaced = |name: &&String| {
+        matches!(field_of(&root, name), Field::Unknown)
+            && matches!(field_of(&below, name), Field::Known(_))
+    };
+    let names = value.as_object().into_iter().flat_map(|fields| fields.keys());
+    names.filter(is_misplaced).take(MAX_STRICT_ERRORS).cloned().collect()
+}
+
 struct Finder<'a> {
     schema: &'a Schema,
     looked: Looked,

@@ -105,6 +105,12 @@ impl Schema {
         find::find(self, value, path, find::Looked::Unknown)
     }
 
+    /// Returns the unknown fields of an object itself that have the name of a field below `path`: it seems that they were
+    /// meant to be there.
+    pub fn misplaced(&self, value: &Value, path: &str) -> Vec<String> {
+        find::misplaced(self, value, path)
+    }
+
     /// Returns the paths of what is `null` at and below the field at `path`, as
     /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
     /// is no way to ask for that.

@@ -233,6 +233,13 @@ pub fn restore(
          another directory",
         database.display()
     );
+    // Such a server goes on with a database that has been moved away, and what it acknowledges would be lost.
+    let socket = data_dir.join(DataDir::ADMIN_SOCKET);
+    ensure!(
+        std::os::unix::net::UnixStream::connect(&socket).is_err(),
+        "a server runs on {}: stop it before a restore",
+        data_dir.display()
+    );
     let mut opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
     let keys = DataDir::seal_keys_in(data_dir, key_dir);
     ensure!(

@@ -95,7 +95,9 @@ impl OpenFile {
             return Ok(());
         }
         let common = partial.len().min(RECORD_START.len());
-        if partial[..common] == RECORD_START[..common] {
+        // A file system that lost power may leave zeros where data was to come.
+        let is_empty = partial.iter().all(|byte| *byte == 0);
+        if is_empty || partial[..common] == RECORD_START[..common] {
             self.bytes -= partial.len() as u64;
             self.file.set_len(self.bytes)?;
             tracing::warn!(

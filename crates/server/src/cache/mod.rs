@@ -14,6 +14,7 @@ mod principals;
 mod resource;
 mod tokens;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub(crate) struct Cache {
     access: AccessState,
     tokens: TokenState,
     newest: NewestRevision,
+    /// The keys of corrupt records that are no objects.
+    corrupt_records: Mutex<HashSet<Arc<str>>>,
     /// A revision that the store had and the cache had not, and since when that is known.
     missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
@@ -97,6 +100,8 @@ struct LoadedState {
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
     tokens: Vec<TokenValue>,
+    /// The keys of corrupt records that are no objects.
+    corrupt_records: HashSet<Arc<str>>,
 }
 
 impl LoadedState {
@@ -116,6 +121,7 @@ impl LoadedState {
         }
         self.access.append(&mut other.access);
         self.tokens.append(&mut other.tokens);
+        self.corrupt_records.extend(other.corrupt_records);
     }
 }
 
@@ -159,6 +165,7 @@ impl Cache {
             access: AccessState::new(),
             tokens: TokenState::default(),
             newest: NewestRevision::new(store.clone()),
+            corrupt_records: Mutex::default(),
             missing: Mutex::new(None),
             applied: watch::Sender::new(0),
             store,
@@ -243,7 +250,9 @@ impl Cache {
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that has everything up to there goes on: what has not changed is not expired.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
-        let LoadedState { objects, access, tokens } = std::mem::take(&mut *loaded.lock());
+        let LoadedState { objects, access, tokens, corrupt_records } =
+            std::mem::take(&mut *loaded.lock());
+        *self.corrupt_records.lock() = corrupt_records;
         // At the same time as the objects, which take as long.
         let cache = self.clone();
         let access = spawn_blocking(move || cache.access.lay_out(access, at));
@@ -266,6 +275,8 @@ impl Cache {
             // A corrupt user, team, key or digest lets nobody in by it, and keeps nobody else out.
             if let Some(kind) = self.index_of(&key) {
                 loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
+            } else {
+                loaded.corrupt_records.insert(key);
             }
         }
         for Entry { key, value, position } in page.entries {
@@ -377,6 +388,14 @@ impl Cache {
         for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
             self.tokens.apply(&TokenValue::of(event));
         }
+        let mut corrupt = self.corrupt_records.lock();
+        if !corrupt.is_empty() {
+            // Written anew, or removed.
+            for event in events() {
+                corrupt.remove(&event.key);
+            }
+        }
+        drop(corrupt);
         // Who may see something is known before it can be seen.
         self.access.apply(change);
         let revision = batches.last().map_or(0, |batch| batch.revision);
@@ -398,6 +417,12 @@ impl Cache {
             Some(resource) => resource,
             None => unreachable!("every kind that is served has its cache"),
         }
+    }
+
+    /// Returns how many records that are no objects are corrupt: digests of access keys, write-only fields, unique
+    /// keys. They are found when everything is read.
+    pub(crate) fn corrupt_records(&self) -> usize {
+        self.corrupt_records.lock().len()
     }
 
     /// Returns the caches of all kinds.

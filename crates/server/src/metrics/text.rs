@@ -24,6 +24,8 @@ pub(crate) struct Readings {
     pub(crate) connections: ConnectionCounts,
     /// How many objects of each kind are stored, and how many of them are corrupt.
     pub(crate) objects: Vec<(&'static Info, Counted)>,
+    /// How many corrupt records there are that are no objects.
+    pub(crate) corrupt_records: usize,
     /// The revision that is served.
     pub(crate) revision: u64,
     /// Records that were appended to the audit log.
@@ -253,6 +255,15 @@ fn stored(text: &mut String, readings: &Readings) {
         "Objects that are stored and cannot be read, because they are damaged.",
     );
     by_kind(text, name, readings, |counted| counted.corrupt);
+    let name = "postern_corrupt_records";
+    head(
+        text,
+        name,
+        "gauge",
+        "Records next to objects that cannot be read, because they are damaged: digests of access keys, \
+         write-only fields, unique names. The log names them.",
+    );
+    let _ = writeln!(text, "{name} {}", readings.corrupt_records);
     let name = "postern_store_revision";
     head(text, name, "gauge", "The revision of the store: transactions since the first start.");
     let _ = writeln!(text, "{name} {}", readings.revision);

@@ -145,6 +145,7 @@ impl Server {
                 .map(|one| (one.kind().info(), one.count()))
                 .filter(|(info, _)| info.is_stored())
                 .collect(),
+            corrupt_records: cache.corrupt_records(),
             revision: cache.applied(),
             audit_events: audit.events,
             audit_errors: audit.errors,

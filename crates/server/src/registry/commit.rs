@@ -519,7 +519,8 @@ fn with_credential(
 fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
     let resource = kind.info().group_resource();
     let deleting = found.decode().is_ok_and(|object| object.metadata.deletion_timestamp.is_some());
-    if deleting {
+    // Of an access key, a namesake of its owner is told no more than that the name is taken.
+    if deleting && found.owner().is_none() {
         ApiError::already_exists_deleting(resource, name)
     } else {
         ApiError::already_exists(resource, name)

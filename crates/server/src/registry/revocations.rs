@@ -129,7 +129,7 @@ impl Registry {
         let owner = match of.kind.access_change(None) {
             None => return Ok(Vec::new()),
             Some(AccessChange::Key(_)) => {
-                let secrets = self.readable_secret_record(of).await?;
+                let secrets = self.secret_record(of).await?;
                 let (uid, owner_uid) = (secrets.uid, secrets.owner_uid);
                 if uid.is_empty() {
                     return Ok(self.noted_keys(true).await);

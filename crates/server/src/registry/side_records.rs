@@ -17,7 +17,7 @@ use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
-use postern_store::{Change, Condition, Entry, Error, ListRequest};
+use postern_store::{Change, Condition, Error, ListRequest};
 use serde::Serialize;
 
 use super::Registry;
@@ -105,34 +105,38 @@ pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     })
 }
 
+/// Returns the error for a write that would need what a corrupt record said: the credential that it replaces, say.
+fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
+    let info = of.kind.info();
+    ApiError::internal(
+        &format!(
+            "what is stored of the write-only fields of {} {:?} is damaged, and cannot be changed: delete \
+             the object and make it anew, or restore it from a backup",
+            info.singular, of.name
+        ),
+        of.secret_key(),
+    )
+}
+
 impl Registry {
-    /// Returns the secret record of an object: what is stored of its write-only fields.
+    /// Returns the secret record of an object: what is stored of its write-only fields. One that is corrupt keeps
+    /// nobody from disabling or removing the object.
     ///
     /// # Errors
-    /// The store's; 500 when the record cannot be read.
+    /// The store's.
     pub(super) async fn secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
         if of.kind.write_only().is_empty() {
             return Ok(SecretRecord::default());
         }
-        let record = self.read_record(&of.secret_key()).await?;
-        let Some(entry) = record else { return Ok(SecretRecord::default()) };
-        decode::decode_typed(&entry.value)
-            .map_err(|error| ApiError::internal("a stored record cannot be read", error))
-    }
-
-    /// Returns the secret record of an object that is removed; an empty one, when it cannot be read.
-    pub(super) async fn readable_secret_record(
-        &self,
-        of: RecordsOf<'_>,
-    ) -> Result<SecretRecord, ApiError> {
-        match self.store().get(&of.secret_key()).await {
-            Err(Error::Corrupt { .. }) => Ok(SecretRecord::default()),
-            _ => self.secret_record(of).await,
+        match self.store().get(&of.secret_key()).await.map(|found| found.value) {
+            Ok(None) => Ok(SecretRecord::default()),
+            Ok(Some(entry)) => {
+                let decoded = decode::decode_typed(&entry.value);
+                Ok(decoded.unwrap_or_else(|_| SecretRecord::corrupt()))
+            }
+            Err(Error::Corrupt { .. }) => Ok(SecretRecord::corrupt()),
+            Err(error) => Err(from_store(error)),
         }
-    }
-
-    async fn read_record(&self, key: &str) -> Result<Option<Entry>, ApiError> {
-        Ok(self.store().get(key).await.map_err(from_store)?.value)
     }
 
     /// Returns the side records of a new object.
@@ -183,6 +187,9 @@ impl Registry {
         if !secrets.differs(of.kind, written, self.digester()) {
             return Ok(side);
         }
+        if secrets.is_corrupt() {
+            return Err(corrupt_record(of));
+        }
         let mut secrets = secrets.clone();
         let old = secrets.digest();
         if let Some(key) = credential_field(of.kind).and_then(|field| written.get(field.path))
@@ -215,7 +222,7 @@ impl Registry {
         if of.kind.write_only().is_empty() {
             return Ok(side);
         }
-        let secrets = self.readable_secret_record(of).await?;
+        let secrets = self.secret_record(of).await?;
         let activity =
             credential_field(of.kind).map(|_| storage_key::activity(of.kind.info(), of.name));
         let digest = secrets.digest().map(storage_key::digest);

@@ -40,7 +40,11 @@ pub(super) fn open(dir: &DataDir, is_used: bool) -> anyhow::Result<Authority> {
     let (at, key_at) = (dir.ca_certificate(), dir.ca_key());
     let (at, key_at) = (at.display(), key_at.display());
     match (certificate, key) {
-        (Some(certificate), Some(key)) => read(dir, certificate, &key),
+        (Some(certificate), Some(key)) => {
+            let authority = read(dir, certificate, &key)?;
+            check_trusted(dir, &authority)?;
+            Ok(authority)
+        }
         (Some(_), None) => bail!(
             "the certificate authority {at} is there, and its key {key_at} is missing: put it back, \
              or move the certificate away, too: the next start says how to have a new one made"
@@ -72,13 +76,68 @@ fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
 /// Returns whether clients trust a self-made authority: the administrator's kubeconfig says so. It is kept
 /// elsewhere where operators follow the advice; then there is one as soon as the database is used.
 fn is_trusted(dir: &DataDir, is_used: bool) -> bool {
-    let text = match read_if_there(&dir.admin_kubeconfig()) {
-        Ok(None) => return is_used,
-        found => found.ok().flatten(),
+    match read_if_there(&dir.admin_kubeconfig()) {
+        Ok(None) => is_used,
+        found => !self_made_in(&found.ok().flatten().unwrap_or_default()).is_empty(),
+    }
+}
+
+/// Returns the certificates of self-made authorities that a kubeconfig trusts.
+fn self_made_in(kubeconfig: &str) -> Vec<CertificateDer<'static>> {
+    let trusted = kubeconfig::trust_in(kubeconfig).unwrap_or_default();
+    let certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
+    certificates.filter(|one| memchr::memmem::find(one, NAME.as_bytes()).is_some()).collect()
+}
+
+/// Refuses an authority that is another server's, although its files belong together: the administrator's kubeconfig
+/// trusts another one. A damaged certificate there says nothing.
+fn check_trusted(dir: &DataDir, authority: &Authority) -> anyhow::Result<()> {
+    let kubeconfig = read_if_there(&dir.admin_kubeconfig()).ok().flatten().unwrap_or_default();
+    let trusted = self_made_in(&kubeconfig);
+    let own = CertificateDer::from_pem_slice(authority.certificate.as_bytes())?;
+    ensure!(
+        trusted.is_empty() || trusted.contains(&own) || !trusted.iter().any(is_intact),
+        "{} is not the certificate authority that {} trusts: put back the authority that clients \
+         trust, certificate and key; if this one is right, put an empty file in the place of the \
+         kubeconfig, and then give postern admin reset-key",
+        dir.ca_certificate().display(),
+        dir.admin_kubeconfig().display()
+    );
+    Ok(())
+}
+
+/// Returns whether a self-signed certificate is whole. Its content is signed; what is around that is not, and follows
+/// from it (RFC 5280, 4.1): the algorithm is that in the content, and all of it is in DER.
+fn is_intact(certificate: &CertificateDer<'_>) -> bool {
+    let Ok((rest, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
+    let content: &[u8] = parsed.tbs_certificate.as_ref();
+    let signature = der(0x03, &[&[0], &*parsed.signature_value.data]);
+    let after = memchr::memmem::find(certificate, content)
+        .and_then(|at| certificate.get(at + content.len()..));
+    let Some(algorithm) = after.and_then(|after| after.strip_suffix(signature.as_slice())) else {
+        return false;
     };
-    let trusted = text.and_then(|text| kubeconfig::trust_in(&text)).unwrap_or_default();
-    let mut certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
-    certificates.any(|one| memchr::memmem::find(&one, NAME.as_bytes()).is_some())
+    rest.is_empty()
+        && parsed.verify_signature(None).is_ok()
+        && memchr::memmem::find(content, algorithm).is_some()
+        && **certificate == *der(0x30, &[content, algorithm, &signature])
+}
+
+/// Returns an element in DER: its tag, its length and its content.
+fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+    let content = content.concat();
+    let length = content.len().to_be_bytes();
+    let length = &length[length.iter().take_while(|byte| **byte == 0).count()..];
+    let mut element = vec![tag];
+    match length {
+        [short] if *short < 0x80 => element.push(*short),
+        long => {
+            element.extend(u8::try_from(long.len()).map(|count| 0x80 | count));
+            element.extend(long);
+        }
+    }
+    element.extend(content);
+    element
 }
 
 fn read(dir: &DataDir, certificate: String, key: &str) -> anyhow::Result<Authority> {
@@ -89,6 +148,11 @@ fn read(dir: &DataDir, certificate: String, key: &str) -> anyhow::Result<Authori
     let parsed = parsed.with_context(|| {
         format!("{at} is damaged: it has no certificate in PEM; put it back from a copy")
     })?;
+    ensure!(
+        is_intact(&parsed),
+        "{at} is damaged: its signature does not match what it says; put it back from a copy, or take the \
+         certificate authority from the kubeconfig of a client"
+    );
     let pair = parse_key(dir, key)?;
     let der = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok();
     let der = der.with_context(|| damaged_key(dir))?;
@@ -203,7 +267,13 @@ mod tests {
         let foreign = read_if_there(&other.dir.ca_certificate()).unwrap().unwrap();
         write_private(&certificate, &foreign).unwrap();
         assert!(home.problem().contains("both files of the same"), "{}", home.problem());
-        // An authority that is somebody else's, although its files belong together.
+        // An authority that is another server's, although its files belong together.
+        let foreign_key = read_if_there(&other.dir.ca_key()).unwrap().unwrap();
+        write_private(&key, &foreign_key).unwrap();
+        assert!(home.problem().contains("is not the certificate authority that"));
+        write_private(&home.dir.admin_kubeconfig(), "").unwrap();
+        open(&home.dir, true).unwrap();
+        // One that is no server's of ours, although its files belong together.
         let own = KeyPair::generate().unwrap();
         write_private(&key, &own.serialize_pem()).unwrap();
         let mut theirs = params();
@@ -212,5 +282,18 @@ mod tests {
         assert!(home.problem().contains("self-made authority"), "{}", home.problem());
         put_back();
         open(&home.dir, false).unwrap();
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_in_the_certificate_is_noticed() {
+        let home = Home::started();
+        let whole = read_if_there(&home.dir.ca_certificate()).unwrap().unwrap();
+        let der = CertificateDer::from_pem_slice(whole.as_bytes()).unwrap();
+        assert!(is_intact(&der));
+        for bit in 0..der.len() * 8 {
+            let mut flipped = der.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_intact(&flipped.into()), "bit {bit}");
+        }
     }
 }

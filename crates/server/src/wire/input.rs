@@ -280,12 +280,20 @@ fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
 
 /// Checks the fields in which nothing may be ignored.
 fn check_strict_fields(kind: &dyn AnyKind, name: &str, value: &Value) -> Result<(), ApiError> {
-    let strict = kind.strict_fields();
+    let (strict, schema) = (kind.strict_fields(), kind.schema());
     let mut errors = nulls(strict, value);
     for path in strict.no_unknown_below {
-        for unknown in kind.schema().unknown_below(value, path) {
+        let unknown = schema.unknown_below(value, path);
+        for unknown in unknown.into_iter().chain(schema.misplaced(value, path)) {
             let detail = "unknown field: what is meant to narrow a right is not ignored";
             errors.push(FieldError::forbidden(unknown, detail));
+        }
+    }
+    for null in strict.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
+        // A null at the path itself is named already.
+        if !strict.not_null.contains(&null.as_str()) {
+            let detail = "must not be null: leave it out";
+            errors.push(FieldError::invalid(null, BadValue::Omitted, detail));
         }
     }
     errors_to_result(kind, name, errors)

@@ -89,8 +89,8 @@ fn put_aside(log: &Path) {
     }
 }
 
-/// Returns the path of the log of a database.
-fn log_path(path: &Path) -> PathBuf {
+/// Returns the path of the log of a database. It is made after the database.
+pub fn log_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".log");
     PathBuf::from(name)

@@ -23,6 +23,7 @@ use tokio::task::spawn_blocking;
 
 use self::committer::{Committer, Queue};
 use self::file::Opener;
+pub use self::file::log_path;
 use self::history::Forgetting;
 use self::read::View;
 pub(crate) use self::read::is_in_use;

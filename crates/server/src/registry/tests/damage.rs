@@ -22,7 +22,7 @@ use super::*;
 use crate::actions;
 use crate::registry::decoded;
 use crate::stages::parse::ResourceTarget;
-use crate::{controllers, default_roles, storage_key};
+use crate::{controllers, default_namespaces, default_roles, storage_key};
 
 type AnyKindRef = &'static dyn postern_kinds::AnyKind;
 
@@ -364,6 +364,80 @@ async fn damaged_default_roles_are_made_anew_with_the_others() {
     fixture.registry.cache().wait_until_current().await.unwrap();
     let count = roles.count();
     assert_eq!((count.all, count.corrupt), (all, 0));
+}
+
+#[tokio::test]
+async fn a_damaged_or_missing_permanent_namespace_is_made_anew() {
+    let fixture = fixture().await;
+    let namespaces = || fixture.registry.cache().of(Namespace.info());
+    default_namespaces::put_back(&fixture.registry).await;
+    let before = namespaces().count();
+    fixture.damage(&Namespace, None, "platform").await;
+    let gone = vec![Change::Delete { key: storage_key::object(Namespace.info(), None, "default") }];
+    fixture.store.commit(Txn { conditions: vec![], changes: gone }).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!((namespaces().count().corrupt, namespaces().count().all), (1, before.all - 1));
+    default_namespaces::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!((namespaces().count().corrupt, namespaces().count().all), (0, before.all));
+}
+
+#[tokio::test]
+async fn a_key_whose_secret_record_is_damaged_can_be_disabled_and_removed() {
+    let fixture = fixture().await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    let record = || storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+    let change = async |spec: serde_json::Value| {
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, "laptop");
+        let update = |key: &Object| {
+            let mut key = key.clone();
+            let fields = key.fields["spec"].as_object_mut().unwrap();
+            fields.extend(spec.as_object().unwrap().clone());
+            Ok(key)
+        };
+        operations::update(&fixture.registry, &permit, &Writing::by_server(), update).await
+    };
+    for _ in 0..2 {
+        // Also the second time, when the first one is gone.
+        let digest = fixture.key_of("laptop", "ada", json!({})).await;
+        assert!(permit_of(&fixture, digest, Verb::List).await.is_ok());
+        fixture.overwrite(record()).await;
+        let key = "0123456789abcdefghijklmnopqrstuv";
+        let refused = change(json!({ "key": key })).await.err().unwrap();
+        assert_eq!(refused.code(), 500);
+        let message = &refused.status().message;
+        assert!(message.contains("\"laptop\"") && !message.contains(key), "{message}");
+        change(json!({ "disabled": true })).await.unwrap();
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        let now = fixture.clock.now().unix_seconds();
+        let identified = fixture.registry.cache().principals().identify(&digest, now).is_ok();
+        assert!(!identified, "it is disabled");
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
+        operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        assert!(fixture.store.get(&record()).await.unwrap().value.is_none());
+    }
+}
+
+#[tokio::test]
+async fn corrupt_records_are_counted_until_they_are_gone() {
+    let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
+    let sealed = Arc::new(sealed);
+    let fixture = over(sealed.clone()).await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.key_of("laptop", "ada", json!({})).await;
+    let cache = fixture.registry.cache();
+    assert_eq!(cache.corrupt_records(), 0);
+    let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+    let flipped =
+        vec![Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") }];
+    sealed.inner().commit(Txn { conditions: vec![], changes: flipped }).await.unwrap();
+    cache.reload().await.unwrap();
+    assert_eq!(cache.corrupt_records(), 1);
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    cache.reload().await.unwrap();
+    assert_eq!(cache.corrupt_records(), 0);
 }
 
 #[tokio::test(start_paused = true)]

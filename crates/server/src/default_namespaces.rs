@@ -1,0 +1,51 @@
+//! The namespaces that are always there: made in the first transaction of a database, and made anew at a start when
+//! one is missing or damaged. Nobody may delete them, so nobody else could mend that.
+
+use postern_kinds::namespace::Namespace;
+use postern_kinds::{AnyKind as _, PERMANENT_NAMESPACES, Verb};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::GetOptions;
+use postern_meta::status::ApiError;
+use serde_json::Map;
+
+use crate::operations;
+use crate::registry::Registry;
+use crate::stages::admit::Writing;
+use crate::stages::authorize::Permit;
+
+/// Makes the namespaces that are not there, or corrupt. The log says which ones could not be made.
+pub(crate) async fn put_back(registry: &Registry) {
+    for name in PERMANENT_NAMESPACES {
+        if let Err(error) = ensure(registry, name).await {
+            let inner = error.inner();
+            tracing::error!(name, inner, "a namespace could not be put back: {error}");
+        }
+    }
+}
+
+async fn ensure(registry: &Registry, name: &str) -> Result<(), ApiError> {
+    if operations::remove_corrupt(registry, &Namespace, name).await? {
+        tracing::warn!(
+            name,
+            "a namespace was corrupt, and is made anew without its labels and annotations"
+        );
+    }
+    let reading = Permit::for_server(&Namespace, Verb::Get, None, name);
+    match registry.get(&reading, &GetOptions::default()).await {
+        Err(error) if error.code() == 404 => {}
+        found => return found.map(drop),
+    }
+    let info = Namespace.info();
+    let object = Object {
+        api_version: info.version.to_string(),
+        kind: info.kind.to_owned(),
+        metadata: ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() },
+        fields: Map::new(),
+    };
+    let permit = Permit::for_server(&Namespace, Verb::Create, None, name);
+    match operations::create(registry, &permit, object, &Writing::by_server()).await {
+        // Another server was faster.
+        Err(error) if error.code() != 409 => Err(error),
+        _ => Ok(()),
+    }
+}
