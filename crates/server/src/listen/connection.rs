@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
-use crate::pipeline::{self, Client, Hold, Reply, Server};
+use crate::pipeline::{self, Client, Hold, Reply, Server, charge_stream};
 use crate::wire::incoming::IncomingBody;
 
 /// The timeout of the TLS handshake.
@@ -200,7 +200,7 @@ impl Connection {
         let (parts, incoming) = request.into_parts();
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
         let request = Request::from_parts(parts, body);
-        let mut reply = pipeline::handle(&self.server, &self.client, request).await;
+        let mut reply = pipeline::handle(&self.server, &self.client, request, None).await;
         if let Some(leftover) = leftover
             && !leftover.read().await
         {
@@ -234,8 +234,9 @@ impl Connection {
         if !self.client.is_authenticated() {
             transfer.keep(self.client.served.clone().acquire_owned().await);
         }
-        let reply = pipeline::handle(&self.server, &self.client, request.map(IncomingBody::new));
-        let mut reply = reply.await;
+        let request = request.map(IncomingBody::new);
+        let stream = transfer.take_stream();
+        let mut reply = pipeline::handle(&self.server, &self.client, request, stream).await;
         if reply.hold.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
@@ -252,10 +253,13 @@ impl Connection {
         self.client.is_authenticated() && hold.opens_stream(&self.client)
     }
 
-    /// Returns the transfer of a new stream; `None` when strangers have too many.
+    /// Returns the transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
+    /// That is looked at before the stream has a task: many may come before the first one is polled.
     fn new_transfer(&self) -> Option<Arc<Transfer>> {
         let transfer = Transfer::new(self.outgoing.clone());
-        if !self.client.is_authenticated() {
+        if self.client.is_authenticated() {
+            transfer.set_stream(charge_stream(self.server.flow(), &self.client).ok()?);
+        } else {
             transfer.keep(self.strangers.enter()?);
         }
         Some(transfer)

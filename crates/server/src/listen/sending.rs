@@ -53,6 +53,8 @@ pub(super) struct Transfer {
     hold: OnceLock<Hold>,
     /// What a stranger's request holds until its response has gone.
     stranger: Mutex<Vec<OwnedSemaphorePermit>>,
+    /// What the stream takes, until the request has it.
+    stream: Mutex<Option<Charge>>,
 }
 
 /// A response that is being sent.
@@ -128,7 +130,18 @@ impl Transfer {
             producer: AtomicWaker::new(),
             hold: OnceLock::new(),
             stranger: Mutex::default(),
+            stream: Mutex::default(),
         })
+    }
+
+    /// Keeps what was counted for the stream.
+    pub(super) fn set_stream(&self, charge: Option<Charge>) {
+        *self.stream.lock() = charge;
+    }
+
+    /// Gives what was counted for the stream to its request.
+    pub(super) fn take_stream(&self) -> Option<Charge> {
+        self.stream.lock().take()
     }
 
     /// Keeps what a stranger's request holds.

@@ -96,14 +96,13 @@ impl Hold {
         self.flow.responses.charge(self.requester(), bytes)
     }
 
-    /// Counts what a stream takes for whoever has brought the connection's first valid key: also a request
-    /// that is refused, or needs no key, waits until it is read. The streams of strangers are counted by
-    /// themselves. Returns whether there is room.
+    /// Counts what a stream takes for whoever has brought the connection's first valid key, unless that is nobody
+    /// yet. Returns whether there is room.
     pub(crate) fn opens_stream(&mut self, client: &Client) -> bool {
-        let owner = client.peer.owner().filter(|_| client.has_streams());
-        let Some((owner, is_system)) = owner else { return true };
-        self.stream = self.flow.responses.charge(Requester { owner, is_system }, STREAM_BYTES);
-        self.stream.is_some()
+        let charge = charge_stream(&self.flow, client);
+        let has_room = charge.is_ok();
+        self.stream = charge.ok().flatten();
+        has_room
     }
 
     /// Counts what a stream takes for the owner of its key.
@@ -185,11 +184,29 @@ impl From<Response<Body>> for Outcome {
     }
 }
 
-/// Returns the response to a request. An error is a response, too.
+/// There is no room for another stream of an owner.
+pub(crate) struct NoRoom;
+
+/// Counts what a stream takes for whoever has brought the connection's first valid key; `None` when that is nobody yet:
+/// also a request that is refused, or needs no key, waits until it is read. The streams of strangers are counted by
+/// themselves.
+///
+/// # Errors
+/// When there is no room.
+pub(crate) fn charge_stream(flow: &Arc<Flow>, client: &Client) -> Result<Option<Charge>, NoRoom> {
+    let owner = client.peer.owner().filter(|_| client.has_streams());
+    let Some((owner, is_system)) = owner else { return Ok(None) };
+    let charge = flow.responses.charge(Requester { owner, is_system }, STREAM_BYTES);
+    charge.map(Some).ok_or(NoRoom)
+}
+
+/// Returns the response to a request. An error is a response, too. `stream` is what its stream takes, where that was
+/// counted before.
 pub(crate) async fn handle(
     server: &Arc<Server>,
     client: &Client,
     request: Request<IncomingBody>,
+    stream: Option<Charge>,
 ) -> Reply {
     let audit_id = audit_id(server, request.headers());
     let head = request.method() == Method::HEAD;
@@ -200,7 +217,8 @@ pub(crate) async fn handle(
     });
     let mut measured = Measured::begin();
     let mut hold = Hold::new(&server.flow);
-    if !hold.opens_stream(client) {
+    hold.stream = stream;
+    if hold.stream.is_none() && !hold.opens_stream(client) {
         hold.is_refused = true;
         let response = respond::error(&too_many_requests(), Format::Json, false);
         return Reply { response, hold };
