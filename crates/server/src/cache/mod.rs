@@ -314,8 +314,6 @@ impl Cache {
         }
     }
 
-    /// Follows the store until that fails, and returns the error: from then on, nothing says that
-    /// what is read here is current.
     /// Tries to go on until that works.
     async fn resume(self: &Arc<Self>, mut anew: bool) -> Box<dyn Watch> {
         loop {
@@ -361,6 +359,8 @@ impl Cache {
         })
     }
 
+    /// Follows the store until that fails, and returns the error: from then on, nothing says that
+    /// what is read here is current.
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             let (batches, ended) = next_batches(&mut *watch).await;

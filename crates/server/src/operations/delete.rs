@@ -137,7 +137,6 @@ pub(crate) async fn delete_collection(
     Ok(list)
 }
 
-/// Returns whether an object that was deleted is still there.
 /// Removes from an object what the server itself blocks the object's deletion with: `change` does
 /// that. For controllers.
 ///
