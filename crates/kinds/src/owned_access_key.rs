@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::context::CallerKey;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
@@ -239,6 +240,16 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
     }
 }
 
+/// Returns the time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
+/// the caller may give; 0 for no limit, which such a caller may not give.
+fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
+    let Some(longest) = ctx.access_key_max_ttl_seconds else { return 0 };
+    let created = lifetime(metadata, &Spec::default()).created_unix_seconds;
+    let caller_end = ctx.caller_key.filter(|key| !key.is_login).and_then(CallerKey::ends_at);
+    // When nothing is left, the check that follows says so.
+    caller_end.map_or(longest, |end| longest.min(end.saturating_sub(created)).max(1))
+}
+
 /// Returns the uid of the key that made this one, by its owner reference; empty for none.
 fn parent_uid(metadata: &ObjectMeta) -> &str {
     let parent = metadata.owner_references.iter().find(|one| scoped_maker::is_maker(one));
@@ -329,7 +340,7 @@ impl Kind for OwnedAccessKey {
         // must not make it expire.
         let was_unlimited = old.is_some_and(|old| old.fields.spec.ttl == 0);
         if spec.ttl == 0 && !was_unlimited {
-            spec.ttl = ctx.access_key_max_ttl_seconds.unwrap_or(0);
+            spec.ttl = default_ttl_seconds(&new.metadata, ctx);
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
         new.fields.status = Status { last_activity: None, disabled_by_uid };

@@ -183,8 +183,9 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
         (None, until(1001), of, Some(403)),
         (None, until(0), of, Some(403)),
         (None, until(0), server, None),
-        // The default is the maximum.
-        (None, until(0), maximum, Some(403)),
+        // The default is the maximum, or what the caller's key has left.
+        (None, until(0), maximum, None),
+        (None, until(2000), maximum, Some(403)),
         (None, disabled(0), of, Some(403)),
         (None, login.clone(), of, Some(403)),
         (Some(until(10)), login.clone(), of, Some(403)),
@@ -210,6 +211,43 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
     }
 }
 
+#[test]
+fn a_key_without_a_ttl_lives_as_long_as_the_operator_and_the_callers_key_allow() {
+    let caller = caller("uid-ada");
+    let limited = |ttl_seconds, is_login| CallerKey {
+        lifetime: Lifetime {
+            created_unix_seconds: NOW - 100,
+            ttl_seconds,
+            after_last_activity: false,
+        },
+        is_login,
+        ..CallerKey::default()
+    };
+    let [short, long, login, endless] =
+        [limited(1000, false), limited(5000, false), limited(1000, true), limited(0, false)];
+    for (caller_key, maximum, expected) in [
+        (None, None, 0),
+        (None, Some(2000), 2000),
+        (Some(&short), Some(2000), 1000),
+        (Some(&long), Some(2000), 2000),
+        (Some(&login), Some(2000), 2000),
+        (Some(&endless), Some(2000), 2000),
+        // No limit is not given by a key that has one, and not made up either.
+        (Some(&short), None, 0),
+    ] {
+        let context = Context {
+            caller_key,
+            access_key_max_ttl_seconds: maximum,
+            ..Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals)
+        };
+        let mut new = key(&json!({ "subject": "ci" }), &json!({}));
+        let prepared = prepare(&mut new, None, context);
+        let ttl = new.fields["spec"].get("ttl").and_then(Value::as_i64).unwrap_or(0);
+        assert_eq!(ttl, expected, "{caller_key:?} {maximum:?}");
+        assert_eq!(prepared.verdict.is_err(), expected == 0 && caller_key.is_some());
+    }
+}
+
 /// Ada, who has this uid.
 struct Ada(&'static str);
 
@@ -220,6 +258,31 @@ impl Principals for Ada {
 
     fn teams_of(&self, _: &str) -> Vec<String> {
         Vec::new()
+    }
+}
+
+#[test]
+fn whoever_writes_a_key_that_its_owner_disabled_disables_it_against_them() {
+    let mine = json!({ "user": "ada", "disabled": true });
+    let of_team = json!({ "team": "ada", "disabled": true });
+    let now = Timestamp::from_unix_seconds(NOW);
+    for (spec, by, writer, is_server, expected) in [
+        (&mine, "uid-ada", "uid-admin", false, "uid-admin"),
+        (&mine, "uid-ada", "uid-ada", false, "uid-ada"),
+        (&mine, "uid-admin", "uid-ada", false, "uid-admin"),
+        (&mine, "uid-admin", "uid-other", false, "uid-admin"),
+        // The server gives keys their finalizers and takes them.
+        (&mine, "uid-ada", "", true, "uid-ada"),
+        // A team has no person who could enable what they have disabled.
+        (&of_team, "uid-ada", "uid-admin", false, "uid-ada"),
+    ] {
+        let caller = caller(writer);
+        let context = Context { is_server, ..Context::of(&caller, now, &Ada("uid-ada")) };
+        let old = key(spec, &json!({ "disabledByUid": by }));
+        let mut sent = key(spec, &json!({}));
+        prepare(&mut sent, Some(&old), context);
+        let stored = &sent.fields["status"]["disabledByUid"];
+        assert_eq!(stored, expected, "{spec}, disabled by {by}, written by {writer}");
     }
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn problem(text: &str) -> Option<&'static str> {
     let users = decoded.as_ref().and_then(|config| config.get("users")?.as_array());
     let logs_in = |user: &Value| {
         let credentials = user.get("user").and_then(Value::as_object);
-        credentials.is_some_and(|some| some.values().any(|value| value.as_str() != Some("")))
+        let is_given = |value: &Value| !value.is_null() && value.as_str() != Some("");
+        credentials.is_some_and(|some| some.values().any(is_given))
     };
     let has_credential = users.is_some_and(|users| users.iter().any(logs_in));
     (!has_credential).then_some("has no credential: none of its users has a token")
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(trust_in(&whole).unwrap(), b"CA");
         assert_eq!(problem(" \n"), Some("is empty"));
         let token = whole.lines().last().unwrap();
-        for credential in ["", "    token: \"\"", "    {}"] {
+        for credential in ["", "    token:", "    token: \"\"", "    {}"] {
             let without = whole.replace(token, credential);
             assert!(problem(&without).unwrap().starts_with("has no credential"), "{without}");
         }

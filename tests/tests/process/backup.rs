@@ -195,6 +195,26 @@ async fn a_backup_is_private_complete_and_recorded() {
 }
 
 #[tokio::test]
+async fn a_server_that_runs_refuses_a_restore_in_its_place() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    create(&server, "one").await;
+    let path = back_up(&home).await;
+    let (database, aside) = (home.data().join("db"), home.path().join("aside"));
+    std::fs::rename(&database, &aside).unwrap();
+    let refused = operator(&home).fails(1, &["storage", "restore", path.to_str().unwrap()]).await;
+    assert!(refused.contains("a server runs on"), "{refused}");
+    assert!(refused.contains("stop it before a restore"), "{refused}");
+    assert!(!database.exists(), "nothing is made");
+    std::fs::rename(&aside, &database).unwrap();
+    create(&server, "two").await;
+    server.stop().await;
+    let server = Setup::on(&home).start().await;
+    server.client().get(&secret_path("two")).send().await.expect(200);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_restore_needs_room_the_right_keys_and_an_intact_backup() {
     let (home, other) = (Home::new(), Home::new());
     let server = Setup::on(&home).start().await;

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use postern_listen::{GuardedIo, OpenConnection};
@@ -101,16 +101,18 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        let closed = self.clone().closed();
-        let served = self.served(stream, tls, open);
-        tokio::select! {
-            served = served => served,
-            why = closed => Err(Box::new(std::io::Error::other(why))),
-        }
+        let (flow, waits) = (self.server.flow().clone(), self.client.waits.clone());
+        let serving = async move {
+            tokio::select! {
+                served = self.clone().served(stream, tls, open) => served,
+                why = self.closed() => Err(Box::new(std::io::Error::other(why)).into()),
+            }
+        };
+        flow.serve(waits, serving).await.unwrap_or_else(|panicked| Err(Box::new(panicked)))
     }
 
     /// Waits until the connection has to end. Returns the reason.
-    async fn closed(self) -> &'static str {
+    async fn closed(&self) -> &'static str {
         let counts = &self.server.metrics().connections;
         let opened = Instant::now();
         let mut checks = interval_at(opened + CHECK_INTERVAL, CHECK_INTERVAL);
@@ -324,7 +326,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             is_done: false,
             connection: self.0.clone(),
         };
-        TokioExecutor::new().execute(TRANSFER.scope(transfer, task));
+        let waits = self.0.client.waits.clone();
+        self.0.server.flow().begin_stream(waits, TRANSFER.scope(transfer, task));
     }
 }
 
@@ -368,6 +371,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
 mod tests {
     use bytes::Bytes;
     use http_body_util::Empty;
+    use hyper_util::rt::TokioExecutor;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;

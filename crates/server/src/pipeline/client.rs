@@ -9,6 +9,7 @@ use postern_listen::Peer;
 use tokio::sync::Semaphore;
 
 use crate::audit::LastSender;
+use crate::stages::flow::Waits;
 
 /// Streams of a stranger that are served at once.
 const MAX_STRANGER_STREAMS_SERVED: usize = 8;
@@ -19,6 +20,8 @@ pub(crate) struct Client {
     pub(crate) peer: Arc<Peer>,
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
+    /// Do its requests wait for their seats?
+    pub(crate) waits: Arc<Waits>,
     has_streams: AtomicBool,
     /// Streams that are served while no request has come with a valid key; others wait. It is closed
     /// when one has.
@@ -31,6 +34,7 @@ impl Client {
         Self {
             peer: Arc::new(Peer::new(address)),
             last_sender: LastSender::default(),
+            waits: Arc::default(),
             has_streams: AtomicBool::new(false),
             served: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS_SERVED)),
         }

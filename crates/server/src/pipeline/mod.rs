@@ -390,7 +390,7 @@ async fn identified(
     }
     audit_context.record_received();
     let acting = acting?;
-    within_time(server, acting, as_of, body, audit_context, hold).await
+    within_time(server, client, acting, as_of, body, audit_context, hold).await
 }
 
 /// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
@@ -410,6 +410,7 @@ async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
 /// Serves a request within its time: the body comes in, then there is a seat, then it is done.
 async fn within_time(
     server: &Arc<Server>,
+    client: &Client,
     acting: Acting,
     as_of: Option<u64>,
     body: RequestBody,
@@ -439,7 +440,9 @@ async fn within_time(
         if writes && !requester.is_system {
             server.flow.write_rate.check(requester.owner)?;
         }
-        let seat = server.flow.acquire(verb, requester).await?;
+        let seat = server.flow.acquire(verb, requester).await;
+        client.waits.set(seat.as_ref().map_or(true, InFlightPermit::has_waited));
+        let seat = seat?;
         if writes || seat.has_waited() {
             check_again(server, acting.credential()).await?;
         }

@@ -174,6 +174,15 @@ impl Fixture {
         operations::create(&self.registry, &permit, object(name, &spec), &writing).await.map(drop)
     }
 
+    async fn set_finalizers(&self, name: &str, finalizers: &[&str]) {
+        let permit = key_permit(Verb::Update, name);
+        let set = |key: &mut Object| {
+            key.metadata.finalizers = finalizers.iter().map(|one| (*one).to_owned()).collect();
+        };
+        operations::release(&self.registry, &permit, set).await.unwrap();
+        self.registry.cache().wait_until_current().await.unwrap();
+    }
+
     async fn change_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
         self.change_key(&self.bearing(digest, Verb::Update, name), &spec).await
     }
@@ -298,6 +307,10 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     })
     .await
     .unwrap();
+    fixture.key_of("held", "ada", json!({})).await;
+    fixture.set_finalizers("held", &["example.com/held"]).await;
+    let held = key_permit(Verb::Delete, "held");
+    operations::delete(&fixture.registry, &held, &DeleteOptions::default()).await.unwrap();
     // The owner is there: nothing is removed.
     operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
     assert!(fixture.names_of_keys().await.contains(&"old".to_owned()));
@@ -321,6 +334,11 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     let owner = postern_kinds::Owner::User("ada".to_owned());
     let keys = fixture.registry.access_keys_of(&of_ada, owner, &options("")).await.unwrap();
     assert_eq!(keys.objects.len(), 1);
+    // Nor that an old one is being deleted: only that the name is taken.
+    let taken = fixture.make_as(namesake, "held", json!({})).await.unwrap_err();
+    assert_eq!(taken.code(), 409);
+    assert!(!taken.to_string().contains("being deleted"), "{taken}");
+    fixture.set_finalizers("held", &[]).await;
     operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
     fixture.registry.cache().wait_until_current().await.unwrap();
     let left = fixture.names_of_keys().await;

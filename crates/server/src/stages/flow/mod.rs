@@ -16,7 +16,8 @@
 //!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
 //!   seats are then taken, and the others wait where it is fair.
 //! - **Other threads for who has waited.** Whoever has waited for a seat sends more than their share. Their
-//!   requests are carried out on threads of their own ([`queued`]): others do not queue for a thread behind them.
+//!   requests are carried out on threads of their own ([`queued`]), and their connections are served there as long
+//!   as that goes on: others do not queue for a thread behind them.
 //! - **Requests to clusters** have seats of their own, until the head of the answer is there: how long
 //!   the rest takes is for the cluster to say, so all that is under way is counted with the watches.
 //! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
@@ -45,6 +46,7 @@ pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
 use self::large::{LargeThreads, LargeWork};
 use self::queued::QueuedThreads;
+pub(crate) use self::queued::Waits;
 use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -318,6 +320,27 @@ impl Flow {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.queued_threads.run(work).await
+    }
+
+    /// Serves a connection: on threads that give way to others for as long as its requests wait for their seats.
+    ///
+    /// # Errors
+    /// 500 when it panics there.
+    pub(crate) async fn serve<T: Send + 'static>(
+        &self,
+        waits: Arc<Waits>,
+        connection: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.queued_threads.serve(waits, connection).await
+    }
+
+    /// Begins a stream of a connection, on the threads on which that is served.
+    pub(crate) fn begin_stream(
+        &self,
+        waits: Arc<Waits>,
+        stream: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.queued_threads.begin(waits, stream);
     }
 
     /// Returns where an owner's work is done that takes much processor time.

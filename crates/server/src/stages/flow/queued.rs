@@ -1,10 +1,19 @@
 //! Threads for those who have waited for a seat: owners who send more than is their share. Their requests are
-//! carried out here, so that the requests of others queue for a thread behind none of them.
+//! carried out here, so that the requests of others queue for a thread behind none of them. Connections on which
+//! such requests come are served here as well, for as long as they do: to read and to authenticate what somebody
+//! sends costs about as much as to answer it.
 
+use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::thread::available_parallelism;
 
+use futures_util::future::{BoxFuture, Either, poll_fn};
+use pin_project_lite::pin_project;
 use postern_meta::status::ApiError;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 use super::give_way;
@@ -13,8 +22,34 @@ use super::give_way;
 /// has to wait while it holds a lock would keep others waiting.
 const NICE: i32 = 5;
 
+thread_local! {
+    /// Is this one of the threads for those who have waited?
+    static IS_QUEUED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does the client of a connection send more than is its owner's share?
+#[derive(Default)]
+pub(crate) struct Waits(AtomicBool);
+
+impl Waits {
+    /// Notes whether the last request of the connection had to wait for its seat.
+    pub(crate) fn set(&self, waits: bool) {
+        if self.get() != waits {
+            self.0.store(waits, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The threads. They end with it.
-pub(super) struct QueuedThreads(Option<Runtime>);
+pub(super) struct QueuedThreads {
+    runtime: Option<Runtime>,
+    /// The threads of everybody.
+    everybody: Handle,
+}
 
 /// A task that ends with whoever waits for it.
 struct Task<T>(JoinHandle<T>);
@@ -25,17 +60,62 @@ impl<T> Drop for Task<T> {
     }
 }
 
+pin_project! {
+    /// Work that is done here, and still belongs to the threads of everybody: what it opens, waits for and begins is
+    /// theirs.
+    struct Lent<F> {
+        #[pin]
+        work: F,
+        everybody: Handle,
+    }
+}
+
+impl<F: Future> Future for Lent<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = this.everybody.enter();
+        this.work.poll(cx)
+    }
+}
+
+/// Does work until it is done, or the client of its connection waits otherwise than given. Returns the work then.
+async fn while_waits<T>(
+    mut work: BoxFuture<'static, T>,
+    waits: &Waits,
+    here: bool,
+) -> Either<T, BoxFuture<'static, T>> {
+    let done = poll_fn(|cx| {
+        if waits.get() != here {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(cx).map(Some)
+    });
+    match done.await {
+        Some(done) => Either::Left(done),
+        None => Either::Right(work),
+    }
+}
+
 impl QueuedThreads {
-    /// Starts as many as there are processors.
+    /// Starts as many as there are processors, next to the threads of everybody, from which it is called.
     pub(super) fn start() -> Self {
         let threads = available_parallelism().map_or(1, Into::into);
         let mut builder = Builder::new_multi_thread();
-        let builder = builder.worker_threads(threads).thread_name("queued").enable_time();
-        let runtime = builder.on_thread_start(|| give_way(NICE)).build();
-        let runtime = runtime.inspect_err(|error| {
+        let begin = || {
+            give_way(NICE);
+            IS_QUEUED.set(true);
+        };
+        let runtime = builder.worker_threads(threads).thread_name("queued").on_thread_start(begin);
+        let runtime = runtime.build().inspect_err(|error| {
             tracing::error!("threads for queued requests could not be started: {error}");
         });
-        Self(runtime.ok())
+        Self { runtime: runtime.ok(), everybody: Handle::current() }
+    }
+
+    fn lend<F: Future>(&self, work: F) -> Lent<F> {
+        Lent { work, everybody: self.everybody.clone() }
     }
 
     /// Does work there.
@@ -46,16 +126,60 @@ impl QueuedThreads {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Some(runtime) = &self.0 else { return Ok(work.await) };
-        let mut task = Task(runtime.spawn(work));
+        let Some(runtime) = self.runtime.as_ref().filter(|_| !IS_QUEUED.get()) else {
+            return Ok(work.await);
+        };
+        let mut task = Task(runtime.spawn(self.lend(work)));
         (&mut task.0).await.map_err(|error| ApiError::internal("the work was not done", error))
+    }
+
+    /// Serves a connection there as long as its client waits, and else here.
+    ///
+    /// # Errors
+    /// 500 when it panics there.
+    pub(super) async fn serve<T: Send + 'static>(
+        &self,
+        waits: Arc<Waits>,
+        connection: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let mut connection: BoxFuture<'static, T> = Box::pin(connection);
+        loop {
+            connection = match while_waits(connection, &waits, false).await {
+                Either::Left(ended) => return Ok(ended),
+                Either::Right(left) => left,
+            };
+            let waits = waits.clone();
+            let there = async move { while_waits(connection, &waits, true).await };
+            connection = match self.run(there).await? {
+                Either::Left(ended) => return Ok(ended),
+                Either::Right(left) => left,
+            };
+        }
+    }
+
+    /// Begins a stream of a connection: there as long as its client waits, and else on the threads of everybody.
+    pub(super) fn begin(
+        &self,
+        waits: Arc<Waits>,
+        stream: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| waits.get()) else {
+            self.everybody.spawn(stream);
+            return;
+        };
+        let (stream, everybody) = (Box::pin(stream), self.everybody.clone());
+        runtime.spawn(self.lend(async move {
+            if let Either::Right(left) = while_waits(stream, &waits, true).await {
+                everybody.spawn(left);
+            }
+        }));
     }
 }
 
 impl Drop for QueuedThreads {
     fn drop(&mut self) {
         // To wait for them could block a thread that answers.
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
@@ -63,6 +187,8 @@ impl Drop for QueuedThreads {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[tokio::test]
@@ -79,5 +205,62 @@ mod tests {
         });
         assert!(tokio::time::timeout(std::time::Duration::from_millis(1), endless).await.is_err());
         assert!(ended.await.is_err(), "it was dropped");
+    }
+
+    #[tokio::test]
+    async fn what_is_begun_there_is_everybodys() {
+        let threads = QueuedThreads::start();
+        let here = Handle::current().id();
+        let sleep = async { tokio::time::sleep(std::time::Duration::from_millis(1)).await };
+        let there = async move {
+            sleep.await;
+            (Handle::current().id(), IS_QUEUED.get())
+        };
+        assert_eq!(threads.run(there).await.unwrap(), (here, true));
+    }
+
+    /// Says on which threads it is polled, whenever it is woken, until it is told to end.
+    async fn observe(mut steps: mpsc::Receiver<bool>, seen: mpsc::Sender<bool>) -> &'static str {
+        while steps.recv().await == Some(true) {
+            // So that it is polled anew after the step.
+            tokio::task::yield_now().await;
+            seen.send(IS_QUEUED.get()).await.unwrap();
+        }
+        "ended"
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_served_there_as_long_as_its_client_waits() {
+        let (threads, waits) = (Arc::new(QueuedThreads::start()), Arc::new(Waits::default()));
+        let ((step, steps), (seen, mut places)) = (mpsc::channel(1), mpsc::channel(1));
+        let serving = threads.serve(waits.clone(), observe(steps, seen));
+        let client = async move {
+            for queued in [false, true, true, false, true] {
+                waits.set(queued);
+                step.send(true).await.unwrap();
+                assert_eq!(places.recv().await, Some(queued));
+            }
+            step.send(false).await.unwrap();
+        };
+        let (ended, ()) = tokio::join!(serving, client);
+        assert_eq!(ended.unwrap(), "ended");
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_begun_there_only_if_its_client_waits_and_comes_back() {
+        let threads = QueuedThreads::start();
+        for at_first in [false, true] {
+            let waits = Arc::new(Waits::default());
+            waits.set(at_first);
+            let ((step, steps), (seen, mut places)) = (mpsc::channel(1), mpsc::channel(1));
+            threads.begin(waits.clone(), async { assert_eq!(observe(steps, seen).await, "ended") });
+            for queued in [at_first, false] {
+                waits.set(queued);
+                step.send(true).await.unwrap();
+                assert_eq!(places.recv().await, Some(queued));
+            }
+            drop(step);
+            assert_eq!(places.recv().await, None, "it has ended");
+        }
     }
 }
