@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, Either, poll_fn};
 use pin_project_lite::pin_project;
@@ -22,9 +23,26 @@ use super::give_way;
 /// has to wait while it holds a lock would keep others waiting.
 const NICE: i32 = 5;
 
+/// How long such a thread goes on until it lets others go first. A low priority gives it less time in all, and does not
+/// end a turn that it has: threads that woke meanwhile waited for milliseconds.
+const TURN: Duration = Duration::from_micros(250);
+
 thread_local! {
-    /// Is this one of the threads for those who have waited?
-    static IS_QUEUED: Cell<bool> = const { Cell::new(false) };
+    /// When the turn of this thread began, if it is one of those for who has waited.
+    static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+fn is_queued() -> bool {
+    TURN_BEGAN.get().is_some()
+}
+
+/// Lets other threads go first when this one has had its turn.
+fn end_turn() {
+    let began = TURN_BEGAN.get();
+    if began.is_some_and(|began| began.elapsed() >= TURN) {
+        std::thread::yield_now();
+        TURN_BEGAN.set(Some(Instant::now()));
+    }
 }
 
 /// Does the client of a connection send more than is its owner's share?
@@ -76,7 +94,9 @@ impl<F: Future> Future for Lent<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let _entered = this.everybody.enter();
-        this.work.poll(cx)
+        let polled = this.work.poll(cx);
+        end_turn();
+        polled
     }
 }
 
@@ -105,7 +125,7 @@ impl QueuedThreads {
         let mut builder = Builder::new_multi_thread();
         let begin = || {
             give_way(NICE);
-            IS_QUEUED.set(true);
+            TURN_BEGAN.set(Some(Instant::now()));
         };
         let runtime = builder.worker_threads(threads).thread_name("queued").on_thread_start(begin);
         let runtime = runtime.build().inspect_err(|error| {
@@ -126,7 +146,7 @@ impl QueuedThreads {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let Some(runtime) = self.runtime.as_ref().filter(|_| !IS_QUEUED.get()) else {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| !is_queued()) else {
             return Ok(work.await);
         };
         let mut task = Task(runtime.spawn(self.lend(work)));
@@ -203,7 +223,7 @@ mod tests {
             let _kept = sender;
             std::future::pending::<()>().await;
         });
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(1), endless).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_millis(1), endless).await.is_err());
         assert!(ended.await.is_err(), "it was dropped");
     }
 
@@ -211,10 +231,10 @@ mod tests {
     async fn what_is_begun_there_is_everybodys() {
         let threads = QueuedThreads::start();
         let here = Handle::current().id();
-        let sleep = async { tokio::time::sleep(std::time::Duration::from_millis(1)).await };
+        let sleep = async { tokio::time::sleep(Duration::from_millis(1)).await };
         let there = async move {
             sleep.await;
-            (Handle::current().id(), IS_QUEUED.get())
+            (Handle::current().id(), is_queued())
         };
         assert_eq!(threads.run(there).await.unwrap(), (here, true));
     }
@@ -224,7 +244,7 @@ mod tests {
         while steps.recv().await == Some(true) {
             // So that it is polled anew after the step.
             tokio::task::yield_now().await;
-            seen.send(IS_QUEUED.get()).await.unwrap();
+            seen.send(is_queued()).await.unwrap();
         }
         "ended"
     }
