@@ -101,7 +101,11 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        let (flow, waits) = (self.server.flow().clone(), self.client.waits.clone());
+        let (flow, client) = (self.server.flow().clone(), self.client.clone());
+        let waits = {
+            let flow = flow.clone();
+            move || client.waits(&flow)
+        };
         let serving = async move {
             tokio::select! {
                 served = self.clone().served(stream, tls, open) => served,
@@ -326,8 +330,10 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             is_done: false,
             connection: self.0.clone(),
         };
-        let waits = self.0.client.waits.clone();
-        self.0.server.flow().begin_stream(waits, TRANSFER.scope(transfer, task));
+        let Connection { server, client, .. } = self.0.clone();
+        let stream = TRANSFER.scope(transfer, task);
+        let flow = self.0.server.flow();
+        flow.begin_stream(move || client.waits(server.flow()), stream);
     }
 }
 

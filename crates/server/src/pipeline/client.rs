@@ -1,15 +1,15 @@
 //! The other end of a connection.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use postern_auth::identity::{Identity, MASTERS_GROUP};
 use postern_listen::Peer;
 use tokio::sync::Semaphore;
 
 use crate::audit::LastSender;
-use crate::stages::flow::Waits;
+use crate::stages::flow::{Flow, Waits};
 
 /// Streams of a stranger that are served at once.
 const MAX_STRANGER_STREAMS_SERVED: usize = 8;
@@ -20,8 +20,8 @@ pub(crate) struct Client {
     pub(crate) peer: Arc<Peer>,
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
-    /// Do its requests wait for their seats?
-    pub(crate) waits: Arc<Waits>,
+    /// Do requests of its owner wait for their seats? Set with the first valid key.
+    waits: OnceLock<Arc<Waits>>,
     has_streams: AtomicBool,
     /// Streams that are served while no request has come with a valid key; others wait. It is closed
     /// when one has.
@@ -34,7 +34,7 @@ impl Client {
         Self {
             peer: Arc::new(Peer::new(address)),
             last_sender: LastSender::default(),
-            waits: Arc::default(),
+            waits: OnceLock::new(),
             has_streams: AtomicBool::new(false),
             served: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS_SERVED)),
         }
@@ -51,11 +51,26 @@ impl Client {
     }
 
     /// Notes that a request came with a key that works.
-    pub(crate) fn set_authenticated(&self, owner: &Identity) {
+    pub(crate) fn set_authenticated(&self, flow: &Flow, owner: &Identity) {
         if !self.is_authenticated() {
+            self.waits.get_or_init(|| flow.waits_of(&owner.name));
             self.peer.set_authenticated(&owner.name, owner.is_in(MASTERS_GROUP));
             self.served.close();
         }
+    }
+
+    /// Notes that a request had to wait for its seat, if it was one of the connection's owner.
+    pub(crate) fn set_waits(&self, owner: &str) {
+        if self.peer.owner().is_some_and(|(name, _)| name == owner)
+            && let Some(waits) = self.waits.get()
+        {
+            waits.set();
+        }
+    }
+
+    /// Returns whether requests of its owner wait for their seats, next to those of others.
+    pub(crate) fn waits(&self, flow: &Flow) -> bool {
+        self.waits.get().is_some_and(|waits| waits.get()) && flow.has_company()
     }
 
     /// Returns whether any request came with a key that works.

@@ -370,7 +370,7 @@ async fn identified(
         refused.error
     })?;
     let bearer = authenticated.credential().shared_bearer();
-    client.set_authenticated(bearer);
+    client.set_authenticated(&server.flow, bearer);
     if !hold.own_stream(client, bearer) {
         hold.is_refused = true;
         return Err(too_many_requests());
@@ -441,14 +441,16 @@ async fn within_time(
             server.flow.write_rate.check(requester.owner)?;
         }
         let seat = server.flow.acquire(verb, requester).await;
-        client.waits.set(seat.as_ref().map_or(true, InFlightPermit::has_waited));
+        if !seat.as_ref().is_ok_and(|seat| !seat.has_waited()) {
+            client.set_waits(requester.owner);
+        }
         let seat = seat?;
         if writes || seat.has_waited() {
             check_again(server, acting.credential()).await?;
         }
-        let has_waited = seat.has_waited();
+        let gives_way = seat.has_waited() && server.flow.has_company();
         hold.seat = Mutex::new(Some(seat));
-        act(server, acting, Asked { as_of, has_waited }, body, audit_context, hold).await
+        act(server, acting, Asked { as_of, gives_way }, body, audit_context, hold).await
     };
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
@@ -475,8 +477,8 @@ async fn check_again(server: &Server, credential: &Credential) -> Result<(), Api
 struct Asked {
     /// The store's revision when it was sent.
     as_of: Option<u64>,
-    /// Has it waited for its seat?
-    has_waited: bool,
+    /// Has it waited for its seat, next to requests of others?
+    gives_way: bool,
 }
 
 async fn act(
@@ -503,7 +505,7 @@ async fn act(
             if verbs::is_large(server, &parsed, &permit, &body) {
                 return Box::pin(served_as_large(server, parsed, permit, body)).await;
             }
-            if asked.has_waited {
+            if asked.gives_way {
                 return Box::pin(served_as_queued(server, parsed, permit, body)).await;
             }
             verbs::serve(server, &parsed, &permit, body).await

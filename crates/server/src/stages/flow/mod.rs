@@ -15,9 +15,9 @@
 //!   anything, so under overload the queue is one for threads, which the runtime keeps and which is
 //!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
 //!   seats are then taken, and the others wait where it is fair.
-//! - **Other threads for who has waited.** Whoever has waited for a seat sends more than their share. Their
-//!   requests are carried out on threads of their own ([`queued`]), and their connections are served there as long
-//!   as that goes on: others do not queue for a thread behind them.
+//! - **Other threads for who has waited.** Whoever has waited for a seat sends more than their share. Next to
+//!   requests of others, theirs are carried out on threads of their own ([`queued`]), and all their connections are served there as
+//!   long as that goes on: others do not queue for a thread behind them.
 //! - **Requests to clusters** have seats of their own, until the head of the answer is there: how long
 //!   the rest takes is for the cluster to say, so all that is under way is counted with the watches.
 //! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
@@ -45,8 +45,8 @@ use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
 use self::large::{LargeThreads, LargeWork};
-use self::queued::QueuedThreads;
 pub(crate) use self::queued::Waits;
+use self::queued::{AllWaits, Company, QueuedThreads};
 use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -170,6 +170,8 @@ pub(crate) struct Flow {
     large: Arc<FairQueue>,
     large_threads: Arc<LargeThreads>,
     queued_threads: QueuedThreads,
+    waits: Mutex<AllWaits>,
+    company: Company,
     /// Bytes of bodies of requests.
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
@@ -257,6 +259,8 @@ impl Flow {
             large: class_queue(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER),
             large_threads: LargeThreads::start(LARGE_SEATS),
             queued_threads: QueuedThreads::start(),
+            waits: Mutex::default(),
+            company: Company::default(),
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
@@ -299,6 +303,7 @@ impl Flow {
     }
 
     async fn seat(&self, class: Class, requester: Requester<'_>) -> Option<InFlightPermit> {
+        self.company.note(requester.owner);
         let seats = &self.seats[class as usize];
         if requester.is_system {
             let free = seats.try_acquire(requester.owner);
@@ -322,13 +327,24 @@ impl Flow {
         self.queued_threads.run(work).await
     }
 
-    /// Serves a connection: on threads that give way to others for as long as its requests wait for their seats.
+    /// Returns whether an owner sends more than is their share.
+    pub(crate) fn waits_of(&self, owner: &str) -> Arc<Waits> {
+        self.waits.lock().of(owner)
+    }
+
+    /// Returns whether several owners send requests.
+    pub(crate) fn has_company(&self) -> bool {
+        self.company.get()
+    }
+
+    /// Serves a connection: on threads that give way to others for as long as its owner's requests wait for their seats.
+    /// `waits` says so.
     ///
     /// # Errors
     /// 500 when it panics there.
     pub(crate) async fn serve<T: Send + 'static>(
         &self,
-        waits: Arc<Waits>,
+        waits: impl Fn() -> bool + Clone + Send + Sync + 'static,
         connection: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.queued_threads.serve(waits, connection).await
@@ -337,7 +353,7 @@ impl Flow {
     /// Begins a stream of a connection, on the threads on which that is served.
     pub(crate) fn begin_stream(
         &self,
-        waits: Arc<Waits>,
+        waits: impl Fn() -> bool + Send + Sync + 'static,
         stream: impl Future<Output = ()> + Send + 'static,
     ) {
         self.queued_threads.begin(waits, stream);

@@ -4,9 +4,11 @@
 //! sends costs about as much as to answer it.
 
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -45,20 +47,103 @@ fn end_turn() {
     }
 }
 
-/// Does the client of a connection send more than is its owner's share?
+/// For how long connections are served there after a request of their owner has waited, and one of another owner came.
+const STAY: Duration = Duration::from_secs(1);
+
+/// Whether something has happened lately.
+struct Lately {
+    began: Instant,
+    /// Milliseconds from then on until it is long ago; 0 before it happened.
+    until: AtomicU64,
+}
+
+impl Default for Lately {
+    fn default() -> Self {
+        Self { began: Instant::now(), until: AtomicU64::new(0) }
+    }
+}
+
+impl Lately {
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes that it has just happened.
+    fn set(&self) {
+        let stay = u64::try_from(STAY.as_millis()).unwrap_or(u64::MAX);
+        self.until.store(self.milliseconds().saturating_add(stay), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        // What never happened takes no look at the clock.
+        until > 0 && self.milliseconds() < until
+    }
+}
+
+/// Does an owner send more than is their share? All their connections know it: those that happen to find a seat at once
+/// would otherwise have them all.
 #[derive(Default)]
-pub(crate) struct Waits(AtomicBool);
+pub(crate) struct Waits(Lately);
 
 impl Waits {
-    /// Notes whether the last request of the connection had to wait for its seat.
-    pub(crate) fn set(&self, waits: bool) {
-        if self.get() != waits {
-            self.0.store(waits, Ordering::Relaxed);
+    /// Notes that a request had to wait for its seat.
+    pub(crate) fn set(&self) {
+        self.0.set();
+    }
+
+    /// Returns whether a request had to wait lately.
+    pub(crate) fn get(&self) -> bool {
+        self.0.get()
+    }
+}
+
+/// Do several owners send requests? Who is alone need not give way to anybody.
+#[derive(Default)]
+pub(super) struct Company {
+    /// Who sent the last one, as a hash.
+    last: AtomicU64,
+    changed: Lately,
+    hasher: RandomState,
+}
+
+impl Company {
+    /// Notes who sends a request.
+    pub(super) fn note(&self, owner: &str) {
+        let owner = self.hasher.hash_one(owner);
+        if self.last.load(Ordering::Relaxed) != owner {
+            self.last.store(owner, Ordering::Relaxed);
+            self.changed.set();
         }
     }
 
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Returns whether there was more than one lately.
+    pub(super) fn get(&self) -> bool {
+        self.changed.get()
+    }
+}
+
+/// What is known of all owners who have connections.
+#[derive(Default)]
+pub(super) struct AllWaits {
+    by_owner: HashMap<String, Weak<Waits>>,
+    /// Entries at which those of owners without connections are removed.
+    sweep_at: usize,
+}
+
+impl AllWaits {
+    /// Returns that of an owner.
+    pub(super) fn of(&mut self, owner: &str) -> Arc<Waits> {
+        if let Some(known) = self.by_owner.get(owner).and_then(Weak::upgrade) {
+            return known;
+        }
+        if self.by_owner.len() >= self.sweep_at {
+            self.by_owner.retain(|_, waits| waits.strong_count() > 0);
+            self.sweep_at = 2 * self.by_owner.len() + 16;
+        }
+        let waits = Arc::new(Waits::default());
+        self.by_owner.insert(owner.to_owned(), Arc::downgrade(&waits));
+        waits
     }
 }
 
@@ -100,14 +185,14 @@ impl<F: Future> Future for Lent<F> {
     }
 }
 
-/// Does work until it is done, or the client of its connection waits otherwise than given. Returns the work then.
+/// Does work until it is done, or its owner waits otherwise than given. Returns the work then.
 async fn while_waits<T>(
     mut work: BoxFuture<'static, T>,
-    waits: &Waits,
+    waits: &impl Fn() -> bool,
     here: bool,
 ) -> Either<T, BoxFuture<'static, T>> {
     let done = poll_fn(|cx| {
-        if waits.get() != here {
+        if waits() != here {
             return Poll::Ready(None);
         }
         work.as_mut().poll(cx).map(Some)
@@ -153,13 +238,13 @@ impl QueuedThreads {
         (&mut task.0).await.map_err(|error| ApiError::internal("the work was not done", error))
     }
 
-    /// Serves a connection there as long as its client waits, and else here.
+    /// Serves a connection there as long as its owner waits, and else here.
     ///
     /// # Errors
     /// 500 when it panics there.
     pub(super) async fn serve<T: Send + 'static>(
         &self,
-        waits: Arc<Waits>,
+        waits: impl Fn() -> bool + Clone + Send + Sync + 'static,
         connection: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
         let mut connection: BoxFuture<'static, T> = Box::pin(connection);
@@ -177,13 +262,13 @@ impl QueuedThreads {
         }
     }
 
-    /// Begins a stream of a connection: there as long as its client waits, and else on the threads of everybody.
+    /// Begins a stream of a connection: there as long as its owner waits, and else on the threads of everybody.
     pub(super) fn begin(
         &self,
-        waits: Arc<Waits>,
+        waits: impl Fn() -> bool + Send + Sync + 'static,
         stream: impl Future<Output = ()> + Send + 'static,
     ) {
-        let Some(runtime) = self.runtime.as_ref().filter(|_| waits.get()) else {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| waits()) else {
             self.everybody.spawn(stream);
             return;
         };
@@ -207,6 +292,8 @@ impl Drop for QueuedThreads {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use tokio::sync::mpsc;
 
     use super::*;
@@ -249,14 +336,47 @@ mod tests {
         "ended"
     }
 
+    #[test]
+    fn who_has_waited_lately_is_known_to_all_connections_of_an_owner() {
+        let mut all = AllWaits::default();
+        let (one, same, other) = (all.of("a"), all.of("a"), all.of("b"));
+        assert!(!one.get());
+        one.set();
+        assert!(same.get() && !other.get());
+        one.0.until.store(one.0.milliseconds(), Ordering::Relaxed);
+        assert!(!same.get(), "it is over");
+        for number in 0..1000 {
+            all.of(&number.to_string());
+        }
+        assert!(all.by_owner.len() < 100, "owners without connections are forgotten");
+        assert!(Arc::ptr_eq(&all.of("a"), &one));
+    }
+
+    #[test]
+    fn who_is_alone_has_no_company() {
+        let company = Company::default();
+        // Nobody was there before the first.
+        company.note("a");
+        company.changed.until.store(0, Ordering::Relaxed);
+        for (owner, others) in [("a", false), ("a", false), ("b", true), ("b", true), ("a", true)] {
+            company.note(owner);
+            assert_eq!(company.get(), others, "{owner}");
+        }
+        company.changed.until.store(company.changed.milliseconds(), Ordering::Relaxed);
+        company.note("a");
+        assert!(!company.get(), "the other one was there long ago");
+    }
+
     #[tokio::test]
-    async fn a_connection_is_served_there_as_long_as_its_client_waits() {
-        let (threads, waits) = (Arc::new(QueuedThreads::start()), Arc::new(Waits::default()));
+    async fn a_connection_is_served_there_as_long_as_its_owner_waits() {
+        let (threads, waits) = (QueuedThreads::start(), Arc::new(AtomicBool::new(false)));
         let ((step, steps), (seen, mut places)) = (mpsc::channel(1), mpsc::channel(1));
-        let serving = threads.serve(waits.clone(), observe(steps, seen));
+        let asked = waits.clone();
+        let waiting = move || asked.load(Ordering::SeqCst);
+        let serving = threads.serve(waiting, observe(steps, seen));
         let client = async move {
             for queued in [false, true, true, false, true] {
-                waits.set(queued);
+                waits.store(queued, Ordering::SeqCst);
                 step.send(true).await.unwrap();
                 assert_eq!(places.recv().await, Some(queued));
             }
@@ -267,15 +387,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_is_begun_there_only_if_its_client_waits_and_comes_back() {
+    async fn a_stream_is_begun_there_only_if_its_owner_waits_and_comes_back() {
         let threads = QueuedThreads::start();
         for at_first in [false, true] {
-            let waits = Arc::new(Waits::default());
-            waits.set(at_first);
+            let waits = Arc::new(AtomicBool::new(at_first));
             let ((step, steps), (seen, mut places)) = (mpsc::channel(1), mpsc::channel(1));
-            threads.begin(waits.clone(), async { assert_eq!(observe(steps, seen).await, "ended") });
+            let asked = waits.clone();
+            threads.begin(move || asked.load(Ordering::SeqCst), async {
+                assert_eq!(observe(steps, seen).await, "ended");
+            });
             for queued in [at_first, false] {
-                waits.set(queued);
+                waits.store(queued, Ordering::SeqCst);
                 step.send(true).await.unwrap();
                 assert_eq!(places.recv().await, Some(queued));
             }
