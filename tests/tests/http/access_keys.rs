@@ -478,6 +478,21 @@ async fn what_is_meant_to_narrow_a_key_is_never_ignored() {
             assert!(field.starts_with("\"spec.scope"), "{spec}: {field}");
         }
     }
+    for (body, field) in [
+        (json!({ "metadata": { "name": "narrow" }, "spec": null }), "spec"),
+        (
+            json!({ "metadata": { "name": "narrow" }, "spec": { "user": "admin" }, "scope": {} }),
+            "scope",
+        ),
+        (key("narrow", json!({ "user": "admin", "scope": { "rules": null } })), "spec.scope.rules"),
+        (
+            key("narrow", json!({ "user": "admin", "scope": { "projects": [null] } })),
+            "spec.scope.projects[0]",
+        ),
+    ] {
+        let refused = admin.post(&collection(KEYS)).json(&body).send().await;
+        assert_eq!(refused.expect(422)["details"]["causes"][0]["field"], field, "{body}");
+    }
     let scoped = json!({ "user": "admin", "scope": {} });
     admin.post(&collection(KEYS)).json(&key("narrow", scoped)).send().await.expect(201);
     let widen = json!({ "spec": { "scope": null } });
