@@ -73,7 +73,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
     max_reads_in_flight: Option<usize>,
 
-    /// Requests that write, in flight at once; one owner has at most a quarter of them [default: 64]
+    /// Requests that write, in flight at once; one owner has at most a quarter of them, three
+    /// quarters while nobody else sends requests [default: 64]
     #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
     max_writes_in_flight: Option<usize>,
 

@@ -11,13 +11,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::lately::Company;
+
 /// How many seats there are, and how many may wait for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
     /// Seats.
     pub(super) seats: usize,
-    /// Seats of one owner.
+    /// Seats of one owner next to others.
     pub(super) seats_per_owner: usize,
+    /// Seats of one owner while nobody else sends requests.
+    pub(super) seats_alone: usize,
     /// Requests of one owner that wait.
     pub(super) waiting_per_owner: usize,
     /// Requests that wait. An owner who has none waiting may have one more.
@@ -29,6 +33,7 @@ pub(super) struct QueueLimits {
 /// Seats with a queue for each owner.
 pub(super) struct FairQueue {
     limits: QueueLimits,
+    company: Arc<Company>,
     state: Mutex<State>,
 }
 
@@ -85,7 +90,7 @@ impl State {
     fn reorder<T>(
         &mut self,
         owner: &Arc<str>,
-        limits: &QueueLimits,
+        per_owner: usize,
         change: impl FnOnce(&mut Share) -> T,
     ) -> T {
         let share = self.owners.entry(owner.clone()).or_default();
@@ -94,7 +99,7 @@ impl State {
         }
         let changed = change(share);
         match share.first() {
-            Some(first) if share.taken < limits.seats_per_owner => {
+            Some(first) if share.taken < per_owner => {
                 self.next.insert((share.taken, first, owner.clone()));
             }
             None if share.taken == 0 => {
@@ -105,18 +110,23 @@ impl State {
         changed
     }
 
-    fn take(&mut self, owner: &Arc<str>, limits: &QueueLimits) {
+    fn take(&mut self, owner: &Arc<str>, per_owner: usize) {
         self.taken += 1;
-        self.reorder(owner, limits, |share| share.taken += 1);
+        self.reorder(owner, per_owner, |share| share.taken += 1);
     }
 
     /// Takes a seat for whoever is next, if there is one free and somebody waits.
-    fn take_next(&mut self, limits: &QueueLimits) -> Option<(Arc<str>, oneshot::Sender<Seat>)> {
-        if self.taken >= limits.seats {
+    fn take_next(
+        &mut self,
+        seats: usize,
+        per_owner: usize,
+    ) -> Option<(Arc<str>, oneshot::Sender<Seat>)> {
+        let (taken, ticket, owner) = self.next.first().cloned()?;
+        // They may have been alone when they were entered.
+        if self.taken >= seats || taken >= per_owner {
             return None;
         }
-        let (_, ticket, owner) = self.next.first().cloned()?;
-        let sender = self.reorder(&owner, limits, |share| {
+        let sender = self.reorder(&owner, per_owner, |share| {
             share.taken += 1;
             share.waiting.remove(&ticket)
         })?;
@@ -127,8 +137,15 @@ impl State {
 }
 
 impl FairQueue {
-    pub(super) fn new(limits: QueueLimits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default() })
+    pub(super) fn new(limits: QueueLimits, company: Arc<Company>) -> Arc<Self> {
+        Arc::new(Self { limits, company, state: Mutex::default() })
+    }
+
+    /// Returns how many seats one owner may have now. It changes at any time: whoever waits for more than they may
+    /// have then has seats, and is looked at again when they give one back.
+    fn per_owner(&self) -> usize {
+        let limits = &self.limits;
+        if self.company.get() { limits.seats_per_owner } else { limits.seats_alone }
     }
 
     /// Returns how many seats are taken, and how many requests wait.
@@ -147,10 +164,11 @@ impl FairQueue {
             Some((owner, share)) => (owner.clone(), share.taken),
             None => (Arc::from(owner), 0),
         };
-        if state.taken >= self.limits.seats || taken >= self.limits.seats_per_owner {
+        let per_owner = self.per_owner();
+        if state.taken >= self.limits.seats || taken >= per_owner {
             return None;
         }
-        state.take(&owner, &self.limits);
+        state.take(&owner, per_owner);
         Some(Seat { queue: self.clone(), owner, has_waited: false })
     }
 
@@ -183,7 +201,7 @@ impl FairQueue {
         let ticket = state.tickets;
         state.tickets += 1;
         state.waiting += 1;
-        state.reorder(&owner, &self.limits, |share| share.waiting.insert(ticket, sender));
+        state.reorder(&owner, self.per_owner(), |share| share.waiting.insert(ticket, sender));
         Some(Err((receiver, ticket)))
     }
 
@@ -191,17 +209,19 @@ impl FairQueue {
         let mut state = self.state.lock();
         let Some((owner, _)) = state.owners.get_key_value(owner) else { return };
         let owner = owner.clone();
-        if state.reorder(&owner, &self.limits, |share| share.waiting.remove(&ticket)).is_some() {
+        let per_owner = self.per_owner();
+        if state.reorder(&owner, per_owner, |share| share.waiting.remove(&ticket)).is_some() {
             state.waiting -= 1;
         }
     }
 
     fn release(self: &Arc<Self>, owner: &Arc<str>) {
         let mut granted = Vec::new();
+        let per_owner = self.per_owner();
         let mut state = self.state.lock();
         state.taken -= 1;
-        state.reorder(owner, &self.limits, |share| share.taken -= 1);
-        while let Some(next) = state.take_next(&self.limits) {
+        state.reorder(owner, per_owner, |share| share.taken -= 1);
+        while let Some(next) = state.take_next(self.limits.seats, per_owner) {
             granted.push(next);
         }
         drop(state);
@@ -238,10 +258,18 @@ mod tests {
     const LIMITS: QueueLimits = QueueLimits {
         seats: 4,
         seats_per_owner: 3,
+        seats_alone: 4,
         waiting_per_owner: 5,
         waiting: 8,
         wait: Duration::from_secs(5),
     };
+
+    /// Returns a queue of owners who send requests next to each other.
+    fn shared(limits: QueueLimits) -> Arc<FairQueue> {
+        let queue = FairQueue::new(limits, Arc::default());
+        queue.company.set(true);
+        queue
+    }
 
     fn acquiring(queue: &Arc<FairQueue>, owner: &'static str) -> BoxFuture<'static, Option<Seat>> {
         let queue = queue.clone();
@@ -265,9 +293,20 @@ mod tests {
         matches!(polled, Poll::Ready(None))
     }
 
+    /// Takes the seats that requests have been given.
+    fn take_granted(waiting: &mut Vec<BoxFuture<'static, Option<Seat>>>, seats: &mut Vec<Seat>) {
+        waiting.retain_mut(|request| match poll(request) {
+            Poll::Ready(seat) => {
+                seats.extend(seat);
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_owner_leaves_seats_to_others_and_a_free_seat_goes_to_who_has_fewest() {
-        let queue = FairQueue::new(LIMITS);
+        let queue = shared(LIMITS);
         let mut seats: VecDeque<Seat> =
             (0..3).map(|_| queue.try_acquire("busy").unwrap()).collect();
         assert!(queue.try_acquire("busy").is_none(), "the last seat is not for them");
@@ -289,8 +328,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_is_alone_has_more_seats_until_others_come() {
+        let queue = FairQueue::new(LIMITS, Arc::default());
+        let mut seats: Vec<Seat> = (0..4).map(|_| queue.try_acquire("busy").unwrap()).collect();
+        let mut waiting = [acquiring(&queue, "busy"), acquiring(&queue, "busy")];
+        assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
+        queue.company.set(true);
+        let mut other = acquiring(&queue, "a");
+        assert!(poll(&mut other).is_pending(), "all seats are taken");
+        seats.pop();
+        let other = seat(poll(&mut other));
+        seats.pop();
+        let _again = seat(poll(&mut waiting[0]));
+        assert_eq!(queue.counts(), (4, 1));
+        drop(other);
+        assert!(poll(&mut waiting[1]).is_pending(), "the last seat is not for them");
+        queue.company.set(false);
+        seats.pop();
+        assert!(poll(&mut waiting[1]).is_ready());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn queues_are_bounded_in_length_and_in_time() {
-        let queue = FairQueue::new(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
+        let queue = shared(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
         let seat = queue.try_acquire("a").unwrap();
         let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, "a")).collect();
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
@@ -320,7 +380,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             let _inside = runtime.enter();
-            let queue = FairQueue::new(LIMITS);
+            let queue = shared(LIMITS);
             let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
             for (step, which) in steps {
                 match step {
@@ -330,10 +390,7 @@ mod tests {
                     3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
                     _ => {}
                 }
-                waiting.retain_mut(|request| match poll(request) {
-                    Poll::Ready(seat) => { seats.extend(seat); false }
-                    Poll::Pending => true,
-                });
+                take_granted(&mut waiting, &mut seats);
                 let state = queue.state.lock();
                 prop_assert_eq!(state.taken, seats.len());
                 prop_assert!(state.taken <= LIMITS.seats);
@@ -341,6 +398,41 @@ mod tests {
                 prop_assert!(state.owners.values().all(|share| share.taken <= LIMITS.seats_per_owner));
                 prop_assert!(state.taken == LIMITS.seats || state.next.is_empty());
             }
+        }
+
+        /// Others come and go: no seat is lost, nobody has more than they may, and whoever waits next to a free seat
+        /// has some, so that it is looked at again.
+        #[test]
+        fn nobody_is_left_behind_when_others_come_and_go(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
+            const OWNERS: [&str; 3] = ["a", "b", "c"];
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time().start_paused(true).build().unwrap();
+            let _inside = runtime.enter();
+            let queue = FairQueue::new(LIMITS, Arc::default());
+            let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
+            for (step, which) in steps {
+                match step {
+                    0 => seats.extend(queue.try_acquire(OWNERS[which])),
+                    1 => waiting.push(acquiring(&queue, OWNERS[which])),
+                    2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
+                    3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
+                    4 => queue.company.set(which > 0),
+                    _ => {}
+                }
+                take_granted(&mut waiting, &mut seats);
+                let state = queue.state.lock();
+                prop_assert_eq!((state.taken, state.waiting), (seats.len(), waiting.len()));
+                prop_assert!(state.taken <= LIMITS.seats);
+                let is_seen = |share: &Share| share.waiting.is_empty() || share.taken > 0;
+                prop_assert!(state.taken == LIMITS.seats || state.owners.values().all(is_seen));
+            }
+            while let Some(given_back) = seats.pop() {
+                drop(given_back);
+                take_granted(&mut waiting, &mut seats);
+            }
+            prop_assert!(waiting.is_empty(), "all have had their turn");
+            let state = queue.state.lock();
+            prop_assert!(state.owners.is_empty() && state.next.is_empty());
         }
     }
 }

@@ -73,11 +73,12 @@ impl LargeWork {
         let limits = super::fair_queue::QueueLimits {
             seats: 1,
             seats_per_owner: 1,
+            seats_alone: 1,
             waiting_per_owner: 10,
             waiting: 10,
             wait: std::time::Duration::from_secs(5),
         };
-        Self::new(LargeThreads::start(1), FairQueue::new(limits), "a")
+        Self::new(LargeThreads::start(1), FairQueue::new(limits, Arc::default()), "a")
     }
 
     /// Does work that waits for nothing.

@@ -6,7 +6,8 @@
 //! As API Priority and Fairness of Kubernetes has it, but the flows are the owners of keys, whom
 //! a server knows by name, so that nothing has to be hashed. Health checks are not counted.
 //!
-//! - **No owner has all seats**, and a free one goes to the owner who has the fewest.
+//! - **No owner has all seats**, and a free one goes to the owner who has the fewest. Who writes alone has more seats
+//!   than next to others, and leaves some free for whoever comes.
 //! - **System seats.** Who is in `system:masters` finds seats of their own when the others are
 //!   taken.
 //! - **A body comes before the seat.** While a body comes in, only its bytes are counted
@@ -26,6 +27,7 @@
 pub(crate) mod budget;
 mod fair_queue;
 pub(crate) mod large;
+mod lately;
 mod queued;
 pub(crate) mod write_rate;
 
@@ -45,8 +47,9 @@ use self::budget::{ByteBudget, ByteLimits};
 pub(crate) use self::fair_queue::Seat as InFlightPermit;
 use self::fair_queue::{FairQueue, QueueLimits};
 use self::large::{LargeThreads, LargeWork};
-pub(crate) use self::queued::Waits;
-use self::queued::{AllWaits, Company, QueuedThreads};
+pub(crate) use self::lately::Waits;
+use self::lately::{AllWaits, Company};
+use self::queued::QueuedThreads;
 use self::write_rate::WriteRate;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -68,6 +71,10 @@ const WRITES_SHARE: usize = 4;
 const PROXIED_SHARE: usize = 2;
 const SYSTEM_SHARE: usize = 1;
 const LARGE_SHARE: usize = 2;
+
+/// The part of the seats for writes that stays free when one owner writes alone. More writes in flight share a commit,
+/// and whoever comes finds a seat.
+const WRITES_RESERVE: usize = 4;
 
 /// Requests to clusters that wait for the heads of their answers, at once. They cost little but memory.
 const PROXIED_SEATS: usize = 512;
@@ -109,7 +116,7 @@ const RESPONSE_BYTES: ByteLimits = ByteLimits { total: 144 * 1024 * 1024, free_t
 pub struct Limits {
     /// Requests that read, in flight at once. One owner has at most an eighth of them.
     pub reading: usize,
-    /// Requests that write, in flight at once. One owner has at most a quarter of them.
+    /// Requests that write, in flight at once. One owner has at most a quarter of them next to others, and three quarters alone.
     pub writing: usize,
     /// Open watches of one owner of access keys.
     pub watches_per_owner: usize,
@@ -171,7 +178,7 @@ pub(crate) struct Flow {
     large_threads: Arc<LargeThreads>,
     queued_threads: QueuedThreads,
     waits: Mutex<AllWaits>,
-    company: Company,
+    company: Arc<Company>,
     /// Bytes of bodies of requests.
     pub(crate) bodies: Arc<ByteBudget>,
     /// Bytes of responses.
@@ -220,15 +227,17 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// Returns a queue of which one owner has at most this share of the seats.
-fn class_queue(seats: usize, share: usize, waiting_per_owner: usize) -> Arc<FairQueue> {
-    FairQueue::new(QueueLimits {
+/// Returns the limits of a queue of which one owner has at most this share of the seats.
+fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
+    let seats_per_owner = seats.div_ceil(share);
+    QueueLimits {
         seats,
-        seats_per_owner: seats.div_ceil(share),
+        seats_per_owner,
+        seats_alone: seats_per_owner,
         waiting_per_owner,
         waiting: MOST_WAITING,
         wait: LONGEST_WAIT,
-    })
+    }
 }
 
 /// Gives the current thread less processor time when others need it, as `nice(2)` does.
@@ -248,19 +257,23 @@ impl Flow {
         let waiting =
             [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER, PROXIED_WAITING_PER_OWNER];
         let [reads, writes, proxied] = waiting;
+        let company = Arc::<Company>::default();
+        let queue = |limits| FairQueue::new(limits, company.clone());
+        let mut writes = class_limits(limits.writing, WRITES_SHARE, writes);
+        writes.seats_alone = writes.seats - writes.seats / WRITES_RESERVE;
         Self {
             limits,
             seats: [
-                class_queue(limits.reading, READS_SHARE, reads),
-                class_queue(limits.writing, WRITES_SHARE, writes),
-                class_queue(PROXIED_SEATS, PROXIED_SHARE, proxied),
+                queue(class_limits(limits.reading, READS_SHARE, reads)),
+                queue(writes),
+                queue(class_limits(PROXIED_SEATS, PROXIED_SHARE, proxied)),
             ],
-            system: waiting.map(|waiting| class_queue(SYSTEM_SEATS, SYSTEM_SHARE, waiting)),
-            large: class_queue(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER),
+            system: waiting.map(|waiting| queue(class_limits(SYSTEM_SEATS, SYSTEM_SHARE, waiting))),
+            large: queue(class_limits(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
             large_threads: LargeThreads::start(LARGE_SEATS),
             queued_threads: QueuedThreads::start(),
             waits: Mutex::default(),
-            company: Company::default(),
+            company,
             bodies: ByteBudget::new(BODY_BYTES),
             responses: ByteBudget::new(RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
