@@ -283,8 +283,9 @@ fn unknown_fields_and_nulls_below_a_path_are_found() {
     assert_eq!(nulls("spec.free"), [""; 0], "free-form");
     assert_eq!(schema().nulls_below(&json!({ "spec": null }), "spec.owner"), [""; 0]);
     assert_eq!(value, before);
-    let misplaced = json!({ "count": 1, "access": [], "x": 1, "metadata": {}, "spec": {} });
-    assert_eq!(schema().misplaced(&misplaced, "spec"), ["access", "count"]);
+    let misplaced =
+        json!({ "count": 1, "access": [], "x": 1, "metadata": {}, "spec": {}, "sPec": {} });
+    assert_eq!(schema().misplaced(&misplaced, "spec"), ["access", "count", "sPec"]);
     for path in ["spec.mode", "none", "spec.free"] {
         assert_eq!(schema().misplaced(&misplaced, path), [""; 0], "{path}");
     }

@@ -493,6 +493,16 @@ async fn what_is_meant_to_narrow_a_key_is_never_ignored() {
         let refused = admin.post(&collection(KEYS)).json(&body).send().await;
         assert_eq!(refused.expect(422)["details"]["causes"][0]["field"], field, "{body}");
     }
+    for (spec, field) in [
+        (r#""spec":{"user":"admin","scope":{"projects":[]}},"spec":{"user":"admin"}"#, "spec"),
+        (r#""spec":{"user":"admin","scope":{"projects":[]},"scope":{}}"#, "spec.scope"),
+        (r#""spec":{"user":"admin"},"Spec":{"scope":{}}"#, "Spec"),
+    ] {
+        let body = format!(r#"{{"metadata":{{"name":"narrow"}},{spec}}}"#);
+        let path = format!("{}?fieldValidation=Ignore", collection(KEYS));
+        let refused = admin.post(&path).body("application/json", body).send().await;
+        assert_eq!(refused.expect(422)["details"]["causes"][0]["field"], field, "{spec}");
+    }
     let scoped = json!({ "user": "admin", "scope": {} });
     admin.post(&collection(KEYS)).json(&key("narrow", scoped)).send().await.expect(201);
     let widen = json!({ "spec": { "scope": null } });

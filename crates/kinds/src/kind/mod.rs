@@ -89,12 +89,12 @@ pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
-/// Fields that narrow a right: there, an unknown field or a null that was ignored would widen it
-/// silently. So both are errors (422), whatever the field validation that the client asks for.
+/// Fields that narrow a right: there, an unknown field, a null or the first of two fields that was ignored would widen it
+/// silently. So all of these are errors (422), whatever the field validation that the client asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct StrictFields {
     /// No unknown fields below these, by their dotted paths, and no unknown fields of the object itself that have the
-    /// name of one below them.
+    /// name of one below them. Neither these nor fields below them appear twice.
     pub no_unknown_below: &'static [&'static str],
     /// These are not null.
     pub not_null: &'static [&'static str],

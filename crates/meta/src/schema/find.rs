@@ -42,9 +42,11 @@ pub(super) fn misplaced(schema: &Schema, value: &Value, path: &str) -> Vec<Strin
         below = field;
     }
     let below = branches(schema, below);
+    let is_meant_to_be_there = |name: &str| {
+        matches!(field_of(&below, name), Field::Known(_)) || name.eq_ignore_ascii_case(path)
+    };
     let is_misplaced = |name: &&String| {
-        matches!(field_of(&root, name), Field::Unknown)
-            && matches!(field_of(&below, name), Field::Known(_))
+        matches!(field_of(&root, name), Field::Unknown) && is_meant_to_be_there(name)
     };
     let names = value.as_object().into_iter().flat_map(|fields| fields.keys());
     names.filter(is_misplaced).take(MAX_STRICT_ERRORS).cloned().collect()

@@ -105,8 +105,8 @@ impl Schema {
         find::find(self, value, path, find::Looked::Unknown)
     }
 
-    /// Returns the unknown fields of an object itself that have the name of a field below `path`: it seems that they were
-    /// meant to be there.
+    /// Returns the unknown fields of an object itself that have the name of a field below `path`, or that of `path` in other
+    /// capitals: it seems that they were meant to be there.
     pub fn misplaced(&self, value: &Value, path: &str) -> Vec<String> {
         find::misplaced(self, value, path)
     }

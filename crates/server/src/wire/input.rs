@@ -191,7 +191,7 @@ pub(crate) fn object_of(
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
     let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    check_strict_fields(kind, &name, &value)?;
+    check_strict_fields(kind, &name, &value, &duplicates)?;
     let problems = field_problems(kind, &mut value, &duplicates);
     let warnings = validated(problems, validation).map_err(|reason| unreadable(kind, &reason))?;
     finish(kind, value, warnings)
@@ -209,7 +209,7 @@ pub(crate) fn patched_object_of(
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    check_strict_fields(kind, name, &value)?;
+    check_strict_fields(kind, name, &value, duplicates)?;
     let problems = field_problems(kind, &mut value, duplicates);
     let warnings =
         validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
@@ -247,7 +247,7 @@ pub(crate) fn configuration_of(
             "the name of the object ({sent}) does not match the name on the URL ({name})"
         )));
     }
-    check_strict_fields(kind, name, &value)?;
+    check_strict_fields(kind, name, &value, &duplicates)?;
     let problems = field_problems(kind, &mut value, &duplicates);
     let mut warnings =
         validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
@@ -279,7 +279,12 @@ fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
 }
 
 /// Checks the fields in which nothing may be ignored.
-fn check_strict_fields(kind: &dyn AnyKind, name: &str, value: &Value) -> Result<(), ApiError> {
+fn check_strict_fields(
+    kind: &dyn AnyKind,
+    name: &str,
+    value: &Value,
+    duplicates: &[String],
+) -> Result<(), ApiError> {
     let (strict, schema) = (kind.strict_fields(), kind.schema());
     let mut errors = nulls(strict, value);
     for path in strict.no_unknown_below {
@@ -287,6 +292,10 @@ fn check_strict_fields(kind: &dyn AnyKind, name: &str, value: &Value) -> Result<
         for unknown in unknown.into_iter().chain(schema.misplaced(value, path)) {
             let detail = "unknown field: what is meant to narrow a right is not ignored";
             errors.push(FieldError::forbidden(unknown, detail));
+        }
+        for twice in duplicates.iter().filter(|field| is_at_or_below(field, path)) {
+            let detail = "duplicate field: what is meant to narrow a right is not ignored";
+            errors.push(FieldError::forbidden(twice, detail));
         }
     }
     for null in strict.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
@@ -297,6 +306,10 @@ fn check_strict_fields(kind: &dyn AnyKind, name: &str, value: &Value) -> Result<
         }
     }
     errors_to_result(kind, name, errors)
+}
+
+fn is_at_or_below(field: &str, path: &str) -> bool {
+    field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Checks that a merge patch does not remove, by a null, a field that is never null: a scope that is
