@@ -75,22 +75,32 @@ impl Drop for SocketPath {
 }
 
 /// Opens the socket. This process has the database open, so no other server can be listening there:
-/// a socket that exists is left of a server that was killed.
+/// a socket that exists is left of a server that was killed. It has its mode only a moment after it was made, so
+/// it is made under another name, which is not longer.
 ///
 /// # Errors
 /// When something else than a socket has the path, or the socket cannot be made: its path is
 /// limited to about a hundred bytes.
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("something that is not a socket has this path")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    is_socket(path)?;
+    let made = path.with_extension("new");
+    if is_socket(&made)? {
+        std::fs::remove_file(&made)?;
     }
-    let listener = UnixListener::bind(path)?;
-    let socket_path = SocketPath(path.to_owned());
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok((listener, socket_path))
+    let listener = UnixListener::bind(&made)?;
+    std::fs::set_permissions(&made, Permissions::from_mode(0o600))?;
+    std::fs::rename(&made, path)?;
+    Ok((listener, SocketPath(path.to_owned())))
+}
+
+/// Returns whether a socket has this path, or nothing.
+fn is_socket(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(io::Error::other("something that is not a socket has this path")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Serves commands until it is dropped. When the socket cannot be opened, that is only logged: the

@@ -236,7 +236,13 @@ fn apply_holds(
 ) -> Result<(), TestCaseError> {
     // Doing it again changes nothing, whoever came before.
     let again = apply_of(Some(new), configuration, who, false, seconds + 1);
-    prop_assert!(again.as_ref() == Ok(new), "the second apply changed something");
+    if new.metadata.managed_fields.is_empty() {
+        // Nobody owns what is left, so the next apply finds an object that seems to have had none before, as upstream.
+        let again = again.as_ref().map(without_entries);
+        prop_assert!(again == Ok(without_entries(new)), "the second apply changed a value");
+    } else {
+        prop_assert!(again.as_ref() == Ok(new), "the second apply changed something");
+    }
     let (wanted, present) = (ownable_value(configuration), everything(&without_entries(new)));
     let own = set_of(&wanted, schema());
     // All that was applied is there, with the values that were applied, and owned by the applier.
