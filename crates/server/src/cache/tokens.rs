@@ -11,6 +11,7 @@ use postern_meta::decode;
 use postern_meta::time::Timestamp;
 use postern_store::{Event, Position};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::signing_keys::SigningKeys;
 use crate::storage_key;
@@ -64,6 +65,8 @@ pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,
     issued: RwLock<HashMap<Arc<str>, (Position, IssuedRecord)>>,
     revocations: RwLock<Revocations>,
+    /// It grows with each change of the keys and the revocations.
+    version: watch::Sender<u64>,
 }
 
 /// The revocations, by record and by uid.
@@ -146,9 +149,11 @@ impl TokenState {
                 }
                 None => self.issued.write().remove(&change.key),
             };
+            return;
         } else {
             self.revocations.write().apply(change);
         }
+        self.version.send_modify(|version| *version += 1);
     }
 
     /// Replaces everything.
@@ -159,6 +164,12 @@ impl TokenState {
         for value in values {
             self.apply(value);
         }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Returns a subscription to the version of the keys and the revocations.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
     }
 
     /// Returns the keys that sign.
