@@ -3,6 +3,7 @@
 
 use postern_meta::time::Timestamp;
 
+use crate::impersonation::Impersonation;
 use crate::principal::{Lifetime, Owner, Principal, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
@@ -34,8 +35,12 @@ pub struct CallerKey {
     pub name: String,
     /// Whose it is, whomever the caller acts as.
     pub owner: Option<Owner>,
-    /// Has it a scope, or a key that made it?
+    /// Has it a scope, or does one of the keys that made it have one?
     pub is_scoped: bool,
+    /// Does it end with a key that made it?
+    pub has_maker: bool,
+    /// The identity that the request impersonates, if it does.
+    pub impersonated: Option<Impersonation>,
     /// Its uid.
     pub uid: String,
     /// How long it gives access.

@@ -99,7 +99,7 @@ impl Kind for Team {
         vec![Cell::count(spec.users.len()), Cell::Text(spec.display_name.clone())]
     }
 
-    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+    const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
         Some(AccessRole::Team(|metadata, spec| TeamFacts {
             uid: metadata.uid.clone(),
             users: spec.users.clone(),

@@ -105,7 +105,7 @@ impl Kind for User {
 
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(names);
 
-    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+    const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
         Some(AccessRole::User(|metadata, spec| UserFacts {
             uid: metadata.uid.clone(),
             subject: spec.subject.clone(),

@@ -59,7 +59,7 @@ fn issuance() -> Issuance {
 }
 
 fn claims_of(key: &ResolvedKey) -> Claims {
-    let bearer = Bearer { key, identity: &key.identity, scope: None };
+    let bearer = Bearer { key, identity: &key.identity, wanted: None, scope: None };
     Claims::of(&bearer, issuance())
 }
 
@@ -107,6 +107,7 @@ fn a_token_gives_the_identity_that_it_was_issued_for() {
         uid: "k-ci".to_owned(),
         lifetime: Lifetime::default(),
         activity: Arc::default(),
+        impersonated: None,
     };
     asking.ancestors.push(maker);
     let found = verifier.verify(&token(&signer, &claims_of(&asking)), NOW).unwrap();
@@ -123,7 +124,8 @@ fn the_scopes_of_a_token_are_judged_by_the_same_policy() {
     let scope: Scope =
         serde_json::from_value(json!({ "spaces": [{ "project": "web", "space": "dev" }] }))
             .unwrap();
-    let bearer = Bearer { key: &asking, identity: &asking.identity, scope: Some(&scope) };
+    let bearer =
+        Bearer { key: &asking, identity: &asking.identity, wanted: None, scope: Some(&scope) };
     let claims = Claims::of(&bearer, issuance());
     let found = verifier.verify(&token(&signing, &claims), NOW).unwrap();
     for (space, expected) in [("dev", Decision::Allow), ("prod", Decision::Deny)] {
@@ -157,7 +159,7 @@ fn a_token_of_an_impersonation_has_the_scopes_of_the_bearer_and_depends_on_both(
         is_impersonated: true,
         ..Identity::default()
     };
-    let bearer = Bearer { key: &asking, identity: &bob, scope: None };
+    let bearer = Bearer { key: &asking, identity: &bob, wanted: None, scope: None };
     let text = token(&signing, &Claims::of(&bearer, issuance()));
     assert_eq!(*verifier.verify(&text, NOW).unwrap().identity, bob);
     let of_keys = [keys_of("u-ada"), keys_of("t-db")];
@@ -214,6 +216,7 @@ fn a_token_never_outlives_its_key() {
         uid: "k-ci".to_owned(),
         lifetime: lifetime(70, false),
         activity: Arc::default(),
+        impersonated: None,
     });
     assert_eq!(claims_of(&asking).exp, NOW + 70);
     assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 70));

@@ -10,6 +10,7 @@ use crate::bearer::Refusal;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
+use crate::policy::Policy;
 use crate::resolved_key::ResolvedKey;
 
 impl PrincipalIndex {
@@ -21,10 +22,11 @@ impl PrincipalIndex {
         &self,
         name: &str,
         now_unix_seconds: i64,
+        policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let digests = self.digests_of.get(name);
         let digest = digests.and_then(|digests| digests.first()).ok_or(Refusal::Unknown)?;
-        self.identify(digest, now_unix_seconds)
+        self.identify(digest, now_unix_seconds, policy)
     }
 
     /// Returns names of keys after a name, in order, at most so many.
@@ -64,9 +66,12 @@ impl PrincipalIndex {
         (!uid.is_empty() && identity.uid == uid).then_some(identity)
     }
 
-    /// Is the key of this name disabled, or its owner?
-    pub fn is_disabled_key(&self, name: &str) -> bool {
-        self.keys.get(name).is_some_and(|key| self.is_disabled(key))
+    /// Does what was asked for with the key of this name go on when the key expires or is deleted? Only with an enabled
+    /// key of type `Login` that does not end with another key.
+    pub fn outlives_its_end(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| {
+            key.is_login && key.maker.is_none() && self.has_owner(key) && !self.is_disabled(key)
+        })
     }
 
     /// Returns how many users there are.

@@ -186,6 +186,9 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Vec<Dependent>, ApiError>;
 
+    /// Returns the uid of the object with which an object ends, if it ends with one.
+    fn ends_with(&self, object: &Object) -> Option<String>;
+
     /// Returns the changes of other objects that go with the removal of one.
     ///
     /// # Errors
@@ -292,6 +295,22 @@ fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
             Some(SpecOnly { metadata, spec })
         }
     }
+}
+
+/// What of a stored object says who has access.
+#[derive(Deserialize)]
+#[serde(bound = "Spec: FieldType, Status: FieldType")]
+struct AccessObject<Spec, Status> {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+/// Reads an object of a kind with [`Kind::ACCESS_ROLE`], all of which have a spec and a status.
+fn access_object<K: Kind>(json: &[u8]) -> Option<AccessObject<K::Spec, K::Status>> {
+    decode::decode_typed(json).ok()
 }
 
 fn draft<K: Kind>(object: &Object) -> Result<DraftOf<K>, ApiError> {
@@ -458,8 +477,9 @@ impl<K: Kind> AnyKind for K {
 
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange> {
         let role = K::ACCESS_ROLE?;
-        let object = json.and_then(spec_of::<K>);
-        Some(role.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
+        let object = json.and_then(access_object::<K>);
+        let parts = object.as_ref().map(|object| (&object.metadata, &object.spec, &object.status));
+        Some(role.change(parts))
     }
 
     fn has_policy_part(&self) -> bool {
@@ -539,6 +559,11 @@ impl<K: Kind> AnyKind for K {
             all.extend((part.rules.dependents)(of, &(part.get)(&spec), previous, ctx)?);
         }
         Ok(all)
+    }
+
+    fn ends_with(&self, object: &Object) -> Option<String> {
+        let of = K::ENDS_WITH?;
+        of(&fields::<K>(object).ok()?.status).map(str::to_owned)
     }
 
     fn on_remove(
@@ -672,7 +697,7 @@ mod tests {
             },
             is_login: true,
             scope: Some(std::sync::Arc::default()),
-            parent_uid: String::new(),
+            maker: None,
         };
         assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
     }

@@ -86,6 +86,9 @@ pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 /// Returns the object that an object takes its data from; `None` for one that has data of its own.
 pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 
+/// Returns the uid of the object with which an object ends; `None` for an object that ends by itself alone.
+pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
+
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
@@ -170,7 +173,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     const DELEGATION: Option<Delegation<Self::Spec>> = None;
 
     /// What its objects are in authentication.
-    const ACCESS_ROLE: Option<AccessRole<Self::Spec>> = None;
+    const ACCESS_ROLE: Option<AccessRole<Self::Spec, Self::Status>> = None;
 
     /// What its objects are in the policy: who may do what.
     const POLICY_PART: Option<PolicyPart<Self::Spec>> = None;
@@ -178,6 +181,10 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The scope that its objects carry, for a kind whose objects are credentials; `None` from it for a
     /// credential that has no scope.
     const CARRIED_SCOPE: Option<CarriedScope<Self::Spec>> = None;
+
+    /// The object with which an object ends, by a record of the server's. The garbage collector deletes it with that
+    /// object whatever other owners it has, and never removes its reference to it.
+    const ENDS_WITH: Option<EndsWith<Self::Status>> = None;
 
     /// Changes of other objects that go with the removal of one.
     const ON_REMOVE: Option<OnRemove> = None;

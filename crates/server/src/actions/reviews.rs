@@ -214,7 +214,7 @@ fn access_of_subject(
     if let Some(keys) = spec.extra.get(ACCESS_KEY_EXTRA) {
         let [key] = keys.as_slice() else { return refused("one access key can be asked about") };
         let now = registry.source().now().unix_seconds();
-        return match principals.identify_by_name(key, now) {
+        return match principals.identify_by_name(key, now, &decider.policy) {
             Ok(key) if spec.user.is_empty() || spec.user == key.identity.name => {
                 decider.access(&key.identity, resource, path)
             }
@@ -328,7 +328,8 @@ fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review:
     }
     let digest = registry.digester().digest(&BearerToken::of_key(&spec.token));
     let now = registry.source().now().unix_seconds();
-    match registry.cache().principals().identify(&digest, now) {
+    let cache = registry.cache();
+    match cache.principals().identify(&digest, now, &cache.policy()) {
         Ok(key) => token_review::Status {
             authenticated: true,
             user: user_info(&key.identity),

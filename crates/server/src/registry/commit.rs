@@ -167,24 +167,26 @@ impl Registry {
         let (mut before, mut gone) = (None, Vec::new());
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
-            Write::Create { object, write_only } => {
+            Write::Create { mut object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
                 new_cluster = kind.on_cluster(&object);
                 let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
-                let side =
+                let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, None));
                 let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 (key, None, Some(stored.clone()), stored, side)
             }
-            Write::Replace { object, previous, write_only, secrets } => {
+            Write::Replace { mut object, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
                 let old_cluster = kind.on_cluster(&old);
                 new_cluster =
                     kind.on_cluster(&object).filter(|new| old_cluster.as_ref() != Some(new));
-                let side =
+                let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
                 let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 before = Some(cached.json());
                 let at = Some(cached.position());
@@ -192,7 +194,9 @@ impl Registry {
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
-                let side = self.side_records_of_removed(of, Some(&old)).await?;
+                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
+                side.changes.extend(self.forget_sync_writer(Some(&old)));
+                side.changes.extend(self.logout(kind, Some(&old)));
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }

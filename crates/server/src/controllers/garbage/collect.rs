@@ -127,6 +127,11 @@ impl LoadedObject {
         )
     }
 
+    /// Returns whether a reference is to the object with which this one ends, which is the server's to say.
+    fn ends_with(&self, reference: &OwnerReference) -> bool {
+        self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
+    }
+
     fn reference_to(&self, uid: &str) -> Option<&OwnerReference> {
         self.metadata().owner_references.iter().find(|one| one.uid == uid)
     }
@@ -193,6 +198,10 @@ async fn orphan_dependents(
 ) -> Result<(), ApiError> {
     let uid = &owner.metadata().uid;
     for dependent in dependents(registry, index, owner)? {
+        if dependent.reference_to(uid).is_some_and(|reference| dependent.ends_with(reference)) {
+            // It is deleted when the owner is gone.
+            continue;
+        }
         dependent
             .rewrite(registry, |metadata| {
                 metadata.owner_references.retain(|one| one.uid != *uid);
@@ -229,8 +238,12 @@ async fn attempt_to_delete(
 ) -> Result<(), ApiError> {
     let mut resolved = Vec::new();
     for reference in &object.metadata().owner_references {
-        resolved
-            .push((reference.uid.as_str(), owner_state(registry, reference, object.metadata())?));
+        let state = owner_state(registry, reference, object.metadata())?;
+        if state != OwnerState::Solid && object.ends_with(reference) {
+            // Other owners keep nothing that ends with this one.
+            return object.delete(registry, policy_of(object)).await;
+        }
+        resolved.push((reference.uid.as_str(), state));
     }
     let with = |wanted| {
         let matching = resolved.iter().filter(move |(_, state)| *state == wanted);

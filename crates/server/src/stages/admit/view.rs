@@ -118,7 +118,9 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let caller_key = permit.credential().caller_key(&self.cache.principals(), self.now)?;
+        let (principals, policy) = (self.cache.principals(), self.cache.policy());
+        let caller_key = permit.credential().caller_key(&principals, &policy, self.now)?;
+        drop(principals);
         self.with_plain_context(permit, |context| {
             run(Context {
                 access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,

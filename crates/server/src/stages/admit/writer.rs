@@ -28,7 +28,7 @@ pub(crate) fn data_source(
 /// object the data is taken. They may read that: it was checked before.
 ///
 /// # Errors
-/// 403 for a caller who cannot be found again later.
+/// 401 when the key of the caller has stopped working meanwhile.
 pub(super) fn remember_writer(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -64,14 +64,12 @@ fn encoded_writer(
     permit: &Permit,
     name: &str,
 ) -> Result<String, ApiError> {
-    let (credential, principals) = (permit.credential(), view.cache.principals());
-    let key = credential.caller_key(&principals, view.now)?;
-    let key_uid = key.map(|key| key.uid).unwrap_or_default();
-    let Some(writer) = Writer::of(credential.identity(), credential.bearer(), &key_uid) else {
-        let text = "whoever says that a secret takes its data from another one is asked again later: a \
-                    user, a team or the bearer of a key, and no impersonated name that is neither";
+    let (credential, policy) = (permit.credential(), view.cache.policy());
+    let key = credential.caller_key(&view.cache.principals(), &policy, view.now)?;
+    let Some(key) = key else {
+        let text = "a secret takes its data from another one for the bearer of an access key";
         return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
     };
-    serde_json::to_string(&writer)
+    serde_json::to_string(&Writer::of(credential.bearer(), &key))
         .map_err(|error| ApiError::internal("the writer could not be encoded", error))
 }
