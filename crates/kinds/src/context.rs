@@ -4,6 +4,7 @@
 use postern_meta::time::Timestamp;
 
 use crate::impersonation::Impersonation;
+use crate::kind::BoundGrant;
 use crate::principal::{Lifetime, Owner, Principal, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
@@ -94,6 +95,8 @@ pub struct Context<'a> {
     pub has_new_credential: bool,
     /// May the caller read the object that an update changes? Who may not, learns nothing of it.
     pub reading: Reading,
+    /// Whom the access rules and members of the object name, by the uids from when they were added.
+    pub bound: &'a [BoundGrant],
 }
 
 impl<'a> Context<'a> {
@@ -112,6 +115,7 @@ impl<'a> Context<'a> {
             project_of_namespace: None,
             has_new_credential: false,
             reading: Reading::Allowed,
+            bound: &[],
         }
     }
 }

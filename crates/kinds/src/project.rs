@@ -12,6 +12,7 @@ use serde_json::Map;
 use crate::access;
 use crate::bindings::subject_uids;
 use crate::cluster_role::ClusterRole;
+use crate::kind::bound::{KnownUids, of_member};
 use crate::kind::dependent::belongs_to;
 use crate::kind::{AnyKind, Dependent};
 use crate::namespace::{Namespace, PROJECT_PREFIX};
@@ -206,7 +207,7 @@ pub fn namespace_of(project: &str) -> String {
 
 /// Returns the name of the binding of the members with a `ClusterRole`.
 pub fn members_binding(cluster_role: &str) -> String {
-    format!("platform:members:{cluster_role}")
+    format!("{}{cluster_role}", access::MEMBERS_PREFIX)
 }
 
 /// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has
@@ -424,27 +425,36 @@ fn dependents(
         labels: BTreeMap::from([project]),
         annotations: BTreeMap::new(),
         fields: Map::new(),
+        grants: Vec::new(),
         owned: true,
     }];
-    let mut by_role: BTreeMap<&str, Vec<Principal<'_>>> = BTreeMap::new();
+    let mut by_role: BTreeMap<&str, BTreeMap<String, Principal<'_>>> = BTreeMap::new();
     for member in &spec.members {
         let of_role = by_role.entry(&member.cluster_role).or_default();
-        of_role.extend(member.principal());
+        of_role.extend(member.principal().map(|principal| (principal.group(), principal)));
     }
-    for (role, members) in by_role {
-        let name = members_binding(role);
-        let known = known_uids(&name, metadata, previous);
-        let uid = |principal: Principal<'_>| {
-            let group = principal.group();
-            // Who was a member with this role before is who is meant now.
-            let uid = known.get(&group).cloned().or_else(|| ctx.uid_of(principal));
-            (group, Some(uid.unwrap_or_default()))
-        };
-        let groups = members.into_iter().map(uid).collect();
-        let labels = access::managed_by(MANAGED_BY_MEMBERS);
-        let role: (&'static dyn AnyKind, String) = (&ClusterRole, role.to_owned());
-        let in_namespace = Some(namespace.clone());
-        all.push(access::binding(&RoleBinding, in_namespace, name, labels, role, groups)?);
+    let whats: Vec<String> = by_role.keys().map(|role| of_member(role)).collect();
+    let grants = by_role.values().zip(&whats);
+    let grants = grants.flat_map(|(of, what)| of.keys().map(|group| (&**what, group.as_str())));
+    let wanted: Vec<(&str, &str)> = grants.collect();
+    // Who was a member before is who is meant now, also with another role.
+    let mut uids = KnownUids::new(ctx.bound).take_all(&wanted).into_iter();
+    for ((role, members), what) in by_role.iter().zip(&whats) {
+        let bound = members.iter().map(|(group, principal)| {
+            let uid = uids.next().flatten().or_else(|| ctx.uid_of(*principal));
+            (group.clone(), uid.unwrap_or_default())
+        });
+        all.push(access::binding(access::Binding {
+            kind: &RoleBinding,
+            namespace: Some(namespace.clone()),
+            name: members_binding(role),
+            labels: access::managed_by(MANAGED_BY_MEMBERS),
+            role_kind: &ClusterRole,
+            role: (*role).to_owned(),
+            what: what.clone(),
+            to_all: false,
+            bound: bound.collect(),
+        })?);
     }
     Ok(all)
 }
@@ -468,13 +478,4 @@ fn check_namespace(
         }
         _ => Ok(()),
     }
-}
-
-/// Returns the uids of the members that a binding of the project has.
-fn known_uids(name: &str, project: &ObjectMeta, previous: &[Object]) -> BTreeMap<String, String> {
-    let kind = RoleBinding.info().kind;
-    let is_it =
-        |one: &&Object| one.kind == kind && one.metadata.name == name && belongs_to(one, project);
-    let binding = previous.iter().find(is_it);
-    binding.and_then(|binding| subject_uids(&binding.metadata)).unwrap_or_default()
 }

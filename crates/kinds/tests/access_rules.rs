@@ -9,7 +9,9 @@ use common::{Known, ada};
 use postern_kinds::access::OWNER_UID;
 use postern_kinds::rbac::{PolicyChange, SUBJECT_UIDS};
 use postern_kinds::shared_secret::SharedSecret;
-use postern_kinds::{AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right};
+use postern_kinds::{
+    AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right, grants_of_stored,
+};
 use postern_meta::object::Object;
 use postern_meta::time::Timestamp;
 use serde_json::{Value, json};
@@ -167,8 +169,11 @@ fn entries_are_validated_where_they_are_new() {
 
 fn dependents(spec: &Value, previous: &[Object], principals: &Known) -> Vec<Dependent> {
     let caller = Caller::default();
+    let object = secret(spec);
+    let bound = grants_of_stored(previous, &object.metadata);
     let context = Context::of(&caller, Timestamp::from_unix_seconds(0), principals);
-    SharedSecret.dependents(&secret(spec), previous, &context).unwrap()
+    let context = Context { bound: &bound, ..context };
+    SharedSecret.dependents(&object, previous, &context).unwrap()
 }
 
 /// Returns dependents as they are stored for an owner of a uid.
@@ -245,6 +250,12 @@ fn a_namesake_gets_only_what_is_given_anew() {
         (uids(&found, "0"), uids(&found, "1")),
         (late.into(), early.into()),
         "moved and added"
+    );
+    let widened = json!({ "access": [{ "verbs": ["get", "list"], "users": ["bob"] }] });
+    assert_eq!(
+        uids(&dependents(&widened, &own, &later), "0"),
+        early,
+        "one verb more is for who it was"
     );
     let twice = json!({ "access": [rule("get", "bob"), rule("get", "bob")] });
     let found = dependents(&twice, &own, &later);

@@ -11,7 +11,7 @@ use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::SUBJECT_UIDS;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_kinds::{AnyKind, Context, Dependent, Observations, UniqueKey};
+use postern_kinds::{AnyKind, Context, Dependent, Observations, UniqueKey, grants_of_stored};
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
@@ -141,7 +141,8 @@ fn dependents(
     let context = context(&caller, known);
     let mut project = object(&Project, "one", spec);
     Project.prepare(&mut project, None, &context)?;
-    Project.dependents(&project, previous, &context)
+    let bound = grants_of_stored(previous, &project.metadata);
+    Project.dependents(&project, previous, &Context { bound: &bound, ..context })
 }
 
 /// Returns dependents as they are stored for an owner of a uid.

@@ -9,6 +9,8 @@
 //!                                                   quota counts
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
 //! /digests/<hex>                                    which access key has this digest
+//! /bound-names/<group>/<plural>/[<namespace>/]<name>
+//!                                                   whom the access rules and members of an object name
 //! /sync-writers/<id>                                who asked for a secret to take its data from another one
 //! /logged-out-keys/<uid of an access key>           that the key was deleted while it was valid
 //! /revocations/<id>                                 whose endpoint tokens count no more
@@ -41,6 +43,9 @@ const COUNTS: &str = "/counts/";
 
 /// Records of what is stored of write-only fields.
 pub(crate) const SECRETS: &str = "/secrets/";
+
+/// Records of whom the access rules and members of objects name.
+pub(crate) const BOUND_NAMES: &str = "/bound-names/";
 
 /// Records of who asked for a secret to take its data from another one.
 pub(crate) const SYNC_WRITERS: &str = "/sync-writers/";
@@ -116,6 +121,11 @@ pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &st
 /// Returns the key of a digest's record.
 pub(crate) fn digest(digest: Digest) -> Arc<str> {
     [DIGESTS, &digest.to_hex()].concat().into()
+}
+
+/// Returns the key of the record of whom an object names.
+pub(crate) fn bound_names(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&under(BOUND_NAMES, info), namespace, name).into()
 }
 
 /// Returns the key of the record of a writer.

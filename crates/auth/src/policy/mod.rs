@@ -28,6 +28,7 @@ mod rules_of;
 pub mod target;
 mod who_can;
 
+pub use covers::{MAX_COMBINATIONS, NotCovered};
 pub use readable::{DelegatedOwners, Readable};
 pub use rules_of::RulesOf;
 pub use who_can::{Grantee, WhoCan};
@@ -175,10 +176,10 @@ impl Policy {
     /// Does a role allow this?
     fn is_by_role(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match *attributes {
-            Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+            Attributes::Resource { verb, group, resource, subresource, name, .. } => {
                 let name = Some(name);
                 let query = ResourceQuery { verb, group, resource, subresource, name };
-                self.index.allows(identity, &query, namespace)
+                self.index.allows(identity, &query, attributes.role_namespace())
             }
             Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
                 self.index.of(identity).any(|holdings| holdings.allow_path(verb, path))
@@ -281,7 +282,8 @@ impl Policy {
     /// Can the identity do anything to any object of a kind, by a role or without one, within its scopes?
     /// `false` is certain; `true` may be too much.
     pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
-        let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false);
+        let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false)
+            || (group, resource) == ("", "namespaces");
         let held = own::concerns(identity, group, resource)
             || self.owners.of(identity, group, resource).next().is_some()
             || self

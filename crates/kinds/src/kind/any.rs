@@ -556,7 +556,7 @@ impl<K: Kind> AnyKind for K {
         let mut all = own.unwrap_or_default();
         if let Some(part) = K::OWNERSHIP {
             let of = Owned { info: &K::INFO, metadata: &object.metadata };
-            all.extend((part.rules.dependents)(of, &(part.get)(&spec), previous, ctx)?);
+            all.extend((part.rules.dependents)(of, &(part.get)(&spec), ctx)?);
         }
         Ok(all)
     }

@@ -3,7 +3,7 @@
 
 use postern_meta::decode;
 use postern_meta::field::FieldErrors;
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
 type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
 
 /// Returns the objects that access rules become, given those that there are now.
-type Become = fn(Owned<'_>, &Ownership, &[Object], &Context<'_>) -> Became;
+type Become = fn(Owned<'_>, &Ownership, &Context<'_>) -> Became;
 
 /// The objects that access rules become.
 type Became = Result<Vec<Dependent>, ApiError>;

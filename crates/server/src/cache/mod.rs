@@ -5,6 +5,7 @@
 //! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
 //! acknowledged to any client, even when another process wrote it.
 
+mod bound;
 mod history;
 mod newest;
 mod object;
@@ -42,6 +43,8 @@ pub(crate) use resource::{
     SelectableFields, Slot,
 };
 
+pub(crate) use self::bound::BoundNames;
+use self::bound::BoundState;
 use self::newest::NewestRevision;
 pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
@@ -90,6 +93,7 @@ pub(crate) struct Cache {
     access: AccessState,
     tokens: TokenState,
     sync: SyncState,
+    bound: BoundState,
     newest: NewestRevision,
     /// The keys of corrupt records that are no objects.
     corrupt_records: Mutex<HashSet<Arc<str>>>,
@@ -108,6 +112,7 @@ struct LoadedState {
     access: Vec<AccessValue>,
     tokens: Vec<TokenValue>,
     sync: Vec<TokenValue>,
+    bound: Vec<TokenValue>,
     /// The keys of corrupt records that are no objects.
     corrupt_records: HashSet<Arc<str>>,
 }
@@ -130,6 +135,7 @@ impl LoadedState {
         self.access.append(&mut other.access);
         self.tokens.append(&mut other.tokens);
         self.sync.append(&mut other.sync);
+        self.bound.append(&mut other.bound);
         self.corrupt_records.extend(other.corrupt_records);
     }
 }
@@ -174,6 +180,7 @@ impl Cache {
             access: AccessState::new(),
             tokens: TokenState::default(),
             sync: SyncState::default(),
+            bound: BoundState::default(),
             newest: NewestRevision::new(store.clone()),
             corrupt_records: Mutex::default(),
             missing: Mutex::new(None),
@@ -261,7 +268,7 @@ impl Cache {
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that has everything up to there goes on: what has not changed is not expired.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
-        let LoadedState { objects, access, tokens, sync, corrupt_records } =
+        let LoadedState { objects, access, tokens, sync, bound, corrupt_records } =
             std::mem::take(&mut *loaded.lock());
         *self.corrupt_records.lock() = corrupt_records;
         // At the same time as the objects, which take as long.
@@ -276,6 +283,7 @@ impl Cache {
         self.access.load(access);
         self.tokens.load(&tokens);
         self.sync.load(&sync);
+        self.bound.load(&bound);
         self.loaded_at.store(at, Ordering::Release);
         Ok(())
     }
@@ -303,6 +311,9 @@ impl Cache {
             } else if SyncState::is_indexed(&key) {
                 let value = Some(value.clone());
                 loaded.sync.push(TokenValue { key: key.clone(), value, position });
+            } else if BoundState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.bound.push(TokenValue { key: key.clone(), value, position });
             }
             let object = || slot.as_ref().and_then(Slot::intact).cloned();
             loaded.access.extend(self.access.read(&key, Some(&value), object));
@@ -404,8 +415,12 @@ impl Cache {
         for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
             self.tokens.apply(&TokenValue::of(event));
         }
-        for event in events().filter(|event| SyncState::is_indexed(&event.key)) {
-            self.sync.apply(&TokenValue::of(event));
+        for event in events() {
+            if SyncState::is_indexed(&event.key) {
+                self.sync.apply(&TokenValue::of(event));
+            } else if BoundState::is_indexed(&event.key) {
+                self.bound.apply(&TokenValue::of(event));
+            }
         }
         let mut corrupt = self.corrupt_records.lock();
         if !corrupt.is_empty() {
@@ -492,6 +507,11 @@ impl Cache {
     /// Returns a subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
+    }
+
+    /// Returns the record of whom an object names, by its storage key.
+    pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
+        self.bound.get(key)
     }
 
     /// Returns who asked for a secret to take its data from another one, by the id of the record.

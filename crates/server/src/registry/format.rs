@@ -127,7 +127,8 @@ fn subresources_of_all() -> Bytes {
         let subresources: Vec<&str> = info.subresources().collect();
         format!("{}: {}\n", info.plural, subresources.join(" "))
     });
-    Bytes::from(lines.collect::<String>())
+    // They are made again for the records of whom objects name, too.
+    Bytes::from(lines.collect::<String>() + "bound-names\n")
 }
 
 /// Returns the version, with the condition that it is still as it was read.

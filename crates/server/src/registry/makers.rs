@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    fn key(metadata: Value, spec: Value) -> Object {
+    fn key(metadata: &Value, spec: &Value) -> Object {
         let mut whole = json!({
             "apiVersion": "management.platform.sh/v1", "kind": "OwnedAccessKey",
             "metadata": {
@@ -230,7 +230,7 @@ mod tests {
             // A key without a scope was created by one without a scope.
             (json!({}), json!({ "user": "ada" }), 9, "free"),
         ] {
-            let key = key(metadata.clone(), spec);
+            let key = key(&metadata, &spec);
             let origin = origin(&key, Position::new(written, 0), &created, |uid| uid == "u-parent");
             let found = match origin {
                 Origin::Maker(maker) => {

@@ -35,7 +35,7 @@ pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
 use self::rights::{check_count, check_rights};
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
-pub(crate) use self::write::{Admitted, AdmittedChange, Previous, Write};
+pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Write};
 pub(crate) use self::writer::data_source;
 use self::writer::remember_writer;
 use super::authorize::Permit;

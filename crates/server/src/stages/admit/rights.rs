@@ -2,10 +2,11 @@
 //! not learn about fields that they may not write.
 
 use postern_auth::explanation::rule_yaml;
+use postern_auth::policy::{MAX_COMBINATIONS, NotCovered};
 use postern_auth::scope::contains;
 use postern_kinds::rbac::{Granted, PolicyChange, RBAC_V1};
 use postern_kinds::{AnyKind, Carried, Owner, Prepared, Right, Verb};
-use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
@@ -105,7 +106,8 @@ fn check_granted(
     };
     let lacking = match permit.policy().covers(permit.identity(), namespace, &rules) {
         Ok(()) => return Ok(()),
-        Err(lacking) => lacking,
+        Err(NotCovered::Missing(lacking)) => lacking,
+        Err(NotCovered::TooMany) => return Err(too_many_combinations(permit, metadata, granted)),
     };
     let lacking: Vec<String> = lacking.iter().take(MAX_LACKING).map(rule_yaml).collect();
     let text = format!(
@@ -114,6 +116,22 @@ fn check_granted(
         lacking.concat()
     );
     Err(ApiError::forbidden(info.group_resource(), &metadata.name, text))
+}
+
+/// Returns the 422 for rules that have too many combinations to be compared with what the caller holds.
+fn too_many_combinations(permit: &Permit, metadata: &ObjectMeta, granted: &Granted) -> ApiError {
+    let (path, verb) = match granted {
+        Granted::Rules(_) => ("rules", "escalate"),
+        Granted::RoleRef(_) => ("roleRef", "bind"),
+    };
+    let detail = format!(
+        "all rules together have more than {MAX_COMBINATIONS} combinations of verbs, groups, resources and \
+         names, too many to compare with what you hold: make smaller roles, or have it written by somebody \
+         with the verb {verb} on it"
+    );
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
+    ApiError::invalid(permit.kind().info().group_kind(), &metadata.name, errors)
 }
 
 /// Checks that a caller whose own key has a scope makes no credential that reaches further
