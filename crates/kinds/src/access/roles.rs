@@ -140,7 +140,7 @@ fn pair(
         Some(_) => (&Role, &RoleBinding),
         None => (&ClusterRole, &ClusterRoleBinding),
     };
-    let role = Dependent {
+    let made = Dependent {
         kind: role_kind,
         namespace: namespace.clone(),
         name: name.clone(),
@@ -161,7 +161,7 @@ fn pair(
         to_all: rule.to_all,
         bound,
     })?;
-    Ok([role, binding])
+    Ok([made, binding])
 }
 
 /// A binding that is made for somebody.
