@@ -236,6 +236,19 @@ impl Kind for Project {
         ..Info::DEFAULT
     };
 
+    const STRICT_FIELDS: StrictFields = StrictFields {
+        // What has no quota has no limit. Without allowed clusters, none is allowed.
+        not_null: &[
+            "spec",
+            "spec.quotas",
+            "spec.quotas.project",
+            "spec.quotas.project.*",
+            "spec.quotas.user",
+            "spec.quotas.user.*",
+        ],
+        ..StrictFields::OURS
+    };
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Owner", "The user or team that owns it."),
         ColumnInfo::integer("Members", "How many members it has."),

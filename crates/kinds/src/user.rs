@@ -54,6 +54,9 @@ impl Kind for User {
         ..Info::DEFAULT
     };
 
+    const STRICT_FIELDS: StrictFields =
+        StrictFields { not_null: &["spec", "spec.disabled"], ..StrictFields::OURS };
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Display Name", "Name shown to people."),
         ColumnInfo::boolean("Enabled", "Whether the user's keys work."),

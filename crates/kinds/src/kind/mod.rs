@@ -27,11 +27,13 @@ mod data_source;
 pub(crate) mod dependent;
 mod info;
 pub(crate) mod ownership;
+mod strict;
 
 pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
+pub use strict::StrictFields;
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
@@ -89,24 +91,6 @@ pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
-/// Fields that narrow a right: there, an unknown field, a null or the first of two fields that was ignored would widen it
-/// silently. So all of these are errors (422), whatever the field validation that the client asks for.
-#[derive(Clone, Copy, Debug)]
-pub struct StrictFields {
-    /// No unknown fields below these, by their dotted paths, and no unknown fields of the object itself that have the
-    /// name of one below them. Neither these nor fields below them appear twice.
-    pub no_unknown_below: &'static [&'static str],
-    /// These are not null.
-    pub not_null: &'static [&'static str],
-    /// In an object as a whole, nothing at and below these is null.
-    pub no_null_below: &'static [&'static str],
-}
-
-impl StrictFields {
-    /// No such fields.
-    pub const NONE: Self = Self { no_unknown_below: &[], not_null: &[], no_null_below: &[] };
-}
-
 /// A kind, written for its own typed fields.
 pub trait Kind: Sized + Send + Sync + 'static {
     /// The desired state.
@@ -141,8 +125,8 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The most bytes that an object of this kind has as JSON, where it has a limit of its own.
     const MAX_BYTES: Option<usize> = None;
 
-    /// Fields in which nothing is ignored, whatever the client asks for.
-    const STRICT_FIELDS: StrictFields = StrictFields::NONE;
+    /// Fields that grant or narrow access, in which nothing is ignored, whatever the client asks for.
+    const STRICT_FIELDS: StrictFields = StrictFields::of(&Self::INFO);
 
     /// Who owns its objects, and who else has access by their access rules.
     const OWNERSHIP: Option<OwnershipPart<Self::Spec>> = None;
