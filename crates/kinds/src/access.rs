@@ -14,6 +14,7 @@ mod change;
 mod roles;
 
 use change::Change;
+pub(crate) use change::is_of;
 pub use roles::{MANAGED_BY_ACCESS_RULES, owner_role, rule_role};
 pub(crate) use roles::{binding, dependents, managed_by};
 

@@ -22,7 +22,7 @@ use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
-use crate::rbac::{Granted, PolicyChange};
+use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub carried: Option<Carried>,
     /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
     pub granted: Option<Granted>,
+    /// ClusterRoles that are given in a namespace: to each of them, the same applies there.
+    pub granted_roles: Option<GrantedRoles>,
     /// Can the object have dependents? `false` is certain.
     pub has_dependents: bool,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
@@ -403,9 +405,18 @@ impl<K: Kind> AnyKind for K {
             None => Carried::Everything,
         });
         let granted = K::granted(&draft, old.as_ref());
+        let granted_roles = K::granted_roles(&draft, old.as_ref(), ctx);
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, carried, granted, has_dependents, verdict })
+        Ok(Prepared {
+            owner,
+            required_rights,
+            carried,
+            granted,
+            granted_roles,
+            has_dependents,
+            verdict,
+        })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {

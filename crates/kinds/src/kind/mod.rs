@@ -15,7 +15,7 @@ use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessRole, Delegation, Principals};
-use crate::rbac::{Granted, PolicyPart};
+use crate::rbac::{Granted, GrantedRoles, PolicyPart};
 use crate::right::RequiredRight;
 use crate::scope::Scope;
 use crate::write_only::WriteOnlyField;
@@ -201,6 +201,16 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// Returns what the write of a prepared object gives to others, which its writer must hold or be
     /// allowed to give; `None` for a write that gives nothing.
     fn granted(_new: &DraftOf<Self>, _old: Option<&DraftOf<Self>>) -> Option<Granted> {
+        None
+    }
+
+    /// Returns the roles that the write of a prepared object gives to others in a namespace, beyond what
+    /// [`Self::granted`] returns; `None` for a write that gives none.
+    fn granted_roles(
+        _new: &DraftOf<Self>,
+        _old: Option<&DraftOf<Self>>,
+        _ctx: &Context<'_>,
+    ) -> Option<GrantedRoles> {
         None
     }
 

@@ -174,6 +174,11 @@ pub(super) fn set_owner_uid(
     }
 }
 
+/// Returns the uid of the owner of an object, by its metadata; `None` when nobody owns it.
+pub(crate) fn owner_uid_in(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.annotations.get(OWNER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
+}
+
 /// What is read of a stored object to know its owner.
 #[derive(Deserialize)]
 struct Stored {
