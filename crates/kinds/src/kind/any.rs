@@ -151,6 +151,10 @@ pub trait AnyKind: Send + Sync {
     /// that cannot be decoded.
     fn ownership(&self, object: &Object) -> Option<Ownership>;
 
+    /// Puts back into a whole new state, which a client has sent to replace an object, what it does not name and keeps by
+    /// that: the owner of the object. Nobody gives away what is theirs by leaving it out.
+    fn keep_unnamed(&self, new: &mut Object, old: &Object);
+
     /// Do the quotas of a project limit how many of its objects there are?
     fn is_counted_in_quotas(&self) -> bool;
 
@@ -498,6 +502,16 @@ impl<K: Kind> AnyKind for K {
     fn ownership(&self, object: &Object) -> Option<Ownership> {
         let part = K::OWNERSHIP?;
         fields::<K>(object).ok().map(|fields| (part.get)(&fields.spec))
+    }
+
+    fn keep_unnamed(&self, new: &mut Object, old: &Object) {
+        let (Some(new_owner), Some(old_owner)) = (self.ownership(new), self.ownership(old)) else {
+            return;
+        };
+        let Some(owner) = old_owner.owner.filter(|_| new_owner.principal().is_none()) else {
+            return;
+        };
+        ownership::set_owner_field(&mut new.fields, K::LAYOUT, &owner);
     }
 
     fn is_counted_in_quotas(&self) -> bool {
