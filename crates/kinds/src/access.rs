@@ -14,6 +14,7 @@ mod change;
 mod roles;
 
 use change::Change;
+pub(crate) use change::is_of;
 pub(crate) use roles::{Binding, MEMBERS_PREFIX, binding, dependents, managed_by, member_role};
 pub use roles::{MANAGED_BY_ACCESS_RULES, MadeFor, made_for, owner_role, rule_role};
 

@@ -3,6 +3,7 @@
 
 use postern_meta::time::Timestamp;
 
+use crate::identities::{NamedIdentities, NobodyNamed};
 use crate::impersonation::Impersonation;
 use crate::kind::BoundGrant;
 use crate::principal::{Lifetime, Owner, Principal, Principals};
@@ -77,6 +78,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The users and teams.
     pub principals: &'a dyn Principals,
+    /// Whom something that is stored names.
+    pub named: &'a dyn NamedIdentities,
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
@@ -108,6 +111,7 @@ impl<'a> Context<'a> {
             caller,
             now,
             principals,
+            named: &NobodyNamed,
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,

@@ -66,6 +66,7 @@ pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations, Reading};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
+pub use identities::{NamedIdentities, NobodyNamed};
 pub use impersonation::Impersonation;
 pub use kind::{
     AnyKind, BoundGrant, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info,

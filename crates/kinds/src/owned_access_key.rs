@@ -316,9 +316,8 @@ impl Kind for OwnedAccessKey {
     const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        no_unknown_below: &["spec"],
-        not_null: &["spec", "spec.scope"],
-        no_null_below: &["spec.scope"],
+        not_null: &["spec", "spec.scope", "spec.disabled", "spec.ttl"],
+        ..StrictFields::OF_CREDENTIALS
     };
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");

@@ -46,6 +46,38 @@ fn with(access: &Value) -> Value {
     json!({ "owner": { "user": "ada" }, "access": access })
 }
 
+/// `kubectl create -f x` and then `kubectl replace -f x` took the caller's own secret away from them.
+#[test]
+fn who_replaces_an_object_without_naming_its_owner_keeps_it() {
+    let (ada, red) = (json!({ "user": "ada" }), json!({ "team": "red" }));
+    let nobody = json!({});
+    let of = |owner: &Value| json!({ "owner": owner, "data": { "k": "aGk=" } });
+    let data = || json!({ "data": { "k": "aGk=" } });
+    for (old, new, kept) in [
+        (of(&ada), data(), &ada),
+        (of(&red), data(), &red),
+        (of(&ada), of(&nobody), &ada),
+        (of(&ada), of(&Value::Null), &ada),
+        (of(&ada), of(&json!({ "user": "" })), &ada),
+        // Another owner is named: that is what is meant.
+        (of(&ada), of(&red), &red),
+        (data(), of(&red), &red),
+    ] {
+        let mut replaced = secret(&new);
+        SharedSecret.keep_unnamed(&mut replaced, &secret(&old));
+        assert_eq!(replaced.fields["spec"], of(kept), "{old} -> {new}");
+    }
+    let mut none = secret(&data());
+    SharedSecret.keep_unnamed(&mut none, &secret(&data()));
+    assert_eq!(none.fields["spec"], data(), "there is none");
+    let mut empty = secret(&data());
+    empty.fields.clear();
+    SharedSecret.keep_unnamed(&mut empty, &secret(&of(&ada)));
+    assert_eq!(empty.fields["spec"], json!({ "owner": ada }));
+    // What is kept takes no right.
+    assert_eq!(required(Some(&of(&red)), &of(&red)), [""; 0]);
+}
+
 #[test]
 fn what_is_given_anew_must_be_held_and_to_whom_must_be_bound() {
     let bob = json!([{ "verbs": ["get"], "users": ["bob"] }]);

@@ -22,7 +22,7 @@ use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
-use crate::rbac::{Granted, PolicyChange};
+use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub carried: Option<Carried>,
     /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
     pub granted: Option<Granted>,
+    /// ClusterRoles that are given in a namespace: to each of them, the same applies there.
+    pub granted_roles: Option<GrantedRoles>,
     /// Can the object have dependents? `false` is certain.
     pub has_dependents: bool,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
@@ -148,6 +150,10 @@ pub trait AnyKind: Send + Sync {
     /// Returns the owner and the access rules of an object; `None` for a kind without, and for an object
     /// that cannot be decoded.
     fn ownership(&self, object: &Object) -> Option<Ownership>;
+
+    /// Puts back into a whole new state, which a client has sent to replace an object, what it does not name and keeps by
+    /// that: the owner of the object. Nobody gives away what is theirs by leaving it out.
+    fn keep_unnamed(&self, new: &mut Object, old: &Object);
 
     /// Do the quotas of a project limit how many of its objects there are?
     fn is_counted_in_quotas(&self) -> bool;
@@ -422,9 +428,18 @@ impl<K: Kind> AnyKind for K {
             None => Carried::Everything,
         });
         let granted = K::granted(&draft, old.as_ref());
+        let granted_roles = K::granted_roles(&draft, old.as_ref(), ctx);
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, carried, granted, has_dependents, verdict })
+        Ok(Prepared {
+            owner,
+            required_rights,
+            carried,
+            granted,
+            granted_roles,
+            has_dependents,
+            verdict,
+        })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
@@ -507,6 +522,16 @@ impl<K: Kind> AnyKind for K {
     fn ownership(&self, object: &Object) -> Option<Ownership> {
         let part = K::OWNERSHIP?;
         fields::<K>(object).ok().map(|fields| (part.get)(&fields.spec))
+    }
+
+    fn keep_unnamed(&self, new: &mut Object, old: &Object) {
+        let (Some(new_owner), Some(old_owner)) = (self.ownership(new), self.ownership(old)) else {
+            return;
+        };
+        let Some(owner) = old_owner.owner.filter(|_| new_owner.principal().is_none()) else {
+            return;
+        };
+        ownership::set_owner_field(&mut new.fields, K::LAYOUT, &owner);
     }
 
     fn is_counted_in_quotas(&self) -> bool {
