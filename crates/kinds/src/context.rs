@@ -88,6 +88,9 @@ pub struct Context<'a> {
     pub caller_key: Option<&'a CallerKey>,
     /// Is it a write by the server itself, which may set what clients may not?
     pub is_server: bool,
+    /// Is it a deletion by the garbage collector, for which all owners of the object are gone? It acts for whoever has
+    /// written the owner references.
+    pub is_collector: bool,
     /// Is the caller a member of `system:masters`, who may also change what is the server's?
     pub is_master: bool,
     /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
@@ -115,6 +118,7 @@ impl<'a> Context<'a> {
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,
+            is_collector: false,
             is_master: false,
             project_of_namespace: None,
             has_new_credential: false,

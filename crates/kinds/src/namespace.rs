@@ -144,8 +144,10 @@ impl Kind for Namespace {
                 "this namespace may not be deleted: if it is damaged, the next start makes it anew",
             );
         }
+        // The collector deletes it when its project is gone, and for no other owner.
+        let is_servers = ctx.is_server && (!ctx.is_collector || has_only_project(metadata));
         match metadata.labels.get(PROJECT_LABEL) {
-            Some(project) if !ctx.is_server => forbidden(&format!(
+            Some(project) if !is_servers => forbidden(&format!(
                 "it belongs to the project {project}, and is deleted with it: delete the project"
             )),
             _ => Ok(()),
@@ -159,6 +161,16 @@ impl Kind for Namespace {
     fn blocks_deletion(spec: &Spec) -> bool {
         !spec.finalizers.is_empty()
     }
+}
+
+/// Are all owners of a namespace the project that it belongs to?
+fn has_only_project(metadata: &ObjectMeta) -> bool {
+    let project = metadata.labels.get(PROJECT_LABEL);
+    metadata.owner_references.iter().all(|one| {
+        one.kind == Project::INFO.kind
+            && one.api_version == Project::INFO.version.to_string()
+            && Some(&one.name) == project
+    })
 }
 
 /// Puts the references of a namespace to its project back, as the label. Without them, the project would not know it for

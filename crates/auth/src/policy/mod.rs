@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use postern_kinds::rbac::PolicyChange;
+use postern_kinds::rbac::{BoundSubject, PolicyChange};
 use postern_kinds::{OwnedBy, RequiredRight, Right};
 
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 use crate::own::{self, KEY_VERBS};
+pub use crate::owners::OwnedObject;
 use crate::owners::Owners;
 use crate::projects::Projects;
 use crate::rbac::index::Index;
@@ -123,6 +124,22 @@ impl Policy {
         let namespace = namespace.unwrap_or_default();
         let uid = uid.as_deref().filter(|uid| !uid.is_empty());
         self.owners.owner(kind.group, kind.resource, namespace, name) != uid
+    }
+
+    /// Does a binding name a user of this name, whether its role is there or not? The cost grows with the number of
+    /// bindings.
+    pub fn names_user(&self, name: &str) -> bool {
+        self.index.has_subject(|subject| matches!(subject, BoundSubject::User(of) if of == name))
+    }
+
+    /// Does a binding name a group by its name alone? The cost grows with the number of bindings.
+    pub fn names_group(&self, group: &str) -> bool {
+        self.index.has_subject(|subject| matches!(subject, BoundSubject::Group(of) if of == group))
+    }
+
+    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    pub fn owners(&self) -> impl Iterator<Item = OwnedObject<'_>> {
+        self.owners.one_of_each()
     }
 
     /// Returns which project each namespace belongs to.

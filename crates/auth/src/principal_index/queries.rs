@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use postern_kinds::Principal;
+use postern_kinds::{Owner, Principal};
 
 use super::PrincipalIndex;
 use crate::bearer::Refusal;
@@ -72,6 +72,17 @@ impl PrincipalIndex {
         self.keys.get(name).is_some_and(|key| {
             key.is_login && key.maker.is_none() && self.has_owner(key) && !self.is_disabled(key)
         })
+    }
+
+    /// Returns the uids of all users and teams.
+    pub fn principal_uids(&self) -> impl Iterator<Item = &str> {
+        let teams = self.teams.values().map(|team| team.uid.as_str());
+        self.users.values().map(|user| user.uid.as_str()).chain(teams)
+    }
+
+    /// Does an access key name this owner, whoever has the name now?
+    pub fn has_keys_of(&self, owner: &Owner) -> bool {
+        self.keys_of.get(owner).is_some_and(|keys| !keys.is_empty())
     }
 
     /// Returns how many users there are.

@@ -113,8 +113,13 @@ impl LoadedObject {
         self.rewrite(registry, |metadata| metadata.finalizers.retain(|one| one != finalizer)).await
     }
 
-    /// Deletes it, unless it has changed since it was read.
+    /// Deletes it, unless it has changed since it was read, or its kind does not let it be deleted so.
     async fn delete(&self, registry: &Registry, how: Propagation) -> Result<(), ApiError> {
+        let permit = self.permit(Verb::Delete);
+        if let Err(refused) = registry.admission().check_collect(&permit, self.metadata()) {
+            tracing::warn!(key = %self.key, "no owner is left, but it stays: {refused}");
+            return Ok(());
+        }
         let options = DeleteOptions {
             propagation: Some(how),
             precondition_uid: Some(self.metadata().uid.clone()),
@@ -122,9 +127,7 @@ impl LoadedObject {
             ..DeleteOptions::default()
         };
         tracing::debug!(key = %self.key, ?how, "no owner is left");
-        ignore_not_found(
-            operations::delete(registry, &self.permit(Verb::Delete), &options).await.map(drop),
-        )
+        ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
     /// Returns whether a reference is to the object with which this one ends, which is the server's to say.

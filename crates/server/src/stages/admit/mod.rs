@@ -10,6 +10,7 @@ mod fields;
 mod kubeconfig;
 mod metadata;
 mod migrate;
+mod named;
 mod rights;
 mod view;
 mod write;

@@ -12,6 +12,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
+use super::named::Named;
 use super::write::Previous;
 use crate::cache::Cache;
 use crate::clock::Source;
@@ -94,6 +95,21 @@ impl<'a> AdmissionView<'a> {
         self.with_plain_context(permit, |context| permit.kind().check_delete(metadata, &context))
     }
 
+    /// Checks that the garbage collector may delete an object, by the kind's own rules: it acts for whoever has written
+    /// the owner references.
+    ///
+    /// # Errors
+    /// 403 if it may not.
+    pub(crate) fn check_collect(
+        &self,
+        permit: &Permit,
+        metadata: &ObjectMeta,
+    ) -> Result<(), ApiError> {
+        self.with_plain_context(permit, |context| {
+            permit.kind().check_delete(metadata, &Context { is_collector: true, ..context })
+        })
+    }
+
     /// Returns the dependents that an object has to have, given those that are there now, and whom it
     /// names.
     pub(super) fn dependents(
@@ -165,13 +181,16 @@ impl<'a> AdmissionView<'a> {
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let (caller, policy) = (permit.caller(), self.cache.policy());
+        let principals = self.cache.principals();
+        let named = Named { cache: self.cache, policy: &policy, principals: &principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {
             is_server: permit.credential().is_server(),
             is_master: permit.identity().is_in(MASTERS_GROUP),
             project_of_namespace: project,
-            ..Context::of(&caller, self.now, &*self.cache.principals())
+            named: &named,
+            ..Context::of(&caller, self.now, &*principals)
         })
     }
 
