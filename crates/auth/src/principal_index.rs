@@ -303,8 +303,8 @@ impl PrincipalIndex {
                 return Err(Refusal::Disabled);
             }
             let activity = self.activity_of(&name, &parent.uid);
-            let KeyFacts { uid, lifetime, .. } = parent;
-            ancestors.push(Ancestor { name, uid, lifetime, activity, impersonated });
+            let KeyFacts { uid, owner_uid, lifetime, .. } = parent;
+            ancestors.push(Ancestor { name, uid, owner_uid, lifetime, activity, impersonated });
         }
         Ok(ancestors)
     }

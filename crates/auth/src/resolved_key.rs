@@ -39,6 +39,8 @@ pub struct Ancestor {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// The uid of the user or team who owns it; empty for another subject.
+    pub owner_uid: String,
     /// How long it gives access.
     pub lifetime: Lifetime,
     /// When it was last used.

@@ -371,6 +371,15 @@ impl World {
                 .all(|debt| self.holds(&debt.to, verb, namespace, depth + 1) && self.may_act(debt))
     }
 
+    fn told(&self) -> String {
+        let keys = self.keys.values().map(|key| {
+            let debts = self.debts.get(&key.metadata.uid);
+            format!("{} {debts:?}\n", String::from_utf8_lossy(&key.to_json_bytes()))
+        });
+        let keys: String = keys.collect();
+        format!("{keys}{:?} {:?} at {}", self.users, self.may, self.now)
+    }
+
     /// Looks up whether the owner of a key may impersonate as it did, in the table.
     fn may_act(&self, debt: &Debt) -> bool {
         let Some(wanted) = &debt.impersonated else { return true };
@@ -558,8 +567,7 @@ fn what_a_key_or_a_token_allows_each_in_its_chain_allows() {
             }
             allowed += 1;
             owing += u64::from(!world.debts[&key.uid].is_empty());
-            let told =
-                || format!("sequence {number}: {name} {verb} {namespace}\n{:#?}", world.keys);
+            let told = || format!("sequence {number}: {name} {verb} {namespace}\n{}", world.told());
             assert!(world.holds(&key.uid, &verb, &namespace, 0), "{}", told());
         }
         for token in &world.tokens {
@@ -567,7 +575,10 @@ fn what_a_key_or_a_token_allows_each_in_its_chain_allows() {
             // The clocks of agents may be behind by a minute.
             let Ok(verified) = world.verifier.verify(&token.text, world.now + 60) else { continue };
             if world.allows(&verified.identity, &verb, "sharedsecrets", &namespace, "s") {
-                let told = || format!("sequence {number}: a token of {} {verb}", token.key);
+                let told = || {
+                    let claims = &verified.claims;
+                    format!("sequence {number}: {verb} {namespace}\n{claims:?}\n{}", world.told())
+                };
                 assert!(world.holds(&token.key, &verb, &namespace, 0), "{}", told());
                 let to = token.key.clone();
                 let debt = Debt { to, impersonated: token.impersonated.clone() };

@@ -515,9 +515,12 @@ fn check_life(
     scoped_maker::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
         .map_err(refused)?;
     if let Some(old) = old {
-        let is_made = ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid);
-        let takes_all = takes_all(new, old, ctx);
-        scoped_maker::check_change(caller_key, is_made, takes_all).map_err(refused)?;
+        let change = scoped_maker::KeyChange {
+            maker: old.fields.status.maker.as_ref(),
+            is_made: ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid),
+            takes_all: takes_all(new, old, ctx),
+        };
+        scoped_maker::check_change(caller_key, change).map_err(refused)?;
     }
     let of = |key: &Draft<Fields>| {
         let spec = &key.fields.spec;

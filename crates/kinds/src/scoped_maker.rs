@@ -38,16 +38,30 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks a change of a key that exists. `is_made` says whether the caller's key created it, or a key that did;
-/// `takes_all` whether the writer gets everything that the key carries.
+/// A change of a key that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyChange<'a> {
+    /// The maker of the key, if it has one.
+    pub(crate) maker: Option<&'a Maker>,
+    /// Did the caller's key create it, or a key that did?
+    pub(crate) is_made: bool,
+    /// Does the writer get everything that the key carries?
+    pub(crate) takes_all: bool,
+}
+
+/// Checks a change of a key that exists.
 ///
 /// # Errors
 /// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.
-pub(crate) fn check_change(
-    caller: &CallerKey,
-    is_made: bool,
-    takes_all: bool,
-) -> Result<(), String> {
+pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<(), String> {
+    let KeyChange { maker: of, is_made, takes_all } = change;
+    // What impersonation gives ends with the right to this very impersonation.
+    if caller.impersonated.is_some() && takes_all && of != maker(caller).as_ref() {
+        return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
+                    wider scope, and enables none: create a key instead, which ends with the key of the \
+                    request"
+            .to_owned());
+    }
     if is_made {
         return Ok(());
     }
@@ -62,12 +76,6 @@ pub(crate) fn check_change(
                     only keys that it created, or that keys created by it did"
                 .to_owned(),
         );
-    }
-    if caller.impersonated.is_some() && takes_all {
-        return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
-                    wider scope, and enables none: create a key instead, which ends with the key of the \
-                    request"
-            .to_owned());
     }
     Ok(())
 }
@@ -151,18 +159,23 @@ mod tests {
         let scoped = scoped();
         let free = CallerKey { is_scoped: false, ..scoped.clone() };
         let made = CallerKey { has_maker: true, ..free.clone() };
-        for (caller, is_made, takes_all, allowed) in [
-            (&scoped, true, true, true),
-            (&scoped, false, false, false),
-            (&made, true, true, true),
-            (&made, false, false, false),
-            (&acting(), true, true, true),
-            (&acting(), false, true, false),
-            (&acting(), false, false, true),
-            (&free, false, true, true),
+        let same = maker(&acting());
+        let another = maker(&scoped);
+        for (caller, maker, is_made, takes_all, allowed) in [
+            (&scoped, &another, true, true, true),
+            (&scoped, &None, false, false, false),
+            (&made, &another, true, true, true),
+            (&made, &None, false, false, false),
+            (&acting(), &same, true, true, true),
+            // It created it as somebody else: the right to that impersonation says nothing about this one.
+            (&acting(), &another, true, true, false),
+            (&acting(), &None, false, true, false),
+            (&acting(), &None, false, false, true),
+            (&free, &None, false, true, true),
         ] {
-            let checked = check_change(caller, is_made, takes_all);
-            assert_eq!(checked.is_ok(), allowed, "{caller:?}, {is_made}, {takes_all}: {checked:?}");
+            let change = KeyChange { maker: maker.as_ref(), is_made, takes_all };
+            let checked = check_change(caller, change);
+            assert_eq!(checked.is_ok(), allowed, "{caller:?}, {change:?}: {checked:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a token says: the claims of the JWT, made of an identity and turned into one again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -71,10 +72,10 @@ pub struct PlatformClaims {
     /// Who acts as the subject, if it is impersonated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorClaim>,
-    /// The ids of the impersonations that it depends on ([`impersonation_id`]): that of the request, and those by which
-    /// its keys were created.
+    /// What else it depends on: the ids of the impersonations ([`impersonation_id`]) of the request and of those by which
+    /// its keys were created, and the uids of the owners of the keys that created them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub impersonations: Vec<String>,
+    pub dependencies: Vec<String>,
     /// The scopes that hold: all of them must allow a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Scope>,
@@ -147,6 +148,16 @@ pub fn impersonation_id(key_uid: &str, wanted: &Impersonation) -> String {
 }
 
 impl Bearer<'_> {
+    /// Returns what the token depends on besides keys and the bearer.
+    fn dependencies(&self) -> Vec<String> {
+        let impersonations = self.impersonations().into_iter();
+        let impersonations = impersonations.map(|(uid, wanted)| impersonation_id(uid, wanted));
+        let makers = self.key.ancestors.iter().map(|maker| &maker.owner_uid);
+        let owners: BTreeSet<&String> =
+            makers.filter(|uid| !uid.is_empty() && **uid != self.key.identity.uid).collect();
+        impersonations.chain(owners.into_iter().cloned()).collect()
+    }
+
     /// Returns the impersonations that the token depends on: the uid of the access key, and the identity that it
     /// impersonates. `wanted` is that of the request.
     pub fn impersonations(&self) -> Vec<(&str, &Impersonation)> {
@@ -205,11 +216,7 @@ impl Claims {
                 teams: identity.teams.clone(),
                 principal_uids: identity.principal_uids.clone(),
                 actor,
-                impersonations: bearer
-                    .impersonations()
-                    .into_iter()
-                    .map(|(uid, wanted)| impersonation_id(uid, wanted))
-                    .collect(),
+                dependencies: bearer.dependencies(),
                 scopes: scopes.iter().map(|scope| scope.source().clone()).collect(),
             },
         }
@@ -245,11 +252,10 @@ impl Claims {
 
     /// Returns the uids of all whom it depends on: what one of them gives may change.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
-        let PlatformClaims { keys, uid, principal_uids, actor, impersonations, .. } =
-            &self.platform;
+        let PlatformClaims { keys, uid, principal_uids, actor, dependencies, .. } = &self.platform;
         let keys = keys.iter().map(|key| key.uid.as_str());
         let actors = actor.iter().flat_map(|actor| &actor.principal_uids);
-        let principals = principal_uids.iter().chain(actors).chain(impersonations);
+        let principals = principal_uids.iter().chain(actors).chain(dependencies);
         let principals = principals.map(String::as_str);
         keys.chain([uid.as_str()]).chain(principals)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::{BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD as BASE64URL};
+use postern_kinds::Impersonation;
 use postern_kinds::principal::Lifetime;
 use postern_kinds::scope::{Scope, ScopeSpace};
 use serde_json::json;
@@ -108,6 +109,7 @@ fn a_token_gives_the_identity_that_it_was_issued_for() {
         lifetime: Lifetime::default(),
         activity: Arc::default(),
         impersonated: None,
+        owner_uid: String::new(),
     };
     asking.ancestors.push(maker);
     let found = verifier.verify(&token(&signer, &claims_of(&asking)), NOW).unwrap();
@@ -217,6 +219,7 @@ fn a_token_never_outlives_its_key() {
         lifetime: lifetime(70, false),
         activity: Arc::default(),
         impersonated: None,
+        owner_uid: String::new(),
     });
     assert_eq!(claims_of(&asking).exp, NOW + 70);
     assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 70));
@@ -487,4 +490,27 @@ fn a_refusal_has_nothing_of_the_token() {
     let refusal = verifier.verify(&text, NOW).unwrap_err();
     assert!(!refusal.to_string().contains(&text[..8]));
     assert!(format!("{verifier:?}").contains(signing.id()));
+}
+
+#[test]
+fn a_token_depends_on_the_owners_of_the_keys_that_created_its_key_and_on_impersonations() {
+    let (signing, verifier) = pair();
+    let wanted = Impersonation { user: "bob".to_owned(), ..Impersonation::default() };
+    let mut asking = key(ada(&[]));
+    asking.ancestors.push(Ancestor {
+        name: "maker".to_owned(),
+        uid: "k-maker".to_owned(),
+        owner_uid: "u-maker".to_owned(),
+        lifetime: Lifetime::default(),
+        activity: Arc::default(),
+        impersonated: Some(wanted.clone()),
+    });
+    for uid in ["k-maker", "u-maker", &impersonation_id("k-maker", &wanted)] {
+        let text = token(&signing, &claims_of(&asking));
+        assert!(verifier.verify(&text, NOW).is_ok());
+        let generation = claims_of(&asking).platform.generation;
+        verifier.revoke(uid, generation + 1);
+        assert_eq!(verifier.verify(&text, NOW).err(), Some(TokenRefusal::Revoked), "{uid}");
+        verifier.set_revocations([]);
+    }
 }

@@ -3,7 +3,6 @@
 
 use postern_auth::writer::Writer;
 use postern_kinds::follows::SYNCED_FOR;
-use postern_kinds::secret::Secret;
 use postern_kinds::{AnyKind, DataSource};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -12,16 +11,14 @@ use super::view::AdmissionView;
 use crate::cache::Cache;
 use crate::stages::authorize::Permit;
 
-/// Returns the object that an object takes its data from, if it does. A core Secret does so in a project alone.
+/// Returns the object that an object takes its data from, if it does: in a project alone.
 pub(crate) fn data_source(
     cache: &Cache,
     kind: &dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Option<DataSource> {
     let source = kind.data_source(metadata)?;
-    let is_secret = kind.info().group_resource() == Secret.info().group_resource();
-    let is_in_project = || cache.policy().projects().of(&metadata.namespace).is_some();
-    (!is_secret || is_in_project()).then_some(source)
+    cache.policy().projects().of(&metadata.namespace).is_some().then_some(source)
 }
 
 /// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
